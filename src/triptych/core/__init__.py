@@ -1,0 +1,1 @@
+"""The core: attention, positions, layers, transformers and output heads, on torch alone."""

@@ -1,0 +1,1 @@
+"""Decoding: picking values, sampling sequences, beam search; on the core alone."""

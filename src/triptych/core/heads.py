@@ -1,0 +1,232 @@
+"""What a position predicts: a category, or a pixel as a mixture of discretised logistics."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from triptych.core.layers import initialise
+
+Choose = Callable[[Tensor], Tensor]
+"""Picks one category a row: logits [..., V] -> int64 [...]."""
+
+
+class Head(nn.Module, ABC):
+    """Maps the decoder's output to a distribution; knows its likelihood and draws from it."""
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """x [..., D] -> parameters of the distribution [..., P]."""
+
+    @abstractmethod
+    def nats(self, parameters: Tensor, targets: Tensor) -> Tensor:
+        """Negative log-likelihood of each position's target, in nats, at least float32: [...]."""
+
+    @abstractmethod
+    def sample(
+        self,
+        parameters: Tensor,
+        choose: Choose,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """One target a position; `choose` picks among categories, at its own temperature."""
+
+
+@dataclass(frozen=True)
+class HeadConfig(ABC):
+    """Settings of one kind of output; stands beside the head that it builds."""
+
+    @abstractmethod
+    def build(self, d_model: int, levels: int, channels: int) -> Head:
+        """Make the head for values 0..levels-1 in pixels of so many channels."""
+
+    @abstractmethod
+    def positions_per_pixel(self, channels: int) -> int:
+        """How many positions of the sequence one pixel takes."""
+
+
+@dataclass(frozen=True)
+class Categorical(HeadConfig):
+    """A softmax over all levels at each sub-pixel (Parmar et al. 2018, section 3.1)."""
+
+    def build(self, d_model: int, levels: int, channels: int) -> CategoricalHead:
+        return CategoricalHead(d_model, levels)
+
+    def positions_per_pixel(self, channels: int) -> int:
+        return channels
+
+
+@dataclass(frozen=True)
+class MixtureOfLogistics(HeadConfig):
+    """A mixture of discretised logistics at each pixel (Salimans et al. 2017, section 2.1)."""
+
+    components: int = 10
+    """Number of logistics that are mixed."""
+
+    def __post_init__(self) -> None:
+        if self.components < 1:
+            raise ValueError(f"components must be at least 1, got {self.components}")
+
+    def build(self, d_model: int, levels: int, channels: int) -> MixtureOfLogisticsHead:
+        return MixtureOfLogisticsHead(
+            d_model, levels=levels, channels=channels, components=self.components
+        )
+
+    def positions_per_pixel(self, channels: int) -> int:
+        return 1
+
+
+class CategoricalHead(Head):
+    """Any number of categories; targets int64 [...]; parameters are logits [..., V]."""
+
+    def __init__(self, d_model: int, categories: int) -> None:
+        super().__init__()
+        if categories < 2:
+            raise ValueError(f"a categorical output needs at least 2 categories, got {categories}")
+        self.logits = nn.Linear(d_model, categories)
+        initialise(self)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.logits(x)  # [..., V]
+        return logits
+
+    def nats(self, parameters: Tensor, targets: Tensor) -> Tensor:
+        return cross_entropy(parameters, targets)
+
+    def sample(
+        self,
+        parameters: Tensor,
+        choose: Choose,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        return choose(parameters)
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """-log softmax(logits)[target] in nats: logits [..., V], targets [...] -> [...]."""
+    flat = F.cross_entropy(
+        at_least_float32(logits).flatten(0, -2), targets.flatten(), reduction="none"
+    )
+    return flat.view_as(targets)
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Half precision widened; likelihoods are never computed in it."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+class MixtureOfLogisticsHead(Head):
+    """One mixture a pixel; channels are linked by coefficients (PixelCNN++, 1701.05517, 2.1-2.2).
+
+    Levels 0..levels-1 lie evenly on [-1, 1]; a level's probability is the logistic mass of its
+    bin, and the first and the last bin reach to infinity, so the levels' masses sum to 1. The
+    mean of a channel moves linearly with the pixel's earlier channels. Parameters a pixel:
+    components x (1 + 2 channels + channels (channels - 1) / 2), 100 for 10 components in RGB.
+    Targets int64 [..., C]; `nats` is that of the whole pixel.
+    """
+
+    def __init__(self, d_model: int, *, levels: int, channels: int, components: int) -> None:
+        super().__init__()
+        if levels < 2:
+            raise ValueError(f"a mixture of logistics needs at least 2 levels, got {levels}")
+        self.levels, self.channels, self.components = levels, channels, components
+        links = channels * (channels - 1) // 2
+        self.sizes = [1, channels, channels, links]  # mixture, means, log scales, links
+        self.parameters_of = nn.Linear(d_model, components * sum(self.sizes))
+        initialise(self)
+        with torch.no_grad():
+            # Components start spread over the range, each as wide as its share of it.
+            bias = self.parameters_of.bias.view(sum(self.sizes), components)
+            bias[1 : 1 + channels] = torch.linspace(-1, 1, components + 2)[1:-1]
+            bias[1 + channels : 1 + 2 * channels] = -1.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        parameters: Tensor = self.parameters_of(x)  # [..., P]
+        return parameters
+
+    def nats(self, parameters: Tensor, targets: Tensor) -> Tensor:
+        mixture, means, log_scales, links = self._split(parameters)
+        value = self._position_of(targets, parameters).unsqueeze(-1)  # [..., C, 1]
+        means = torch.stack(
+            [self._mean(c, means, links, value) for c in range(self.channels)], dim=-2
+        )  # [..., C, M]
+        log_mass = self._log_mass(value, targets.unsqueeze(-1), means, log_scales)  # [..., C, M]
+        per_component = log_mass.sum(-2) + mixture.log_softmax(-1)  # [..., M]
+        return -per_component.logsumexp(-1)
+
+    def sample(
+        self,
+        parameters: Tensor,
+        choose: Choose,
+        *,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        mixture, means, log_scales, links = self._split(parameters)
+        component = choose(mixture)[..., None, None]  # [..., 1, 1]
+
+        def of_component(x: Tensor) -> Tensor:
+            index = component.expand(*x.shape[:-1], 1)
+            return x.gather(-1, index)  # [..., C, 1]
+
+        means, log_scales = of_component(means), of_component(log_scales)
+        links = of_component(links)
+        uniform = torch.rand(
+            means.shape[:-1], generator=generator, device=means.device, dtype=means.dtype
+        )
+        uniform = uniform.clamp(1e-7, 1 - 1e-7)
+        noise = (uniform.log() - (-uniform).log1p()) * temperature  # a standard logistic [..., C]
+        values: list[Tensor] = []
+        levels: list[Tensor] = []
+        for c in range(self.channels):
+            seen = torch.stack(values, dim=-2) if values else means[..., :0, :]  # [..., c, 1]
+            mean = self._mean(c, means, links, seen).squeeze(-1)  # [...]
+            drawn = mean + log_scales[..., c, 0].exp() * noise[..., c]
+            # To the level whose bin it fell into: exactly the mass that `nats` counts.
+            level = ((drawn + 1) / 2 * (self.levels - 1)).round().clamp(0, self.levels - 1)
+            levels.append(level.long())
+            values.append(self._position_of(levels[-1], parameters).unsqueeze(-1))
+        return torch.stack(levels, dim=-1)  # [..., C]
+
+    def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        rows = at_least_float32(parameters)
+        rows = rows.reshape(*rows.shape[:-1], sum(self.sizes), self.components)
+        mixture, means, log_scales, links = rows.split(self.sizes, dim=-2)
+        return mixture.squeeze(-2), means, log_scales.clamp(min=-7.0), links.tanh()
+
+    def _position_of(self, level: Tensor, like: Tensor) -> Tensor:
+        """Levels 0..levels-1 as points of [-1, 1]."""
+        return level.to(at_least_float32(like).dtype) * (2 / (self.levels - 1)) - 1
+
+    def _mean(self, channel: int, means: Tensor, links: Tensor, value: Tensor) -> Tensor:
+        """The channel's mean given the pixel's earlier channels: [..., M].
+
+        value [..., >= channel, 1]: the earlier channels as points of [-1, 1].
+        """
+        first = channel * (channel - 1) // 2
+        earlier = links[..., first : first + channel, :] * value[..., :channel, :]
+        return means[..., channel, :] + earlier.sum(-2)
+
+    def _log_mass(self, value: Tensor, level: Tensor, means: Tensor, log_scales: Tensor) -> Tensor:
+        """log of the logistic mass in the level's bin: [..., C, M]."""
+        half_bin = 1 / (self.levels - 1)
+        steep = (-log_scales).exp()
+        upper = steep * (value - means + half_bin)
+        lower = steep * (value - means - half_bin)
+        # sigmoid(u) - sigmoid(l) = sigmoid(u) sigmoid(-l) (1 - exp(l - u)): no cancellation,
+        # so no approximation is needed where the bin is far out in a tail.
+        width = (lower - upper).expm1().neg().clamp(min=1e-30).log()
+        inside = F.logsigmoid(upper) + F.logsigmoid(-lower) + width
+        below = F.logsigmoid(upper)  # the first bin reaches down to -infinity
+        above = F.logsigmoid(-lower)  # the last one up to +infinity
+        log_mass = torch.where(level == 0, below, inside)
+        return torch.where(level == self.levels - 1, above, log_mass)

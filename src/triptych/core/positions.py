@@ -1,0 +1,127 @@
+"""Position codes: modules that turn an index into a vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from triptych.core.orders import Order
+
+
+class Sinusoid(nn.Module):
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos (Vaswani et al. 2017, 3.5).
+
+    Defined for any position. forward: index int64 [...] -> [..., D].
+    """
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        if d_model % 2:
+            raise ValueError(f"sinusoids need an even width, got {d_model}")
+        # In double precision: at position 10,000 a float32 angle has lost three digits.
+        even = torch.arange(0, d_model, 2, dtype=torch.float64)
+        frequency = torch.exp(-math.log(10000.0) / d_model * even)  # [D / 2]
+        self.register_buffer("frequency", frequency, persistent=False)
+        # Follows the module's dtype and device; the frequencies stay in double precision.
+        self.register_buffer("like", torch.zeros(()), persistent=False)
+
+    frequency: Tensor
+    like: Tensor
+
+    def forward(self, index: Tensor) -> Tensor:
+        angle = index.unsqueeze(-1) * self.frequency.double()  # [..., D / 2]
+        code = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # [..., D]
+        return code.to(self.like.dtype)
+
+
+class Learned(nn.Module):
+    """A learned vector per position, up to a longest one.
+
+    forward: index int64 [...] -> [..., D]. IndexError beyond the longest position.
+    """
+
+    def __init__(self, max_length: int, d_model: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(max_length, d_model)
+        nn.init.normal_(self.table.weight, std=d_model**-0.5)
+
+    def forward(self, index: Tensor) -> Tensor:
+        vectors: Tensor = self.table(index)
+        return vectors
+
+
+class Grid(nn.Module):
+    """Half of the width encodes a step's row, the other half its column and channel.
+
+    Learned tables (Parmar et al. 2018, section 3.1; there the column and the channel share one
+    index, here they have a table each and are added). forward: index int64 [...] -> [..., D].
+    """
+
+    def __init__(self, order: Order, d_model: int) -> None:
+        super().__init__()
+        height, width, channels = order.shape
+        half = d_model // 2
+        self.row = nn.Embedding(height, half)
+        self.column = nn.Embedding(width, d_model - half)
+        self.channel = nn.Embedding(channels, d_model - half)
+        for table in (self.row, self.column, self.channel):
+            nn.init.normal_(table.weight, std=d_model**-0.5)
+        self.register_buffer("coordinates", order.coordinates, persistent=False)
+
+    coordinates: Tensor
+
+    def forward(self, index: Tensor) -> Tensor:
+        row, column, channel = self.coordinates[index].unbind(-1)  # 3 x [...]
+        side = self.column(column) + self.channel(channel)
+        return torch.cat([self.row(row), side], dim=-1)  # [..., D]
+
+
+class Cycles(nn.Module):
+    """Learned vectors of (index // divide) % modulo, added over the given cycles.
+
+    For serialised voices: (1, 4) tells the voice of a token, (4, 16) the 16th in the bar of four
+    voices. forward: index int64 [...] -> [..., D].
+    """
+
+    def __init__(self, d_model: int, cycles: Sequence[tuple[int, int]]) -> None:
+        super().__init__()
+        if not cycles or any(divide < 1 or modulo < 1 for divide, modulo in cycles):
+            raise ValueError(f"cycles are pairs (divide, modulo) of at least 1, got {cycles}")
+        self.cycles = tuple(cycles)
+        self.tables = nn.ModuleList(nn.Embedding(modulo, d_model) for _, modulo in cycles)
+        for table in self.tables:
+            nn.init.normal_(table.weight, std=d_model**-0.5)  # type: ignore[arg-type]
+
+    def forward(self, index: Tensor) -> Tensor:
+        vectors = [
+            table(index // divide % modulo)
+            for (divide, modulo), table in zip(self.cycles, self.tables, strict=True)
+        ]
+        return torch.stack(vectors).sum(0)  # [..., D]
+
+
+class NoPosition(nn.Module):
+    """No position code: for attention that knows distances itself, as relative attention does."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.register_buffer("zeros", torch.zeros(d_model), persistent=False)
+
+    zeros: Tensor
+
+    def forward(self, index: Tensor) -> Tensor:
+        return self.zeros.expand(*index.shape, -1)  # [..., D]
+
+
+class Sum(nn.Module):
+    """Several position codes, added."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, index: Tensor) -> Tensor:
+        return torch.stack([part(index) for part in self.parts]).sum(0)  # [..., D]

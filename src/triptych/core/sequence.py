@@ -1,0 +1,110 @@
+"""The decoder-only model: values one after another, each predicted from those before it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from triptych.core.embeddings import ValueEmbedding
+from triptych.core.heads import Head
+from triptych.core.transformer import Decoder, State
+
+
+class SequenceModel(nn.Module):
+    """p(x_0, ..., x_{L-1}) as a product over positions of p(x_t | x_0, ..., x_{t-1}).
+
+    The input at position t is the value at t-1, at position 0 a learned start vector or the value
+    that stands before the sequence (`previous`). Values are int64 [B, L], or [B, L, C] where a
+    position holds a whole pixel. The shift is made here and nowhere else.
+
+    embedding: (values [B, L, ...], index [L] of the values) -> [B, L, D];
+    positions: index int64 [L] -> [L, D]; condition [B, D] is added at every position.
+    """
+
+    def __init__(
+        self,
+        embedding: ValueEmbedding,
+        positions: nn.Module,
+        decoder: Decoder,
+        head: Head,
+        *,
+        d_model: int,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.positions = positions
+        self.decoder = decoder
+        self.head = head
+        self.start = nn.Parameter(torch.randn(d_model))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
+    ) -> Tensor:
+        """Parameters that predict every value: [B, L, P].
+
+        previous: int64 [B], the value before the first one, -1 for none; default none.
+        """
+        x = self._inputs(values[:, :-1], previous, condition, batch=values.shape[0])  # [B, L, D]
+        parameters: Tensor = self.head(self.decoder(x))  # [B, L, P]
+        return parameters
+
+    def nats(
+        self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
+    ) -> Tensor:
+        """Negative log-likelihood of each position, in nats: [B, L]."""
+        return self.head.nats(self(values, previous, condition), values)
+
+    def no_values(self, batch: int) -> Tensor:
+        """The empty beginning of every sequence: int64 [B, 0], or [B, 0, C]."""
+        size = (batch, 0, *self.embedding.value_shape)
+        return torch.empty(size, dtype=torch.int64, device=self.start.device)
+
+    def empty_state(self, batch: int, max_length: int) -> State:
+        """Storage to predict at most `max_length` positions."""
+        return self.decoder.empty_state(batch, max_length)
+
+    def prefill(
+        self,
+        values: Tensor,
+        state: State,
+        previous: Tensor | None = None,
+        condition: Tensor | None = None,
+    ) -> Tensor:
+        """Read values 0..P-1 (P may be 0) at once; parameters that predict value P: [B, Pp]."""
+        x = self._inputs(values, previous, condition, batch=values.shape[0])  # [B, P + 1, D]
+        parameters: Tensor = self.head(self.decoder.prefill(x, state)[:, -1])  # [B, Pp]
+        return parameters
+
+    def step(
+        self, value: Tensor, position: Tensor, state: State, condition: Tensor | None = None
+    ) -> Tensor:
+        """Read the value at position - 1 and predict the one at `position`.
+
+        value int64 [B] (or [B, C]), position int64 [] on the device, at least 1 -> [B, Pp].
+        """
+        index = position.view(1)
+        x = self.embedding(value.unsqueeze(1), index - 1)  # [B, 1, D]
+        x = self._enter(x, index, condition)
+        parameters: Tensor = self.head(self.decoder.step(x, position, state)[:, -1])  # [B, Pp]
+        return parameters
+
+    def _inputs(
+        self, values: Tensor, previous: Tensor | None, condition: Tensor | None, *, batch: int
+    ) -> Tensor:
+        """Inputs of positions 0..P from the values at 0..P-1: [B, P + 1, D]."""
+        index = torch.arange(values.shape[1] + 1, device=values.device)  # [P + 1]
+        first = self.start.expand(batch, 1, -1)  # [B, 1, D]
+        if previous is not None:
+            before = self.embedding(previous.clamp(min=0).unsqueeze(1), index[:1])  # [B, 1, D]
+            first = torch.where((previous < 0).view(-1, 1, 1), first, before)
+        later = self.embedding(values, index[:-1])  # [B, P, D]
+        return self._enter(torch.cat([first.to(later.dtype), later], dim=1), index, condition)
+
+    def _enter(self, x: Tensor, index: Tensor, condition: Tensor | None) -> Tensor:
+        x = x + self.positions(index)
+        if condition is not None:
+            x = x + condition.unsqueeze(1)
+        y: Tensor = self.dropout(x)
+        return y

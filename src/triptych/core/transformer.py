@@ -1,0 +1,214 @@
+"""Encoder and decoder: stacks of blocks over pluggable attention, for training and decoding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from triptych.core.attention.cross import CrossAttention
+from triptych.core.attention.full import Full
+from triptych.core.attention.interface import AttentionConfig, LayerState, SelfAttention
+from triptych.core.layers import Activation, FeedForward, NormPlace, Residual, initialise
+
+State = list[LayerState]
+"""What a decoder keeps between steps: one dict of tensors a layer, B first in each."""
+
+
+@dataclass(frozen=True)
+class TransformerConfig:
+    """Sizes of a stack of Transformer blocks and what they attend with."""
+
+    n_layers: int = 6
+    """Number of blocks."""
+    d_model: int = 512
+    """Width of the model, in features."""
+    n_heads: int = 8
+    """Number of attention heads; divides d_model."""
+    d_ff: int = 2048
+    """Width of the feed-forward layers, in features."""
+    dropout: float = 0.1
+    """Share of features dropped after each sub-layer and after the embedding, 0 to 1."""
+    norm: NormPlace = "pre"
+    """Where the layer norm stands: `pre` sub-layer (with a final norm) or `post`, as published."""
+    activation: Activation = "gelu"
+    """Nonlinearity of the feed-forward layers: `relu`, as published, or `gelu`."""
+    attention: AttentionConfig = field(default_factory=Full)
+    """Self-attention variant, by class path and settings."""
+
+    def __post_init__(self) -> None:
+        for name in ("n_layers", "d_model", "n_heads", "d_ff"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.d_model % self.n_heads:
+            raise ValueError(
+                f"n_heads must divide d_model, got {self.n_heads} heads at width {self.d_model}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+
+    def encoder(self, shape: tuple[int, ...], *, n_layers: int | None = None) -> Encoder:
+        """A stack that reads in both directions; shape as in `AttentionConfig.build`."""
+        return Encoder(self._blocks(shape, n_layers, causal=False, cross=False), self.norm)
+
+    def decoder(
+        self, shape: tuple[int, ...], *, cross: bool = False, n_layers: int | None = None
+    ) -> Decoder:
+        """A causal stack, with cross-attention in every block where `cross`."""
+        return Decoder(self._blocks(shape, n_layers, causal=True, cross=cross), self.norm)
+
+    def _blocks(
+        self, shape: tuple[int, ...], n_layers: int | None, *, causal: bool, cross: bool
+    ) -> list[Block]:
+        return [
+            Block(
+                self.d_model,
+                self.attention.build(self.d_model, self.n_heads, shape, causal),
+                FeedForward(self.d_model, self.d_ff, self.activation),
+                cross=CrossAttention(self.d_model, self.n_heads) if cross else None,
+                norm=self.norm,
+                dropout=self.dropout,
+            )
+            for _ in range(self.n_layers if n_layers is None else n_layers)
+        ]
+
+
+class Block(nn.Module):
+    """Self-attention, optional cross-attention and feed-forward, each with its residual."""
+
+    def __init__(
+        self,
+        d_model: int,
+        attention: SelfAttention,
+        feed_forward: nn.Module,
+        *,
+        cross: CrossAttention | None = None,
+        norm: NormPlace = "pre",
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.attention_residual = Residual(d_model, norm, dropout)
+        self.cross = cross
+        self.cross_residual = None if cross is None else Residual(d_model, norm, dropout)
+        self.feed_forward = feed_forward
+        self.feed_forward_residual = Residual(d_model, norm, dropout)
+
+    def forward(
+        self, x: Tensor, padding: Tensor | None = None, remembered: LayerState | None = None
+    ) -> Tensor:
+        """x [B, L, D], padding [B, L], remembered: keys and values of the memory -> [B, L, D]."""
+        residual = self.attention_residual
+        x = residual.after(x, self.attention(residual.before(x), padding))
+        return self._rest(x, remembered)
+
+    def prefill(self, x: Tensor, state: LayerState) -> Tensor:
+        """Positions 0..P-1 at once: [B, P, D] -> [B, P, D]."""
+        residual = self.attention_residual
+        x = residual.after(x, self.attention.prefill(residual.before(x), state))
+        return self._rest(x, state)
+
+    def step(self, x: Tensor, position: Tensor, state: LayerState) -> Tensor:
+        """One position: [B, 1, D] -> [B, 1, D]."""
+        residual = self.attention_residual
+        x = residual.after(x, self.attention.step(residual.before(x), position, state))
+        return self._rest(x, state)
+
+    def _rest(self, x: Tensor, remembered: LayerState | None) -> Tensor:
+        if self.cross is not None and self.cross_residual is not None:
+            if remembered is None:
+                raise ValueError("a block with cross-attention needs a memory to read")
+            residual = self.cross_residual
+            x = residual.after(x, self.cross.read(residual.before(x), remembered))
+        residual = self.feed_forward_residual
+        return residual.after(x, self.feed_forward(residual.before(x)))
+
+
+class Encoder(nn.Module):
+    """A stack of blocks that read in both directions."""
+
+    def __init__(self, blocks: Sequence[Block], norm: NormPlace = "pre") -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.final_norm = final_norm(blocks, norm)
+        initialise(self)
+
+    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+        """x [B, L, D], padding [B, L] True on padding -> [B, L, D]."""
+        for block in self.blocks:
+            x = block(x, padding)
+        y: Tensor = self.final_norm(x)
+        return y
+
+
+class Decoder(nn.Module):
+    """A causal stack; the same blocks train on whole sequences and decode step by step."""
+
+    def __init__(self, blocks: Sequence[Block], norm: NormPlace = "pre") -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(blocks)
+        self.final_norm = final_norm(blocks, norm)
+        initialise(self)
+
+    def forward(
+        self,
+        x: Tensor,
+        padding: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_padding: Tensor | None = None,
+    ) -> Tensor:
+        """x [B, L, D], memory [B, K, D] from an encoder; paddings True -> [B, L, D]."""
+        for block in self.blocks:
+            x = block(x, padding, remember(block, memory, memory_padding))
+        y: Tensor = self.final_norm(x)
+        return y
+
+    def empty_state(
+        self,
+        batch: int,
+        max_length: int,
+        memory: Tensor | None = None,
+        memory_padding: Tensor | None = None,
+    ) -> State:
+        """Storage to decode at most `max_length` positions; the memory is projected here, once."""
+        return [
+            block.attention.empty_state(batch, max_length)
+            | (remember(block, memory, memory_padding) or {})
+            for block in self._blocks()
+        ]
+
+    def prefill(self, x: Tensor, state: State) -> Tensor:
+        """Positions 0..P-1 at once into an empty state: [B, P, D] -> [B, P, D]."""
+        for block, layer_state in zip(self._blocks(), state, strict=True):
+            x = block.prefill(x, layer_state)
+        y: Tensor = self.final_norm(x)
+        return y
+
+    def step(self, x: Tensor, position: Tensor, state: State) -> Tensor:
+        """One position: x [B, 1, D], position int64 [] on the device -> [B, 1, D]."""
+        for block, layer_state in zip(self._blocks(), state, strict=True):
+            x = block.step(x, position, layer_state)
+        y: Tensor = self.final_norm(x)
+        return y
+
+    def _blocks(self) -> list[Block]:
+        return [block for block in self.blocks if isinstance(block, Block)]
+
+
+def remember(
+    block: nn.Module, memory: Tensor | None, memory_padding: Tensor | None
+) -> LayerState | None:
+    """The block's keys and values of the memory, or None where there is none to read."""
+    cross = block.cross
+    if memory is None or not isinstance(cross, CrossAttention):
+        return None
+    return cross.remember(memory, memory_padding)
+
+
+def final_norm(blocks: Sequence[Block], norm: NormPlace) -> nn.Module:
+    """A pre-norm stack ends with a norm; a post-norm stack has just had one."""
+    if norm == "post":
+        return nn.Identity()
+    width = blocks[0].attention_residual.norm.normalized_shape[0]
+    return nn.LayerNorm(width)
