@@ -97,7 +97,7 @@ def beam_search(
     stops when no open hypothesis can still beat its n-th best finished one: log p only falls, and
     the penalty is largest at the row's longest length, which bounds the score from above (Huang
     et al. 2017, "When to finish?"). Where too few have finished at the longest length, the best
-    open ones fill up, marked as unfinished. A beam of 1 is greedy search.
+    open ones fill up, marked as unfinished. A beam of 1 is greedy search: its first end is final.
     Raises ValueError for a beam below 1, or fewer hypotheses kept than asked for.
     """
     if beam < 1 or not 1 <= n_best <= beam:
@@ -159,6 +159,8 @@ def beam_search(
 
         stopped = stopped | (max_lengths <= t + 1)
         stopped = stopped | (log_p[:, 0] / bound <= done_score[:, n_best - 1])
+        if beam == 1:  # greedy: the first end is final, though a longer output may score better
+            stopped = stopped | (done_score[:, 0] > -infinite)
         if bool(stopped.all()):
             break
         token = new_word.flatten()

@@ -1,0 +1,207 @@
+"""The laws that every attention variant obeys, in double precision, at every position.
+
+A variant takes part by standing in core/attention; its `examples` say on which sizes.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from attention_cases import CAUSAL, EXAMPLES, all_examples, build, inputs, length_of, name
+
+from triptych.core.attention.interface import Example, SelfAttention
+from triptych.core.attention.softmax import SoftmaxAttention
+from triptych.decoding.beam import reorder_rows
+
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+every_example = pytest.mark.parametrize("example", EXAMPLES, ids=name)
+every_causal_example = pytest.mark.parametrize("example", CAUSAL, ids=name)
+
+
+def right_padding(example: Example, missing: int) -> torch.Tensor:
+    padding = torch.zeros(2, length_of(example), dtype=torch.bool)
+    padding[1, length_of(example) - missing :] = True
+    return padding
+
+
+def run_steps(
+    layer: SelfAttention, x: torch.Tensor, state: dict[str, torch.Tensor], first: int = 0
+) -> torch.Tensor:
+    steps = [layer.step(x[:, t : t + 1], torch.tensor(t), state) for t in range(first, x.shape[1])]
+    return torch.cat(steps, dim=1)
+
+
+def test_the_suite_sees_every_variant() -> None:
+    kinds = {type(example.config).__name__ for example in EXAMPLES}
+    assert kinds >= {"Full", "Relative", "Local1D", "Local2D"}
+    for kind in kinds:
+        assert any(type(e.config).__name__ == kind for e in CAUSAL), f"{kind} never decodes"
+
+
+@every_example
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_fast_path_is_the_reference(example: Example, padded: bool) -> None:
+    layer, x = build(example), inputs(example)
+    padding = right_padding(example, 3) if padded else None
+    torch.testing.assert_close(layer(x, padding), layer.reference(x, padding), **EXACT)
+
+
+@every_example
+def test_the_fast_path_has_the_gradients_of_the_reference(example: Example) -> None:
+    layer, padding = build(example), right_padding(example, 2)
+    weights = torch.randn_like(inputs(example))
+    results = []
+    for path in (layer.forward, layer.reference):
+        torch.manual_seed(1)
+        x = inputs(example).requires_grad_()
+        loss = (path(x, padding) * weights).sum()
+        results.append(torch.autograd.grad(loss, [x, *layer.parameters()]))
+    for fast, slow in zip(*results, strict=True):
+        torch.testing.assert_close(fast, slow, **EXACT)
+
+
+@every_causal_example
+def test_stepping_is_the_forward_pass_at_every_position(example: Example) -> None:
+    layer, x = build(example), inputs(example)
+    stepped = run_steps(layer, x, layer.empty_state(2, length_of(example)))
+    torch.testing.assert_close(stepped, layer(x), **EXACT)
+
+
+@every_causal_example
+def test_prefill_of_any_length_and_then_steps_is_the_forward_pass(example: Example) -> None:
+    layer, x = build(example), inputs(example)
+    expected, length = layer(x), length_of(example)
+    for prefix in (
+        range(1, length + 1) if length < 40 else (1, 2, 7, length // 2, length - 1, length)
+    ):
+        state = layer.empty_state(2, length)
+        result = [layer.prefill(x[:, :prefix], state)]
+        if prefix < length:
+            result.append(run_steps(layer, x, state, prefix))
+        torch.testing.assert_close(torch.cat(result, dim=1), expected, **EXACT)
+
+
+@every_causal_example
+def test_the_state_is_bounded_and_stays_where_it_is(example: Example) -> None:
+    layer, x = build(example), inputs(example)
+    state = layer.empty_state(2, length_of(example))
+    before = {key: (tensor.data_ptr(), tensor.shape) for key, tensor in state.items()}
+    assert all(tensor.shape[0] == 2 for tensor in state.values())
+    run_steps(layer, x, state)
+    assert {key: (tensor.data_ptr(), tensor.shape) for key, tensor in state.items()} == before
+
+
+@every_causal_example
+def test_no_position_sees_the_future(example: Example) -> None:
+    layer, x = build(example), inputs(example, batch=1).requires_grad_()
+    y = layer(x)
+    for t in range(length_of(example)):
+        (gradient,) = torch.autograd.grad(y[0, t].sum(), x, retain_graph=True)
+        assert (gradient[0, t + 1 :] == 0).all(), f"position {t} reads the future"
+
+
+@every_example
+def test_every_position_that_should_be_seen_is_seen(example: Example) -> None:
+    """Coverage against the definition: gradients reach exactly the keys that are allowed."""
+    layer, x = build(example), inputs(example, batch=1).requires_grad_()
+    assert isinstance(layer, SoftmaxAttention)
+    position = torch.arange(length_of(example))
+    allowed = layer.pattern.allowed(position[:, None], position[None, :])
+    y = layer(x)
+    for t in range(length_of(example)):
+        (gradient,) = torch.autograd.grad(y[0, t].sum(), x, retain_graph=True)
+        seen = (gradient[0] != 0).any(-1)
+        assert torch.equal(seen, allowed[t] | (position == t)), f"position {t}"
+
+
+@every_example
+def test_a_row_alone_is_the_row_in_its_batch(example: Example) -> None:
+    layer, x = build(example), inputs(example, batch=3)
+    together = layer(x)
+    for row in range(3):
+        torch.testing.assert_close(layer(x[row : row + 1])[0], together[row], **EXACT)
+
+
+@every_example
+def test_padding_changes_nothing(example: Example) -> None:
+    """What stands on padded positions is never read by real ones."""
+    layer, x = build(example), inputs(example)
+    padding = right_padding(example, 4)
+    other = torch.where(padding.unsqueeze(-1), torch.full_like(x, 1e3), x)
+    real = ~padding
+    torch.testing.assert_close(layer(other, padding)[real], layer(x, padding)[real], **EXACT)
+
+
+@every_example
+def test_a_row_of_padding_alone_is_finite_with_its_gradients(example: Example) -> None:
+    layer, x = build(example), inputs(example).requires_grad_()
+    padding = torch.zeros(2, length_of(example), dtype=torch.bool)
+    padding[1] = True
+    y = layer(x, padding)
+    y.sum().backward()
+    assert y.isfinite().all()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    nothing = torch.nn.functional.linear(torch.zeros_like(x[1]), layer.project_out.weight)
+    torch.testing.assert_close(y[1], nothing + layer.project_out.bias, **EXACT)
+
+
+@every_causal_example
+def test_reordering_the_state_is_exact(example: Example) -> None:
+    layer, x = build(example), inputs(example, batch=3)
+    length, rows = length_of(example), torch.tensor([2, 0, 0])
+    middle = length // 2
+    state = layer.empty_state(3, length)
+    layer.prefill(x[:, :middle], state)
+    reorder_rows([state], rows)
+    continued = torch.cat([x[rows, :middle], x[:, middle:]], dim=1)
+    torch.testing.assert_close(
+        run_steps(layer, continued, state, middle), layer(continued)[:, middle:], **EXACT
+    )
+
+
+@every_causal_example
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lower_precision_stays_near_double(example: Example, dtype: torch.dtype) -> None:
+    layer, x = build(example), inputs(example)
+    exact = layer(x)
+    low = layer.to(dtype)(x.to(dtype)).double()
+    tolerance = 1e-5 if dtype == torch.float32 else 0.1
+    torch.testing.assert_close(low, exact, rtol=0.0, atol=tolerance)
+
+
+@every_example
+def test_every_learned_tensor_is_trained_and_saved(example: Example) -> None:
+    """A relative table that is a plain tensor would be neither."""
+    layer, x = build(example), inputs(example)
+    layer(x).square().sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+    again = build(example)
+    assert not torch.allclose(again(x), layer(x))
+    again.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(again(x), layer(x), **EXACT)
+
+
+NEW_VARIANT = '''
+from dataclasses import dataclass
+from triptych.core.attention.full import Full
+
+@dataclass(frozen=True)
+class Planted(Full):
+    """A variant that somebody adds as one new file."""
+'''
+
+
+def test_a_new_file_takes_part_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import triptych.core.attention as package
+
+    (tmp_path / "planted.py").write_text(NEW_VARIANT)
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    try:
+        kinds = {type(example.config).__name__ for example in all_examples()}
+    finally:
+        sys.modules.pop("triptych.core.attention.planted", None)
+    assert "Planted" in kinds

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+import torch
+
+from triptych.core.heads import (
+    Categorical,
+    CategoricalHead,
+    MixtureOfLogistics,
+    MixtureOfLogisticsHead,
+    cross_entropy,
+)
+
+
+def all_pixels(levels: int, channels: int) -> torch.Tensor:
+    return torch.tensor(list(itertools.product(range(levels), repeat=channels)))
+
+
+def wild_parameters(head: MixtureOfLogisticsHead, spread: float) -> torch.Tensor:
+    return torch.randn(head.parameters_of.out_features, dtype=torch.float64) * spread
+
+
+def test_a_uniform_categorical_gives_exactly_the_logarithm_of_its_levels() -> None:
+    targets = torch.randint(17, (3, 5))
+    nats = cross_entropy(torch.zeros(3, 5, 17), targets)
+    torch.testing.assert_close(nats, torch.full((3, 5), math.log(17)))
+
+
+def test_categorical_likelihood_is_never_computed_in_half_precision() -> None:
+    head = CategoricalHead(8, 300).bfloat16()
+    nats = head.nats(head(torch.randn(2, 3, 8).bfloat16()), torch.randint(300, (2, 3)))
+    assert nats.dtype == torch.float32
+
+
+@pytest.mark.parametrize(("levels", "channels"), [(256, 1), (17, 1), (5, 2), (6, 3), (2, 3)])
+@pytest.mark.parametrize("spread", [0.5, 3.0, 30.0])
+def test_the_masses_of_all_pixels_sum_to_one(levels: int, channels: int, spread: float) -> None:
+    head = MixtureOfLogisticsHead(4, levels=levels, channels=channels, components=4).double()
+    pixels = all_pixels(levels, channels)
+    parameters = wild_parameters(head, spread).expand(len(pixels), -1)
+    total = (-head.nats(parameters, pixels)).exp().sum().item()
+    assert total == pytest.approx(1.0, abs=1e-9)
+
+
+def test_a_mixture_in_single_precision_stays_finite_with_its_gradient() -> None:
+    head = MixtureOfLogisticsHead(4, levels=256, channels=3, components=10)
+    parameters = (torch.randn(4000, 100) * 20).requires_grad_()
+    targets = torch.randint(256, (4000, 3))
+    nats = head.nats(parameters, targets)
+    exact = head.double().nats(parameters.detach().double(), targets)
+    torch.testing.assert_close(nats.double(), exact, rtol=1e-3, atol=1e-3)
+    nats.sum().backward()
+    assert parameters.grad is not None
+    assert parameters.grad.isfinite().all()
+
+
+def test_the_published_number_of_parameters() -> None:
+    assert MixtureOfLogistics(10).build(4, 256, 3).parameters_of.out_features == 100
+    assert MixtureOfLogistics(10).build(4, 256, 1).parameters_of.out_features == 30
+    assert MixtureOfLogistics().positions_per_pixel(3) == 1
+    assert Categorical().positions_per_pixel(3) == 3
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_samples_follow_the_likelihood(channels: int) -> None:
+    """The share of each drawn pixel is its mass: same grid, same scale, same links."""
+    levels, n = 4, 200_000
+    head = MixtureOfLogisticsHead(4, levels=levels, channels=channels, components=3).double()
+    parameters = wild_parameters(head, 1.5)
+    pixels = all_pixels(levels, channels)
+    expected = (-head.nats(parameters.expand(len(pixels), -1), pixels)).exp()
+    generator = torch.Generator().manual_seed(3)
+    drawn = head.sample(
+        parameters.expand(n, -1),
+        lambda logits: torch.multinomial(logits.softmax(-1), 1, generator=generator).squeeze(-1),
+        generator=generator,
+    )
+    assert drawn.shape == (n, channels)
+    assert drawn.min() >= 0
+    assert drawn.max() < levels
+    code = (drawn * levels ** torch.arange(channels - 1, -1, -1)).sum(-1)
+    share = code.bincount(minlength=len(pixels)) / n
+    torch.testing.assert_close(share, expected, rtol=0.0, atol=5e-3, check_dtype=False)
+
+
+def test_green_and_blue_depend_on_red() -> None:
+    """With a strong link the channels of a pixel move together, in likelihood and in sample."""
+    head = MixtureOfLogisticsHead(4, levels=256, channels=3, components=1).double()
+    # one component: mixture, means (R, G, B), log scales, links (R->G, R->B, G->B)
+    parameters = torch.tensor([0.0, 0, 0, 0, -1, -6, -6, 5, 5, 0], dtype=torch.float64)
+    drawn = head.sample(parameters.expand(2000, -1), lambda logits: logits.argmax(-1))
+    correlation = torch.corrcoef(drawn.double().T)
+    assert correlation[0, 1] > 0.99
+    assert correlation[0, 2] > 0.99
+    like, unlike = torch.tensor([[200, 200, 200]]), torch.tensor([[200, 50, 50]])
+    assert head.nats(parameters[None], like) < head.nats(parameters[None], unlike) - 10
+
+
+def test_temperature_zero_takes_the_middle_of_the_likeliest_component() -> None:
+    head = MixtureOfLogisticsHead(4, levels=5, channels=1, components=2).double()
+    parameters = torch.tensor([0.0, 3.0, -1.0, 0.5, 0.0, 0.0], dtype=torch.float64)
+    drawn = head.sample(parameters.expand(9, -1), lambda x: x.argmax(-1), temperature=0.0)
+    assert (drawn == 3).all()  # 0.5 on [-1, 1] is level 3 of 0..4
+
+
+def test_impossible_heads_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 1"):
+        MixtureOfLogistics(components=0)
+    with pytest.raises(ValueError, match="at least 2"):
+        CategoricalHead(4, 1)

@@ -1,0 +1,142 @@
+"""The two models of the core: decoder-only and encoder-decoder."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from triptych.core import orders
+from triptych.core.attention.full import Full
+from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.relative import Relative
+from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
+from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.positions import Grid, Sinusoid
+from triptych.core.seq2seq import Seq2Seq
+from triptych.core.sequence import SequenceModel
+from triptych.core.transformer import TransformerConfig
+
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+D = 12
+
+
+def config(attention: object = None) -> TransformerConfig:
+    return TransformerConfig(
+        n_layers=2, d_model=D, n_heads=3, d_ff=16, dropout=0.0, attention=attention or Full()
+    )
+
+
+def tokens_model() -> SequenceModel:
+    return SequenceModel(
+        TokenEmbedding(7, D), Sinusoid(D), config(Relative(4)).decoder((11,)),
+        CategoricalHead(D, 7), d_model=D,
+    ).double()  # fmt: skip
+
+
+def sub_pixel_model() -> SequenceModel:
+    attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (3, 4, 3)
+    order = attention.order_of(shape)
+    return SequenceModel(
+        ChannelEmbedding(7, order.coordinates[:, 2], D), Grid(order, D),
+        config(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
+    ).double()  # fmt: skip
+
+
+def pixel_model() -> SequenceModel:
+    attention, shape = Local2D(2, 2, 1, 1), (3, 4, 1)
+    return SequenceModel(
+        PixelEmbedding(7, 3, D), Grid(orders.raster(shape), D),
+        config(attention).decoder(shape),
+        MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
+    ).double()  # fmt: skip
+
+
+MODELS = {
+    "tokens": (tokens_model, (11,)),
+    "sub-pixels": (sub_pixel_model, (36,)),
+    "pixels": (pixel_model, (12, 3)),
+}
+every_model = pytest.mark.parametrize("kind", MODELS)
+
+
+@every_model
+@pytest.mark.parametrize("prefix", [0, 1, 5])
+@pytest.mark.parametrize("extras", [False, True])
+def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras: bool) -> None:
+    build, shape = MODELS[kind]
+    model, values = build(), torch.randint(7, (2, *shape))
+    previous = torch.tensor([3, -1]) if extras and kind == "tokens" else None
+    condition = torch.randn(2, D).double() if extras else None
+    expected = model(values, previous, condition)
+    state = model.empty_state(2, shape[0])
+    parts = [model.prefill(values[:, :prefix], state, previous, condition)]
+    for t in range(prefix + 1, shape[0]):
+        parts.append(model.step(values[:, t - 1], torch.tensor(t), state, condition))
+    torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
+
+
+@every_model
+def test_a_value_moves_only_later_predictions(kind: str) -> None:
+    """The shift neither leaks the target nor drops a value: all later positions can see it."""
+    build, shape = MODELS[kind]
+    model, values = build(), torch.randint(6, (1, *shape))
+    before = model(values)
+    for t in range(shape[0]):
+        other = values.clone()
+        other[:, t] = (other[:, t] + 1) % 7
+        changed = (model(other) != before).any(-1)[0]
+        assert not changed[: t + 1].any()
+        if t + 1 < shape[0]:
+            assert changed[t + 1], f"the value at {t} is never read"
+
+
+def test_no_value_before_the_first_is_the_learned_start() -> None:
+    model, values = tokens_model(), torch.randint(7, (2, 11))
+    none = torch.tensor([-1, -1])
+    torch.testing.assert_close(model(values, none), model(values), **EXACT)
+    assert not torch.allclose(model(values, torch.tensor([0, 1])), model(values))
+
+
+@every_model
+def test_likelihood_of_a_row_does_not_depend_on_its_batch(kind: str) -> None:
+    build, shape = MODELS[kind]
+    model, values = build(), torch.randint(7, (3, *shape))
+    together = model.nats(values)
+    assert together.shape == (3, shape[0])
+    for row in range(3):
+        torch.testing.assert_close(model.nats(values[row : row + 1])[0], together[row], **EXACT)
+
+
+def translator(tie: str = "all", norm: str = "pre") -> Seq2Seq:
+    sizes = TransformerConfig(n_layers=2, d_model=D, n_heads=3, d_ff=16, dropout=0.0, norm=norm)
+    return Seq2Seq.build(sizes, source_vocabulary=9, target_vocabulary=9, tie=tie).double()
+
+
+@pytest.mark.parametrize("tie", ["all", "target", "none"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_translator_steps_as_it_trains(tie: str, norm: str) -> None:
+    model = translator(tie, norm)
+    source, target = torch.randint(9, (2, 6)), torch.randint(9, (2, 8))
+    padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
+    expected = model(source, padding, target)
+    state = model.empty_state(model.encode(source, padding), padding, 8)
+    stepped = [model.step(target[:, t], torch.tensor(t), state) for t in range(8)]
+    torch.testing.assert_close(torch.stack(stepped, dim=1), expected, **EXACT)
+
+
+def test_source_padding_changes_nothing() -> None:
+    model = translator()
+    source, target = torch.randint(9, (1, 5)), torch.randint(9, (1, 4))
+    longer = torch.cat([source, torch.full((1, 70), 8)], dim=1)
+    padding = torch.arange(75).unsqueeze(0) >= 5
+    torch.testing.assert_close(model(longer, padding, target), model(source, None, target), **EXACT)
+
+
+def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
+    model = translator("all")
+    assert model.source_embedding is model.target_embedding
+    assert model.output is None
+    x = model.target_embedding(torch.tensor([[4]]), torch.tensor([0]))
+    torch.testing.assert_close(x[0, 0], model.target_embedding.table.weight[4] * D**0.5, **EXACT)
+    with pytest.raises(ValueError, match="one vocabulary"):
+        Seq2Seq.build(config(), source_vocabulary=9, target_vocabulary=8, tie="all")

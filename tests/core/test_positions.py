@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from triptych.core import orders
+from triptych.core.positions import Cycles, Grid, Learned, NoPosition, Sinusoid, Sum
+
+
+def test_sinusoids_are_the_published_ones() -> None:
+    code = Sinusoid(8).double()(torch.tensor([0, 3, 5000]))
+    for row, position in zip(code, (0, 3, 5000), strict=True):
+        for i in range(4):
+            angle = position / 10000 ** (2 * i / 8)
+            assert row[2 * i].item() == pytest.approx(math.sin(angle), abs=1e-12)
+            assert row[2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-12)
+
+
+def test_sinusoids_of_late_positions_are_exact_in_single_precision() -> None:
+    late = torch.tensor([100_003])
+    exact = Sinusoid(16).double()(late)
+    torch.testing.assert_close(Sinusoid(16)(late).double(), exact, rtol=0.0, atol=1e-7)
+
+
+def test_sinusoids_follow_the_dtype_of_the_model() -> None:
+    assert Sinusoid(8).bfloat16()(torch.tensor([1])).dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="even width"):
+        Sinusoid(7)
+
+
+def test_grid_tells_every_cell_apart_in_either_order() -> None:
+    raster, blocks = orders.raster((4, 6, 3)), orders.blocks((4, 6, 3), 2, 3)
+    for order in (raster, blocks):
+        code = Grid(order, 16)(torch.arange(order.length))
+        assert code.shape == (72, 16)
+        assert code.unique(dim=0).shape[0] == 72
+
+
+def test_grid_gives_a_cell_the_same_vector_in_either_order() -> None:
+    raster, blocks = orders.raster((4, 6, 3)), orders.blocks((4, 6, 3), 2, 3)
+    one, other = Grid(raster, 16), Grid(blocks, 16)
+    other.load_state_dict(one.state_dict())
+    steps = torch.arange(72)
+    torch.testing.assert_close(
+        raster.to_pictures(one(steps)[None]), blocks.to_pictures(other(steps)[None])
+    )
+
+
+def test_cycles_repeat_and_add_up() -> None:
+    code = Cycles(8, [(1, 4), (4, 3)])
+    index = torch.arange(24)
+    y = code(index)
+    torch.testing.assert_close(y[:12], y[12:])
+    torch.testing.assert_close(y[5], code.tables[0].weight[1] + code.tables[1].weight[1])
+    with pytest.raises(ValueError, match="cycles"):
+        Cycles(8, [])
+
+
+def test_sum_learned_and_none() -> None:
+    learned, none = Learned(10, 6), NoPosition(6)
+    index = torch.tensor([[1, 2], [3, 9]])
+    assert learned(index).shape == none(index).shape == (2, 2, 6)
+    torch.testing.assert_close(Sum([learned, none])(index), learned(index))
+    with pytest.raises(IndexError):
+        learned(torch.tensor([10]))

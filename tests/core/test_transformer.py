@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from attention_cases import CAUSAL, length_of, name
+
+from triptych.core.attention.cross import CrossAttention
+from triptych.core.attention.interface import Example
+from triptych.core.attention.relative import Relative
+from triptych.core.transformer import Decoder, TransformerConfig
+
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+
+
+def config(norm: str = "pre", **more: object) -> TransformerConfig:
+    return TransformerConfig(
+        n_layers=2, d_model=12, n_heads=3, d_ff=16, dropout=0.0, norm=norm, **more
+    )
+
+
+def decode(decoder: Decoder, x: torch.Tensor, prefix: int, **memory: torch.Tensor) -> torch.Tensor:
+    state = decoder.empty_state(x.shape[0], x.shape[1], **memory)
+    parts = [decoder.prefill(x[:, :prefix], state)] if prefix else []
+    for t in range(prefix, x.shape[1]):
+        parts.append(decoder.step(x[:, t : t + 1], torch.tensor(t), state))
+    return torch.cat(parts, dim=1)
+
+
+@pytest.mark.parametrize("example", CAUSAL, ids=name)
+def test_a_decoder_of_every_variant_steps_as_it_trains(example: Example) -> None:
+    decoder = config(attention=example.config).decoder(example.shape).double()
+    x = torch.randn(2, length_of(example), 12, dtype=torch.float64)
+    torch.testing.assert_close(decode(decoder, x, 5), decoder(x), **EXACT)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("prefix", [0, 1, 4])
+def test_a_decoder_with_cross_attention_steps_as_it_trains(norm: str, prefix: int) -> None:
+    decoder = config(norm).decoder((9,), cross=True).double()
+    x = torch.randn(3, 9, 12, dtype=torch.float64)
+    memory = torch.randn(3, 6, 12, dtype=torch.float64)
+    padding = torch.arange(6).expand(3, -1) >= torch.tensor([6, 3, 1]).unsqueeze(1)
+    stepped = decode(decoder, x, prefix, memory=memory, memory_padding=padding)
+    torch.testing.assert_close(stepped, decoder(x, None, memory, padding), **EXACT)
+
+
+def test_padding_of_the_memory_is_never_read() -> None:
+    decoder = config().decoder((5,), cross=True).double()
+    x, memory = torch.randn(1, 5, 12).double(), torch.randn(1, 4, 12).double()
+    longer = torch.cat([memory, torch.full((1, 3, 12), 1e3).double()], dim=1)
+    padding = torch.arange(7).unsqueeze(0) >= 4
+    torch.testing.assert_close(
+        decoder(x, None, longer, padding), decoder(x, None, memory, None), **EXACT
+    )
+
+
+def test_cross_attention_to_padding_alone_is_zero_and_finite() -> None:
+    layer = CrossAttention(12, 3).double()
+    x = torch.randn(1, 2, 12, dtype=torch.float64, requires_grad=True)
+    memory = torch.randn(1, 80, 12, dtype=torch.float64)  # long enough for the fused kernel
+    y = layer(x, memory, torch.ones(1, 80, dtype=torch.bool))
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
+    torch.testing.assert_close(y, layer.project_out.bias.expand_as(y), **EXACT)
+
+
+def test_an_encoder_reads_both_ways_and_not_its_padding() -> None:
+    for attention in (None, Relative(max_distance=3)):
+        more = {} if attention is None else {"attention": attention}
+        encoder = config(**more).encoder((7,)).double()
+        x = torch.randn(1, 7, 12, dtype=torch.float64, requires_grad=True)
+        (gradient,) = torch.autograd.grad(encoder(x)[0, 2, 0], x)
+        assert (gradient[0] != 0).any(-1).all()
+        padding = torch.arange(7).unsqueeze(0) >= 5
+        torch.testing.assert_close(encoder(x, padding)[:, :5], encoder(x[:, :5]), **EXACT)
+
+
+def test_pre_norm_ends_with_a_norm_and_post_norm_needs_none() -> None:
+    x = torch.randn(1, 4, 12) * 30
+    for norm in ("pre", "post"):
+        y = config(norm).decoder((4,))(x)
+        torch.testing.assert_close(y.mean(-1), torch.zeros(1, 4), rtol=0.0, atol=1e-5)
+    assert len(config("post").decoder((4,)).state_dict()) < len(
+        config("pre").decoder((4,)).state_dict()
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"n_heads": 5}, {"n_layers": 0}, {"d_ff": 0}, {"dropout": 1.0}],
+)
+def test_impossible_sizes_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        TransformerConfig(**({"d_model": 12, "n_heads": 3} | wrong))
