@@ -29,9 +29,11 @@ def model() -> SequenceModel:
 
 def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: SequenceModel) -> None:
     """Every position, the last included, is drawn from its own distribution."""
-    values = sample(model, batch=3, length=20, sampling=GREEDY)
+    prefix = torch.randint(6, (64, 10))
+    values = sample(model, batch=64, length=20, sampling=GREEDY, prefix=prefix)
     assert model.training  # it was put back
-    assert torch.equal(model.eval()(values).argmax(-1), values)
+    assert torch.equal(model.eval()(values).argmax(-1)[:, 10:], values[:, 10:])
+    assert (values[:, -1] != values[:, -2]).any()  # else the last two would be mixed up unseen
 
 
 def test_a_prefix_is_kept_and_continued(model: SequenceModel) -> None:
