@@ -1,0 +1,1 @@
+"""Images: pixels in raster order, or block by block."""

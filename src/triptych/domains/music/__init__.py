@@ -1,0 +1,1 @@
+"""Music: performances and chorales as tokens, learnt, scored, sampled and played."""

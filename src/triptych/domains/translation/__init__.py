@@ -1,0 +1,1 @@
+"""Translation: any language pair from parallel text, one encoder and one decoder."""

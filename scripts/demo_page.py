@@ -1,0 +1,257 @@
+"""Writes the demo's page: everything the three models made, in one file that needs no network.
+
+    .venv/bin/python scripts/demo_page.py runs/demo
+
+Reads what `scripts/demo` left in the folder (`<domain>.json`, `<domain>/metrics.csv`,
+`translations.csv`, `pictures/`, `pieces/`) and writes `index.html` into it. What is missing is
+named on the page instead of shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import datetime
+import html
+import json
+import math
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+from demo_curve import curve, read_lines
+
+ROWS_SHOWN = 60
+
+# Per domain: the metric of the curve, its unit in words, the factor from training nats to it.
+CURVES = {
+    "translation": ("nats_per_token", "nats per target token", 1.0),
+    "image": ("bits_per_dim", "bits per sub-pixel", 1 / math.log(2)),
+    "music": ("nats_per_token", "nats per token", 1.0),
+}
+
+
+def main() -> None:
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        sys.exit("usage: demo_page.py FOLDER   (the folder of a demo, such as runs/demo)")
+    folder = Path(sys.argv[1])
+    page = folder / "index.html"
+    unfinished = folder / ".index.html.unfinished"
+    unfinished.write_text(build(folder), encoding="utf-8")
+    unfinished.replace(page)
+    print(f"wrote {page} ({page.stat().st_size / 1e6:.1f} MB, one file)", file=sys.stderr)
+
+
+def build(folder: Path) -> str:
+    """The whole page of a demo folder, as HTML."""
+    scores = {domain: read_json(folder / f"{domain}.json") for domain in CURVES}
+    style = Path(__file__).with_name("demo_page.css").read_text(encoding="utf-8")
+    return "\n".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>Triptych: one core, three arts</title><style>{style}</style></head><body>",
+            "<header><h1>Triptych</h1><p class='soft'>One Transformer core and three arts on it, "
+            "each learnt within minutes on this machine from data that needed no download.</p>"
+            "</header>",
+            headline(scores),
+            translation(folder, scores["translation"]),
+            image(folder, scores["image"]),
+            music(folder, scores["music"]),
+            footer(scores),
+            "</body></html>",
+        ]
+    )
+
+
+def headline(scores: dict[str, dict[str, Any]]) -> str:
+    cells = []
+    for domain, metric, unit, scale, digits in (
+        ("translation", "exact_match", "held-out numbers translated exactly", 100, 1),
+        ("image", "bits_per_dim", "bits per pixel on held-out digits", 1, 2),
+        ("music", "nats_per_token", "nats per note on held-out chorales", 1, 3),
+    ):
+        value = scores[domain].get("metrics", {}).get(metric)
+        if metric == "exact_match":
+            shown = "&ndash;" if value is None else f"{as_percent(value):.{digits}f} %"
+        else:
+            shown = "&ndash;" if value is None else f"{value * scale:.{digits}f}"
+        unit = "nats per token on held-out chorales" if domain == "music" else unit
+        cells.append(f"<a href='#{domain}'><b>{shown}</b><span>{unit}</span></a>")
+    return f"<nav class='three'>{''.join(cells)}</nav>"
+
+
+def translation(folder: Path, score: dict[str, Any]) -> str:
+    rows = read_rows(folder / "translations.csv")
+    parts = [
+        "<section id='translation'><h2>Translation</h2>",
+        "<p>Numbers in words. No value of this table was in the training data, in any language; "
+        "the lines are the first of the test split, not chosen.</p>",
+    ]
+    if rows:
+        right = sum(row["match"] == "yes" for row in rows)
+        body = "".join(map(table_row, rows[:ROWS_SHOWN]))
+        parts.append(
+            "<div class='scroll'><table><thead><tr><th>source</th><th>translation</th><th></th>"
+            f"</tr></thead><tbody>{body}</tbody></table></div>"
+            f"<figcaption>{right} of {len(rows)} lines agree with the reference letter for letter; "
+            f"{min(len(rows), ROWS_SHOWN)} are shown, all are in translations.csv.</figcaption>"
+        )
+    else:
+        parts.append(missing("the table of translations", folder))
+    return "\n".join([*parts, *scored("translation", folder, score), "</section>"])
+
+
+def image(folder: Path, score: dict[str, Any]) -> str:
+    grid = folder / "pictures" / "grid.png"
+    parts = [
+        "<section id='image'><h2>Pictures</h2>",
+        "<p>Handwritten digits of 8 by 8 pixels and 17 levels of grey, drawn one pixel at a time; "
+        "each pixel is chosen knowing all before it.</p>",
+    ]
+    if grid.is_file():
+        parts.append(
+            f"<figure><img class='grid' alt='grid of sampled digits' src='{data_uri(grid)}'>"
+            "<figcaption>Samples at temperature 1, as they came.</figcaption></figure>"
+        )
+    else:
+        parts.append(missing("the sampled pictures", folder))
+    return "\n".join([*parts, *scored("image", folder, score), "</section>"])
+
+
+def music(folder: Path, score: dict[str, Any]) -> str:
+    pieces = sorted((folder / "pieces").glob("*.mid"))
+    parts = [
+        "<section id='music'><h2>Music</h2>",
+        "<p>Chorales in four voices, learnt from Bach's: soprano, alto, tenor and bass, one "
+        "sixteenth after the other.</p>",
+    ]
+    for number, piece in enumerate(pieces, start=1):
+        roll, sound = piece.with_suffix(".png"), piece.with_suffix(".wav")
+        parts.append(f"<figure><h3>Piece {number}</h3>")
+        if roll.is_file():
+            parts.append(
+                f"<img class='roll' alt='piano roll of piece {number}' src='{data_uri(roll)}'>"
+            )
+        if sound.is_file():
+            parts.append(f"<audio controls preload='metadata' src='{data_uri(sound)}'></audio>")
+        parts.append(
+            f"<figcaption><a download='{piece.name}' href='{data_uri(piece)}'>{piece.name}</a>"
+            "</figcaption></figure>"
+        )
+    if not pieces:
+        parts.append(missing("the sampled pieces", folder))
+    return "\n".join([*parts, *scored("music", folder, score), "</section>"])
+
+
+def scored(domain: str, folder: Path, score: dict[str, Any]) -> list[str]:
+    """The score beside its baselines, the other figures, and the curve of training."""
+    metric, unit, factor = CURVES[domain]
+    if not score:
+        return [missing(f"the score of {domain}", folder)]
+    others = baselines(score["details"], metric)
+    own = score["metrics"].get(metric)
+    parts = []
+    if own is not None:
+        title = f"{unit[0].upper()}{unit[1:]} on held-out data (lower is better)"
+        parts.append(f"<h3>{title}</h3>{bars({**others, 'this model': own})}")
+    facts = [
+        f"<span>{html.escape(name.replace('_', ' '))} <b>{figure(name, value)}</b></span>"
+        for name, value in score["metrics"].items()
+        if name != metric
+    ]
+    facts.append(f"<span>scored <b>{score['count']:,}</b> items of the {score['split']} split</span>")
+    parts.append(f"<div class='facts'>{''.join(facts)}</div>")
+    record = folder / domain / "metrics.csv"
+    if record.is_file():
+        found = read_lines(record, {"train/loss": factor, f"val/{metric}": 1.0})
+        named = {"train/loss": "training", f"val/{metric}": "validation"}
+        lines = {named[name]: line for name, line in found.items()}
+        nearest = dict(sorted(others.items(), key=lambda item: item[1])[:1])
+        parts.append(curve(lines, unit, nearest))
+    return parts
+
+
+def baselines(details: dict[str, Any], metric: str) -> dict[str, float]:
+    """What `evaluate` says of simple models: `<model>_<metric>` or `<metric>_of: {model: ...}`."""
+    found = {
+        name.removesuffix(f"_{metric}").replace("_", " "): float(value)
+        for name, value in details.items()
+        if name.endswith(f"_{metric}") and isinstance(value, (int, float))
+    }
+    listed = details.get(f"{metric}_of") or {}
+    found |= {name: float(value) for name, value in listed.items() if value is not None}
+    return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+
+def bars(values: dict[str, float]) -> str:
+    """One horizontal bar a model, as long as its value."""
+    longest = max(values.values())
+    cells = []
+    for name, value in values.items():
+        own = " own" if name == "this model" else ""
+        width = 100 * value / longest if longest > 0 else 0
+        cells.append(
+            f"<span class='{own}'>{html.escape(name)}</span>"
+            f"<span><div class='bar{own}' style='width:{width:.1f}%'></div></span>"
+            f"<span class='value{own}'>{value:.3f}</span>"
+        )
+    return f"<div class='bars'>{''.join(cells)}</div>"
+
+
+def table_row(row: dict[str, str]) -> str:
+    right = row["match"] == "yes"
+    wanted = f"<span class='wanted'>expected: {html.escape(row['reference'])}</span>"
+    mark = "<td class='mark yes'>&#10003;</td>" if right else "<td class='mark no'>&#10007;</td>"
+    return (
+        f"<tr><td>{html.escape(row['source'])}</td>"
+        f"<td>{html.escape(row['translation'])}{'' if right else wanted}</td>{mark}</tr>"
+    )
+
+
+def footer(scores: dict[str, dict[str, Any]]) -> str:
+    versions: dict[str, str] = {}
+    for score in scores.values():
+        versions |= score.get("versions", {}).get("trained_with", {})
+    words = [
+        f"{datetime.date.today():%d %B %Y}",
+        f"{platform.machine()}, {os.cpu_count()} CPU cores, {platform.system()}",
+        *(f"{name} {version}" for name, version in versions.items()),
+    ]
+    return f"<footer>{html.escape(' · '.join(words))}</footer>"
+
+
+def missing(what: str, folder: Path) -> str:
+    logs = html.escape(str(folder / "logs"))
+    return f"<p class='missing'>Here should be {what}: a step failed, see {logs}.</p>"
+
+
+def figure(name: str, value: float) -> str:
+    return f"{as_percent(value):.1f} %" if name == "exact_match" else f"{value:.3f}"
+
+
+def as_percent(share: float) -> float:
+    """exact_match in percent, whether it is kept as a share (0 to 1) or in percent already."""
+    return share * 100 if share <= 1 else share
+
+
+def data_uri(path: Path) -> str:
+    kinds = {".png": "image/png", ".wav": "audio/wav", ".mid": "audio/midi"}
+    return f"data:{kinds[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    if not path.is_file():
+        return []
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""The command line: one or two words choose a function, everything after them is its options.
+
+Nothing heavy is imported here: `triptych --help` and the answers to an unknown word, a missing file
+or a slip in the YAML come at once. Each function has a flat parser of its own in `commands/`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Sequence
+
+from triptych import __version__, commands, domains
+from triptych.errors import UserError
+from triptych.training.stopped import TrainingStopped
+
+_HELP = """\
+usage: triptych COMMAND [DOMAIN] [OPTIONS]
+
+One Transformer core and three arts on it: translation, images and music.
+
+commands:
+  train DOMAIN --config FILE         train a model; every setting of the file is an option too
+  evaluate DOMAIN --checkpoint FILE  score a checkpoint on a held-out split
+  translate --checkpoint FILE        translate lines from standard input to standard output
+  sample DOMAIN --checkpoint FILE    make pictures or pieces of music ({samplers})
+
+domains: {domains}
+
+`triptych COMMAND [DOMAIN] --help` shows every option with its unit and default.
+`triptych --version` prints the version.
+"""
+_EXIT_USER_ERROR = 2
+_EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
+_EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    0: done. 2: a mistake of the user, told in one sentence. 130: Ctrl-C. 141: the reader of the
+    output went away. A stop of training has its own code (143 for SIGTERM). A fault of Triptych
+    itself keeps its traceback.
+    """
+    try:
+        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+        return code
+    except UserError as error:
+        _say(error)
+        return _EXIT_USER_ERROR
+    except TrainingStopped as error:
+        _say(error)
+        return error.exit_code
+    except KeyboardInterrupt:
+        _say("interrupted")
+        return _EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # What is still buffered has nowhere to go; without this the interpreter complains at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _EXIT_BROKEN_PIPE
+
+
+def _dispatch(arguments: list[str]) -> int:
+    known_domains = _modules_in(domains)
+    samplers = [name.removeprefix("sample_") for name in _modules_in(commands) if "_" in name]
+    second_words = {
+        "train": known_domains,
+        "evaluate": known_domains,
+        "translate": None,
+        "sample": samplers,
+    }
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_HELP.format(domains=", ".join(known_domains), samplers=", ".join(samplers)), end="")
+        return 0
+    if arguments[0] in ("-V", "--version"):
+        print(f"triptych {__version__}")
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command not in second_words:
+        raise UserError(f"unknown command {command!r}{_instead(command, list(second_words))}")
+    allowed = second_words[command]
+    if allowed is None:
+        return int(importlib.import_module(f"triptych.commands.{command}").run(rest))
+    if not rest or rest[0] in ("-h", "--help"):
+        usage = f"triptych {command} {'|'.join(allowed)} [OPTIONS]"
+        if not rest:
+            raise UserError(f"{command} needs a domain after it: {usage}")
+        print(f"usage: {usage}\n\n`triptych {command} {allowed[0]} --help` shows the options.")
+        return 0
+    domain, rest = rest[0], rest[1:]
+    if domain not in allowed:
+        what = "option" if domain.startswith("-") else "domain"
+        raise UserError(f"unknown {what} {domain!r} after {command}{_instead(domain, allowed)}")
+    if command == "sample":
+        return int(importlib.import_module(f"triptych.commands.sample_{domain}").run(rest))
+    return int(importlib.import_module(f"triptych.commands.{command}").run(domain, rest))
+
+
+def _modules_in(package: object) -> list[str]:
+    """Names of the modules in a package, found without importing them."""
+    return sorted(module.name for module in pkgutil.iter_modules(package.__path__))  # type: ignore[attr-defined]
+
+
+def _instead(word: str, allowed: list[str]) -> str:
+    near = difflib.get_close_matches(word, allowed, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(allowed)}"
+
+
+def _say(message: object) -> None:
+    print(f"triptych: {' '.join(str(message).split())}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+"""`triptych evaluate DOMAIN`: score a checkpoint on a held-out split, on screen and as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triptych import __version__
+from triptych.commands.options import (
+    check_file,
+    check_writable,
+    open_model,
+    progress_on_stderr,
+    read_options,
+    write_json,
+)
+from triptych.errors import UserError
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `triptych evaluate`."""
+
+    checkpoint: str
+    """Checkpoint file (.ckpt); it needs no settings file beside it."""
+    split: str = "test"
+    """Part of the data to score: validation, test, or another name that the source knows."""
+    data: str | None = None
+    """Folder to read the data from, in place of the one the model was trained from."""
+    batch_size: int | None = None
+    """Items scored at a time, without influence on the score; null for the model's own number."""
+    limit: int | None = None
+    """Score only the first so many items, for a quick look; null for all."""
+    json: str | None = None
+    """File to write the score to, whole or not at all; an older one is replaced."""
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu, cuda or cuda:1."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers below 1."""
+        for name in ("batch_size", "limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def run(domain: str, arguments: Sequence[str]) -> int:
+    """Score a checkpoint and print the metrics; raises UserError for what a user got wrong."""
+    options, _ = read_options(
+        Options,
+        arguments,
+        prog=f"triptych evaluate {domain}",
+        description=f"Score a checkpoint of the domain {domain} on a split of its data.",
+    )
+    path = check_file(options.checkpoint, "checkpoint")
+    out = check_writable(options.json, "json") if options.json else None
+    if options.data is not None:
+        check_data(options.data)
+
+    model, facts = open_model(path, domain=domain, device=options.device)
+    evaluation = model.evaluate(
+        options.split,
+        data=options.data,
+        batch_size=options.batch_size,
+        limit=options.limit,
+        progress=progress_on_stderr("scored batches"),
+    )
+    metrics = {name: float(value) for name, value in evaluation.metrics.items()}
+    result = {
+        "domain": evaluation.domain,
+        "split": evaluation.split,
+        "metrics": metrics,
+        "count": evaluation.count,
+        "details": evaluation.details,
+        "checkpoint": {"file": str(path), "step": facts.get("step")},
+        "versions": {
+            "triptych": __version__,
+            "trained_with": facts.get("versions", {}),
+        },
+        "limit": options.limit,
+    }
+    if out is not None:
+        write_json(out, result)
+    print_metrics(result)
+    return 0
+
+
+def check_data(path: str) -> None:
+    """Raise UserError where --data names nothing that is there."""
+    if not Path(path).exists():
+        raise UserError(f"--data {path} does not exist; expected the folder of the data")
+
+
+def print_metrics(result: dict[str, Any]) -> None:
+    """Print one metric a line, aligned, with the split and the number of items above them."""
+    first = f", the first {result['limit']} of it" if result["limit"] else ""
+    print(f"{result['domain']}, split {result['split']}{first}: {result['count']} items scored")
+    width = max(map(len, result["metrics"]), default=0)
+    for name, value in result["metrics"].items():
+        print(f"  {name:<{width}}  {value:.4f}")
+    sys.stdout.flush()

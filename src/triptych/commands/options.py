@@ -1,0 +1,170 @@
+"""What the commands share: flat option parsers, checks of files, devices and progress."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from triptych.errors import UserError
+from triptych.training.settings import build, parser_for
+
+Options = TypeVar("Options")
+Progress = Callable[[int, int], None]
+
+
+def read_options(
+    cls: type[Options],
+    arguments: Sequence[str],
+    *,
+    prog: str,
+    description: str,
+    flags: Mapping[str, str] | None = None,
+) -> tuple[Options, set[str]]:
+    """The options dataclass `cls` from a command line, and the names of the flags that were given.
+
+    flags: name -> help of options that take no value.
+    Raises UserError for an unknown option, a wrong type, an impossible or a missing value.
+    """
+    parser = parser_for(cls, prog=prog, description=description, config=False)
+    for name, help_text in (flags or {}).items():
+        parser.add_argument(f"--{name}", action="store_true", help=help_text)
+    values, place = parser.parse_settings(arguments)
+    options = build(cls, values, place=place)
+    return options, {name for name in flags or {} if values[name]}
+
+
+def check_file(path: str, option: str) -> Path:
+    """The path of a file that an option names; raises UserError where there is none."""
+    file = Path(path)
+    if file.is_dir():
+        raise UserError(f"--{option} {path} is a folder; expected a file")
+    if not file.exists():
+        raise UserError(f"--{option} {path} does not exist")
+    return file
+
+
+def check_directory(path: str, option: str) -> Path:
+    """The path of a folder that an option names; raises UserError where there is none."""
+    folder = Path(path)
+    if not folder.is_dir():
+        found = "is a file" if folder.exists() else "does not exist"
+        raise UserError(f"--{option} {path} {found}; expected a folder")
+    return folder
+
+
+def prepare_output(folder: str, names: Sequence[str], *, overwrite: bool) -> Path:
+    """The output folder, made where it is missing and found to be writable.
+
+    Files of other names in it are left alone. Raises UserError where one of `names` is there
+    already and `overwrite` was not asked for, or where nothing can be written.
+    """
+    out = Path(folder)
+    clashes = [name for name in names if (out / name).exists()]
+    if clashes and not overwrite:
+        more = f" and {len(clashes) - 1} more" if len(clashes) > 1 else ""
+        raise UserError(
+            f"--out {folder} already holds {clashes[0]}{more}: choose another folder, "
+            "or add --overwrite to replace them"
+        )
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write into --out {folder}: {error.strerror}") from None
+    return out
+
+
+def check_writable(path: str, option: str) -> Path:
+    """The path of a file to be written; raises UserError where its folder cannot take it."""
+    file = Path(path)
+    if file.is_dir():
+        raise UserError(f"--{option} {path} is a folder; expected the name of a file")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=file.parent):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot write --{option} {path}: {error.strerror}") from None
+    return file
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write JSON whole or not at all: a temporary file beside it, fsync, rename."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with open(handle, "w", encoding="utf-8") as file:
+            json.dump(content, file, ensure_ascii=False, indent=2, default=float)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's files are private; results are not
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def check_sampling(options: Any) -> None:
+    """Raise ValueError where count, temperature, top_k or top_p of the options are impossible."""
+    if options.count < 1:
+        raise ValueError(f"count must be at least 1, got {options.count}")
+    if not 0 <= options.temperature < float("inf"):
+        raise ValueError(f"temperature must be 0 or more, got {options.temperature}")
+    if options.top_k is not None and options.top_k < 1:
+        raise ValueError(f"top_k must be at least 1, got {options.top_k}")
+    if options.top_p is not None and not 0 < options.top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {options.top_p}")
+
+
+def open_model(path: Path, *, domain: str, device: str) -> tuple[Any, dict[str, Any]]:
+    """The model of a checkpoint of this domain, on a device, and what the checkpoint says of it.
+
+    Raises UserError for any other file, and for a device that is not there.
+    """
+    from triptych.training.checkpoint import read_checkpoint
+    from triptych.training.devices import device_named
+
+    target = device_named(device)
+    content = read_checkpoint(path)
+    found = content["triptych"]["domain"]
+    if found != domain:
+        raise UserError(f"{path} is a checkpoint of the domain {found}; expected one of {domain}")
+    inference = importlib.import_module(f"triptych.domains.{domain}.inference")
+    return inference.load(content, device=str(target)), content["triptych"]
+
+
+def progress_on_stderr(what: str, *, every: float = 0.5) -> Progress:
+    """A callback (done, total) that keeps one line on standard error up to date.
+
+    On a terminal the line is rewritten; in a log a new one comes each 30 s at most.
+    """
+    terminal = sys.stderr.isatty()
+    started = time.monotonic()
+    last = started if not terminal else 0.0
+
+    def report(done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        finished = 0 < total <= done
+        if not finished and now - last < (every if terminal else 30.0):
+            return
+        last = now
+        seconds = now - started
+        of_total = f" of {total}" if total else ""
+        left = f", {seconds / done * (total - done):.0f} s left" if 0 < done < total else ""
+        took = f", {seconds:.1f} s" if finished else left
+        end = "\n" if finished or not terminal else ""
+        start = "\r\033[K" if terminal else ""
+        print(f"{start}{what}: {done}{of_total}{took}", end=end, file=sys.stderr, flush=True)
+
+    return report

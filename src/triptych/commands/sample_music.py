@@ -1,0 +1,93 @@
+"""`triptych sample music`: new pieces, or continuations, as MIDI, sound and piano-roll picture."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from triptych.commands.options import (
+    check_file,
+    check_sampling,
+    open_model,
+    prepare_output,
+    progress_on_stderr,
+    read_options,
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of `triptych sample music`."""
+
+    checkpoint: str
+    """Checkpoint file of a music model (.ckpt)."""
+    out: str
+    """Folder for one .mid, .wav and .png a piece; made where it is missing."""
+    count: int = 2
+    """Pieces to make."""
+    primer: str | None = None
+    """MIDI file to continue; null to begin from nothing."""
+    seconds: float | None = None
+    """Length of a piece in seconds, the primer not counted; give this or length, or neither."""
+    length: int | None = None
+    """Length of a piece in tokens, the primer not counted; null for the model's own measure."""
+    seed: int = 0
+    """Seed of the draw; the same seed gives the same pieces on the same device."""
+    temperature: float = 1.0
+    """Divides the logits (no unit): above 1 wilder, below 1 safer, 0 takes the likeliest."""
+    top_k: int | None = None
+    """Draw among the so many likeliest tokens only; null for all."""
+    top_p: float | None = None
+    """Draw among the likeliest tokens that reach this probability, 0 to 1; null for all."""
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu, cuda or cuda:1."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for values that cannot be drawn with."""
+        check_sampling(self)
+        if self.seconds is not None and self.length is not None:
+            raise ValueError("seconds and length were both given; expected one of them")
+        for name in ("seconds", "length"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be above 0, got {value}")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Sample pieces and say where they are; raises UserError for what a user got wrong."""
+    options, flags = read_options(
+        Options,
+        arguments,
+        prog="triptych sample music",
+        description="Sample pieces. Existing files are kept unless --overwrite is given.",
+        flags={"overwrite": "Replace files of the same names in the output folder."},
+    )
+    path = check_file(options.checkpoint, "checkpoint")
+    primer = check_file(options.primer, "primer") if options.primer is not None else None
+    stems = [f"piece-{index:02d}" for index in range(options.count)]
+    names = [f"{stem}.{ending}" for stem in stems for ending in ("mid", "wav", "png")]
+    out = prepare_output(options.out, names, overwrite="overwrite" in flags)
+
+    model, _ = open_model(path, domain="music", device=options.device)
+    pieces = model.sample(
+        options.count,
+        seconds=options.seconds,
+        length=options.length,
+        primer=primer,
+        seed=options.seed,
+        temperature=options.temperature,
+        top_k=options.top_k,
+        top_p=options.top_p,
+        progress=progress_on_stderr("drawn tokens"),
+    )
+    synthesiser = ""
+    for stem, piece in zip(stems, pieces, strict=True):
+        render.write_midi(piece, out / f"{stem}.mid")
+        synthesiser = render.write_wav(piece, out / f"{stem}.wav")
+        render.write_piano_roll(piece, out / f"{stem}.png")
+    print(
+        f"{options.count} pieces (.mid, .wav, .png) are in {out}; sound by {synthesiser}",
+        file=sys.stderr,
+    )
+    return 0

@@ -1,0 +1,167 @@
+"""Read a user's folder of pictures: classes by sub-folder, splits by content, integers only."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from triptych.errors import UserError
+
+_LOG = logging.getLogger(__name__)
+
+SUFFIXES = (
+    ".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class FolderPictures:
+    """What a folder held of one split."""
+
+    pixels: np.ndarray
+    """uint8 [N, H, W, C]"""
+    labels: np.ndarray | None
+    """int64 [N], or None where no sub-folder names a class"""
+    class_names: tuple[str, ...]
+    """the sub-folders in alphabetical order"""
+    skipped: tuple[str, ...]
+    """the corrupt pictures of the whole folder, relative to it"""
+
+
+def list_pictures(directory: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
+    """All picture files below directory with their class, sorted by name, and the class names.
+
+    Pictures beside each other have no class (index 0, no names); pictures in sub-folders have
+    the first sub-folder's. Hidden files are passed over. Raises UserError where there is no
+    picture, or where some lie in sub-folders and some do not.
+    """
+    if not directory.is_dir():
+        raise UserError(f"the picture folder {directory} does not exist or is not a folder")
+    files = (
+        path.relative_to(directory)
+        for path in directory.rglob("*")
+        if path.suffix.lower() in SUFFIXES and path.is_file()
+    )
+    found = sorted(path for path in files if not any(part[0] == "." for part in path.parts))
+    if not found:
+        raise UserError(f"{directory} holds no pictures (looked for {', '.join(SUFFIXES)})")
+    loose = [path for path in found if len(path.parts) == 1]
+    if loose and len(loose) < len(found):
+        raise UserError(
+            f"{directory} has {len(loose)} pictures directly (such as {loose[0]}) and "
+            f"{len(found) - len(loose)} in sub-folders: a sub-folder is a class, so put all "
+            "pictures into sub-folders or none"
+        )
+    if loose:
+        return [(path, 0) for path in found], ()
+    names = tuple(sorted({path.parts[0] for path in found}))
+    return [(path, names.index(path.parts[0])) for path in found], names
+
+
+def split_of(content: bytes, validation: float, test: float) -> str:
+    """The split of a file by the hash of its bytes, whatever its name and its neighbours.
+
+    So equal files never lie in two splits, and a new picture moves no other one.
+    """
+    place = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") / 2**64
+    if place < validation:
+        return "validation"
+    return "test" if place < validation + test else "train"
+
+
+def decode_picture(
+    content: bytes, *, height: int, width: int, channels: int, resize: bool
+) -> np.ndarray:
+    """Decode one picture file: uint8 [height, width, channels].
+
+    Camera rotation is applied, transparency is laid over white, 16-bit grey is shifted to 8 bits.
+    Raises WrongSizeError where the size differs and resize is False, and whatever Pillow raises
+    on a damaged file.
+    """
+    from PIL import Image, ImageOps
+
+    with Image.open(io.BytesIO(content)) as opened:
+        opened.load()  # a cut file fails here, not in the middle of a run
+        image = ImageOps.exif_transpose(opened)
+    if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would clip at 255
+        image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
+    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    image = image.convert("L" if channels == 1 else "RGB")
+    if (image.height, image.width) != (height, width):
+        if not resize:
+            raise WrongSizeError(image.height, image.width)
+        image = ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
+    return np.asarray(image, dtype=np.uint8).reshape(height, width, channels)
+
+
+class WrongSizeError(ValueError):
+    """A picture that decodes but is not of the asked height and width (pixels)."""
+
+    def __init__(self, height: int, width: int) -> None:
+        super().__init__(f"{width} wide and {height} high")
+
+
+def read_folder(
+    directory: Path,
+    split: str,
+    *,
+    height: int,
+    width: int,
+    channels: int,
+    resize: bool,
+    validation: float,
+    test: float,
+) -> FolderPictures:
+    """Read the pictures of one split; a corrupt picture is skipped, counted and named.
+
+    Raises UserError where a picture has another size and resize is False, or none is left.
+    """
+    files, class_names = list_pictures(directory)
+    kept: list[np.ndarray] = []
+    labels: list[int] = []
+    skipped: list[str] = []
+    for relative, label in files:
+        try:
+            content = (directory / relative).read_bytes()
+            pixels = decode_picture(
+                content, height=height, width=width, channels=channels, resize=resize
+            )
+        except WrongSizeError as error:
+            raise UserError(
+                f"{directory / relative} is {error} (pixels), expected {width} wide and {height} "
+                "high: set data.source.init_args.resize to true to crop and scale all pictures, "
+                "or change height and width"
+            ) from error
+        # Damaged files raise a dozen different exceptions; each costs one picture, never the run.
+        except Exception:
+            skipped.append(str(relative))
+            continue
+        if split_of(content, validation, test) == split:
+            kept.append(pixels)
+            labels.append(label)
+    if skipped:
+        shown = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+        _LOG.warning(
+            "%s: skipped %d of %d pictures that cannot be decoded: %s",
+            directory, len(skipped), len(files), shown,
+        )  # fmt: skip
+    if not kept:
+        raise UserError(
+            f"no picture of {directory} falls into the split {split!r}: of {len(files)} files "
+            f"{len(skipped)} cannot be decoded, and the split takes a picture by the hash of its "
+            f"content (validation {validation:g}, test {test:g} of all); give more pictures or "
+            "larger fractions"
+        )
+    return FolderPictures(
+        pixels=np.stack(kept),  # [N, H, W, C]
+        labels=np.asarray(labels, dtype=np.int64) if class_names else None,
+        class_names=class_names,
+        skipped=tuple(skipped),
+    )

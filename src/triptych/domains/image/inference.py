@@ -1,0 +1,211 @@
+"""A trained picture model in use: sample, evaluate."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from triptych.core.heads import CategoricalHead
+from triptych.decoding.pick import Sampling
+from triptych.domains.image import grid, task
+from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
+from triptych.domains.image.data import DataConfig, evaluation_batches, read
+from triptych.domains.image.sources import Pictures, PictureSource, Split
+from triptych.errors import UserError
+from triptych.training import evaluation
+
+Progress = Callable[[int, int], None]
+"""Called with (units done, units in all)."""
+
+AT_ONCE = 64
+"""Pictures drawn together; fixed, so that a seed gives the same pictures on every machine."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The score of a whole split."""
+
+    domain: str
+    """Always image."""
+    split: str
+    """Name of the split."""
+    metrics: dict[str, float]
+    """Ratios named with their unit."""
+    count: int
+    """Pictures scored."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What stands beside: the bits per dim of models that know nothing, the levels."""
+
+
+class ImageModel:
+    """A picture model out of a checkpoint."""
+
+    def __init__(self, image_task: task.ImageTask) -> None:
+        self.task = image_task.eval()
+
+    @property
+    def config(self) -> task.Config:
+        """All settings of the run that made it."""
+        return self.task.config
+
+    @property
+    def levels(self) -> int:
+        """Number of values that a sub-pixel can take; sampled values are 0..levels-1."""
+        return self.task.model.levels
+
+    def sample(
+        self,
+        count: int,
+        *,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        label: int | None = None,
+        progress: Progress | None = None,
+    ) -> np.ndarray:
+        """Draw pictures: uint8 [count, H, W, C], values 0..levels-1 (see `save_grid` for PNG).
+
+        label: class of all pictures on a class-conditional model; None takes the classes in turn.
+        progress: called with (sub-pixels or pixels drawn, in all).
+        Raises UserError for a label that the model does not have, for top_k and top_p on a model
+        with logistics and for impossible values.
+        """
+        if count < 1:
+            raise UserError(f"count must be at least 1 picture, got {count}")
+        model = self.task.model
+        sampling = self._sampling(temperature, top_k, top_p)
+        labels = self._labels(count, label)
+        generator = torch.Generator(self.task.device).manual_seed(seed)
+        steps = model.order.length
+        parts = []
+        for start in range(0, count, AT_ONCE):
+            size = min(AT_ONCE, count - start)
+            done = start * steps
+
+            def report(step: int, _: int, done: int = done, size: int = size) -> None:
+                if progress is not None:
+                    progress(done + step * size, count * steps)
+
+            part = model.sample(
+                size,
+                labels=None if labels is None else labels[start : start + size],
+                sampling=sampling,
+                generator=generator,
+                progress=report,
+            )
+            parts.append(part.cpu().numpy())
+        return np.concatenate(parts)  # [N, H, W, C]
+
+    def save_grid(self, path: str | Path, pictures: np.ndarray, **options: Any) -> np.ndarray:
+        """Write sampled pictures as one PNG grid and return it; options as `grid.write_grid`."""
+        return grid.write_grid(path, pictures, self.levels, **options)
+
+    def save_pictures(self, folder: str | Path, pictures: np.ndarray) -> list[Path]:
+        """Write sampled pictures one by one as PNG and return the paths."""
+        return grid.write_pictures(folder, pictures, self.levels)
+
+    def evaluate(
+        self,
+        split: Split = "test",
+        *,
+        data: str | Path | None = None,
+        batch_size: int | None = None,
+        limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Bits per dim over all sub-pixels of a split, and what stands beside it.
+
+        data: a folder in place of the source's directory. batch_size: pictures scored at once,
+        which changes no result. limit: score only the first so many pictures.
+        Raises UserError where the data are missing or do not fit the model.
+        """
+        settings = self.config.data
+        if data is not None:
+            settings = replace(settings, source=_moved(settings.source, str(data)))
+        pictures = self._fitting(read(settings, split))
+        if limit is not None:
+            if limit < 1:
+                raise UserError(f"limit must be at least 1 picture, got {limit}")
+            pictures = pictures.pick(torch.arange(len(pictures))[:limit])
+        size = settings.evaluation_batch_size if batch_size is None else batch_size
+        batches = evaluation_batches(pictures, batch_size=size)
+        metrics, totals = evaluation.evaluate(self.task, batches, progress)
+        details = {
+            "levels": self.levels,
+            "sub_pixels": int(totals["dims"]),
+            "uniform_bits_per_dim": uniform_bits_per_dim(self.levels),
+            "histogram_bits_per_dim": _histogram(settings, pictures),
+        }
+        return Evaluation("image", split, metrics, int(totals["pictures"]), details)
+
+    def _fitting(self, pictures: Pictures) -> Pictures:
+        """The pictures, if the model is made for their shape, levels and classes."""
+        found = (tuple(pictures.pixels.shape[1:]), pictures.levels)
+        wanted = (self.task.model.shape, self.levels)
+        if found != wanted:
+            raise UserError(
+                f"the model was trained on pictures of (height, width, channels) {wanted[0]} with "
+                f"{wanted[1]} levels, these have {found[0]} with {found[1]}"
+            )
+        if self.task.model.classes is not None and (
+            pictures.labels is None or pictures.class_names != self.task.class_names
+        ):
+            raise UserError(
+                f"the model was trained with the classes {', '.join(self.task.class_names)}; "
+                f"these pictures have {', '.join(pictures.class_names) or 'none'}"
+            )
+        return pictures
+
+    def _sampling(self, temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
+        if not isinstance(self.task.model.core.head, CategoricalHead) and (top_k or top_p):
+            raise UserError(
+                "top_k and top_p cut a list of values, and this model predicts logistics, which "
+                "have none; use temperature"
+            )
+        try:
+            return Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
+    def _labels(self, count: int, label: int | None) -> torch.Tensor | None:
+        if label is None:
+            return self.task.turn_labels(count)
+        names = self.task.class_names
+        if self.task.model.classes is None:
+            raise UserError(
+                f"label is {label}, but this model was trained without classes "
+                "(model.class_conditional is false)"
+            )
+        if not 0 <= label < len(names):
+            raise UserError(
+                f"label is {label}, but this model has the classes 0 to {len(names) - 1} "
+                f"({', '.join(names)})"
+            )
+        return torch.full((count,), label, device=self.task.device)
+
+
+def load(checkpoint: dict[str, Any], *, device: str = "cpu") -> ImageModel:
+    """The model of a checkpoint's content (see `triptych.load`)."""
+    return ImageModel(task.restore(checkpoint).to(device))
+
+
+def _moved(source: PictureSource, directory: str) -> PictureSource:
+    """The same source reading another folder; UserError where it reads none."""
+    if not hasattr(source, "directory"):
+        raise UserError(
+            f"the pictures of this model come from {type(source).__name__}, which reads no folder"
+        )
+    return replace(source, directory=directory)  # type: ignore[call-arg]
+
+
+def _histogram(settings: DataConfig, held_out: Pictures) -> float | None:
+    """The histogram's bits per dim, or None where the training pictures are not at hand."""
+    try:
+        train = read(settings, "train")
+    except UserError:
+        return None
+    return histogram_bits_per_dim(train.pixels, held_out.pixels, held_out.levels)

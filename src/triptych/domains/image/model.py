@@ -1,0 +1,150 @@
+"""The Image Transformer: pictures as sequences, one order for everything.
+
+Parmar et al. 2018, "Image Transformer", 1802.05751. Each sub-pixel (or, with logistics, each
+pixel) is predicted from those before it in the order that the attention variant gives.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
+from triptych.core.heads import Categorical, HeadConfig
+from triptych.core.orders import Order
+from triptych.core.positions import Grid
+from triptych.core.sequence import SequenceModel
+from triptych.core.transformer import TransformerConfig
+from triptych.decoding.pick import Sampling
+from triptych.decoding.session import sample
+
+
+@dataclass(frozen=True)
+class ModelConfig(TransformerConfig):
+    """Sizes and attention of the decoder, what it predicts, and whether it is told a class."""
+
+    head: HeadConfig = field(default_factory=Categorical)
+    """Categorical (a softmax per sub-pixel) or MixtureOfLogistics (one position per pixel)."""
+    class_conditional: bool = False
+    """Add a learned vector of the picture's class at every position."""
+
+    def build(
+        self, height: int, width: int, channels: int, *, levels: int, n_classes: int = 0
+    ) -> "PictureModel":
+        """Make the model for pictures of one size (pixels) with values 0..levels-1.
+
+        n_classes: number of class vectors; 0 for an unconditional model.
+        Raises ValueError where the attention variant cannot serve this shape.
+        """
+        # Asked of three channels, because one grey channel takes one position in either case.
+        whole_pixels = self.head.positions_per_pixel(3) == 1
+        shape = (height, width, self.head.positions_per_pixel(channels))
+        order = self.attention.order_of(shape)
+        embedding: ValueEmbedding
+        if whole_pixels:
+            embedding = PixelEmbedding(levels, channels, self.d_model)
+        else:
+            embedding = ChannelEmbedding(levels, order.coordinates[:, 2], self.d_model)
+        core = SequenceModel(
+            embedding,
+            Grid(order, self.d_model),
+            self.decoder(shape),
+            self.head.build(self.d_model, levels, channels),
+            d_model=self.d_model,
+            dropout=self.dropout,
+        )
+        classes = nn.Embedding(n_classes, self.d_model) if n_classes else None
+        return PictureModel(
+            core,
+            order,
+            levels=levels,
+            channels=channels,
+            whole_pixels=whole_pixels,
+            classes=classes,
+        )
+
+
+class PictureModel(nn.Module):
+    """A decoder over the steps of an order; the only place that turns pictures into sequences.
+
+    whole_pixels: a step is a whole pixel (logistics) rather than one sub-pixel (softmax).
+    classes: a vector per class, added at every position (section 3.2), or None.
+    """
+
+    def __init__(
+        self,
+        core: SequenceModel,
+        order: Order,
+        *,
+        levels: int,
+        channels: int,
+        whole_pixels: bool,
+        classes: nn.Embedding | None = None,
+    ) -> None:
+        super().__init__()
+        self.core = core
+        self.order = order
+        self.levels = levels
+        self.whole_pixels = whole_pixels
+        height, width, _ = order.shape
+        self.shape = (height, width, channels)
+        self.classes = classes
+        if classes is not None:
+            nn.init.normal_(classes.weight, std=classes.embedding_dim**-0.5)
+
+    def to_sequence(self, pixels: Tensor) -> Tensor:
+        """[B, H, W, C] -> int64 in the order of generation: [B, L], of whole pixels [B, L, C]."""
+        pixels = pixels.long()
+        if self.whole_pixels:
+            pixels = pixels.unsqueeze(3)  # [B, H, W, 1, C]
+        return self.order.to_sequence(pixels)  # [B, L] or [B, L, C]
+
+    def to_pictures(self, sequence: Tensor) -> Tensor:
+        """The inverse of `to_sequence`: uint8 [B, H, W, C]."""
+        pixels = self.order.to_pictures(sequence)  # [B, H, W, C] or [B, H, W, 1, C]
+        return (pixels.squeeze(3) if self.whole_pixels else pixels).to(torch.uint8)
+
+    def condition(self, labels: Tensor | None) -> Tensor | None:
+        """The class vectors of labels int64 [B]: [B, D], or None for an unconditional model."""
+        if self.classes is None:
+            return None
+        if labels is None:
+            raise ValueError("a class-conditional model needs the labels of its pictures")
+        vectors: Tensor = self.classes(labels)  # [B, D]
+        return vectors
+
+    def nats(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Negative log-likelihood of each step, the first one included, in nats: [B, L].
+
+        pixels uint8 [B, H, W, C]. A step is a sub-pixel, or a whole pixel with logistics: divide
+        the sum by the number of sub-pixels in either case.
+        """
+        return self.core.nats(self.to_sequence(pixels), condition=self.condition(labels))
+
+    def sample(
+        self,
+        count: int,
+        *,
+        labels: Tensor | None = None,
+        sampling: Sampling | None = None,
+        generator: torch.Generator | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Tensor:
+        """Draw pictures step by step in the model's order: uint8 [count, H, W, C].
+
+        labels: int64 [count] for a class-conditional model. progress: (steps done, steps in all).
+        Raises ValueError for top-k or top-p on logistics.
+        """
+        with torch.no_grad():
+            condition = self.condition(labels)
+        values = sample(
+            self.core,
+            batch=count,
+            length=self.order.length,
+            sampling=sampling,
+            generator=generator,
+            condition=condition,
+            progress=progress,
+        )  # [N, L] or [N, L, C]
+        return self.to_pictures(values)

@@ -1,0 +1,147 @@
+"""Training on pictures: the loss, honest bits per dimension, sample grids."""
+
+import math
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from triptych.domains.image import data
+from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
+from triptych.domains.image.data import Batch, DataConfig
+from triptych.domains.image.grid import write_grid
+from triptych.domains.image.model import ModelConfig, PictureModel
+from triptych.domains.image.sources import Pictures
+from triptych.errors import UserError
+from triptych.training.loader import FixedBatches, ResumableLoader
+from triptych.training.media import Media
+from triptych.training.optim import OptimConfig
+from triptych.training.run import RunConfig
+from triptych.training.settings import from_plain, to_plain
+from triptych.training.task import Task
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run on pictures."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """Pictures and batches."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Sizes, attention and output."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimiser and learning rate."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Name, place and seed of the run."""
+
+
+class ImageTask(Task):
+    """An autoregressive model of pictures, scored in bits per sub-pixel."""
+
+    domain: ClassVar[str] = "image"
+    monitor: ClassVar[str] = "bits_per_dim"
+    model: PictureModel
+
+    def __init__(self, config: Config, facts: dict[str, Any]) -> None:
+        """facts: what the weights know of the data, see `facts_of`; JSON types only."""
+        classes = facts["class_names"]
+        model = config.model.build(
+            *facts["shape"],
+            levels=facts["levels"],
+            n_classes=len(classes) if config.model.class_conditional else 0,
+        )
+        card = {"domain": self.domain, "config": to_plain(config), "vocabulary": facts}
+        super().__init__(model, config.optim, d_model=config.model.d_model, card=card)
+        self.config = config
+        self.class_names: tuple[str, ...] = tuple(classes)
+
+    def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
+        """Mean nats per sub-pixel, and the number of sub-pixels."""
+        dims = batch.pixels.numel()
+        return self.model.nats(batch.pixels, batch.labels).sum() / dims, dims
+
+    def score(self, batch: Batch) -> dict[str, Tensor]:
+        """Sums of nats, sub-pixels and pictures."""
+        nats = self.model.nats(batch.pixels, batch.labels)  # [B, L]
+        return {
+            "nats": nats.double().sum(),
+            "dims": torch.tensor(batch.pixels.numel(), dtype=torch.float64),
+            "pictures": torch.tensor(len(batch.pixels), dtype=torch.float64),
+        }
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        """Bits per sub-pixel over everything that was scored."""
+        return {"bits_per_dim": totals["nats"] / math.log(2) / totals["dims"]}
+
+    def turn_labels(self, count: int) -> Tensor | None:
+        """The classes in turn, int64 [count] on the device; None for an unconditional model."""
+        if self.model.classes is None:
+            return None
+        return torch.arange(count, device=self.device) % self.model.classes.num_embeddings
+
+    def show(self, folder: Path) -> list[Media]:
+        """A grid of samples at temperature 1, from the same random numbers every time."""
+        count = self.config.data.samples
+        if count == 0:
+            return []
+        pixels = self.model.sample(
+            count,
+            labels=self.turn_labels(count),
+            generator=torch.Generator(self.device).manual_seed(self.config.run.seed),
+        )
+        path = folder / "samples.png"
+        write_grid(path, pixels.cpu(), self.model.levels)
+        caption = f"{count} samples at temperature 1"
+        if self.model.classes is not None:
+            caption += ", the classes in turn"
+        return [Media("picture", "samples", path=path, caption=caption)]
+
+
+def facts_of(pictures: Pictures) -> dict[str, Any]:
+    """What a checkpoint must know of the data: shape (pixels), levels, class names."""
+    return {
+        "shape": list(pictures.pixels.shape[1:]),
+        "levels": pictures.levels,
+        "class_names": list(pictures.class_names),
+    }
+
+
+def prepare(config: Config) -> tuple[ImageTask, ResumableLoader, FixedBatches]:
+    """Read the pictures, build the model and both loaders.
+
+    Raises UserError for missing or damaged data and for settings that do not fit the pictures.
+    """
+    train, validation = data.read(config.data, "train"), data.read(config.data, "validation")
+    if config.model.class_conditional and train.labels is None:
+        raise UserError(
+            "model.class_conditional is true, but the pictures have no classes: use pictures "
+            "with classes (sub-folders of a picture folder) or set it to false"
+        )
+    if config.data.validation_limit is not None:
+        validation = validation.pick(torch.arange(len(validation))[: config.data.validation_limit])
+    torch.manual_seed(config.run.seed)
+    try:
+        task = ImageTask(config, facts_of(train))
+    except ValueError as error:  # a variant that cannot serve this shape says so in a sentence
+        raise UserError(f"the model does not fit the pictures: {error}") from error
+    histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
+    print(
+        f"{len(train):,} pictures to train and {len(validation):,} to validate; to beat in bits "
+        f"per dim: uniform over {train.levels} levels "
+        f"{uniform_bits_per_dim(train.levels):.2f}, a histogram per place {histogram:.2f}",
+        file=sys.stderr,
+    )
+    loader = data.training_batches(train, batch_size=config.data.batch_size, seed=config.run.seed)
+    batches = data.evaluation_batches(validation, batch_size=config.data.evaluation_batch_size)
+    return task, loader, batches
+
+
+def restore(checkpoint: dict[str, Any]) -> ImageTask:
+    """The task of a checkpoint, without its training data."""
+    block = checkpoint["triptych"]
+    task = ImageTask(from_plain(Config, block["config"]), block["vocabulary"])
+    task.load_state_dict(checkpoint["state_dict"])
+    return task

@@ -1,0 +1,180 @@
+"""A trained music model in use: sample, continue, evaluate."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pretty_midi
+import torch
+
+from triptych.decoding.pick import Sampling
+from triptych.domains.music import task
+from triptych.domains.music.baselines import ladder
+from triptych.domains.music.data import evaluation_loader
+from triptych.domains.music.midi import read_midi
+from triptych.domains.music.representation import ChoraleGrid, Piece
+from triptych.domains.music.sources import SPLITS, PieceSource, Split
+from triptych.errors import UserError
+from triptych.training import evaluation
+
+Progress = Callable[[int, int], None]
+"""Called with (units done, units in all)."""
+
+DEFAULT_SECONDS = 30.0
+"""Length of sampled music where neither seconds nor length is given."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The score of a whole split."""
+
+    domain: str
+    """Always music."""
+    split: str
+    """Name of the split."""
+    metrics: dict[str, float]
+    """Ratios named with their unit."""
+    count: int
+    """Pieces scored."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What stands beside: tokens and notes scored, windows, nats per token of simple models."""
+
+
+class MusicModel:
+    """A music model out of a checkpoint."""
+
+    def __init__(self, music_task: task.MusicTask) -> None:
+        self.task = music_task.eval()
+
+    @property
+    def config(self) -> task.Config:
+        """All settings of the run that made it."""
+        return self.task.config
+
+    def sample(
+        self,
+        count: int,
+        *,
+        seconds: float | None = None,
+        length: int | None = None,
+        primer: pretty_midi.PrettyMIDI | str | Path | None = None,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        progress: Progress | None = None,
+    ) -> list[pretty_midi.PrettyMIDI]:
+        """Draw pieces, or continuations that begin with the primer itself.
+
+        seconds: at most so much new music (performances may end earlier, where the model ends the
+        piece); length: or so many new tokens for performances, 16th steps for chorales; neither:
+        30 seconds. The primer is written in the model's own representation: performances on the
+        10 ms grid with the pedal applied, chorales on a grid of 16ths of the file's tempo.
+        progress: called with (tokens drawn, in all at most).
+        Raises UserError for impossible values and for a primer that cannot be read.
+        """
+        if count < 1:
+            raise UserError(f"count must be at least 1 piece, got {count}")
+        if seconds is not None and length is not None:
+            raise UserError("seconds and length were both given; expected one of them")
+        if seconds is None and length is None:
+            seconds = DEFAULT_SECONDS
+        for name, value in (("seconds", seconds), ("length", length)):
+            if value is not None and not 0 < value < float("inf"):
+                raise UserError(f"{name} must be above 0, got {value}")
+        try:
+            sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        prompt = None
+        if primer is not None:
+            name = str(primer) if isinstance(primer, (str, Path)) else "the primer"
+            midi = read_midi(primer) if isinstance(primer, (str, Path)) else primer
+            try:
+                prompt = self.task.representation.prompt(midi, name=name)
+            except ValueError as error:
+                raise UserError(f"{name}: {error}") from error
+        return self.task.draw(
+            count,
+            seconds=seconds,
+            length=length,
+            prompt=prompt,
+            seed=seed,
+            sampling=sampling,
+            progress=progress,
+        )
+
+    def evaluate(
+        self,
+        split: Split = "test",
+        *,
+        data: str | Path | None = None,
+        batch_size: int | None = None,
+        limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Nats per token and per note over every token of every piece of a split.
+
+        data: a folder in place of the source's directory. batch_size: windows scored at once at
+        most, which changes no result. limit: score only the first so many pieces.
+        Raises UserError where the data are missing.
+        """
+        settings = self.config.data
+        if split not in SPLITS:
+            raise UserError(f"there is no split {split!r}; expected one of {', '.join(SPLITS)}")
+        if limit is not None and limit < 1:
+            raise UserError(f"limit must be at least 1 piece, got {limit}")
+        if batch_size is not None and batch_size < 1:
+            raise UserError(f"batch_size must be at least 1 window, got {batch_size}")
+        if data is not None:
+            settings = replace(settings, source=_moved(settings.source, str(data)))
+        pieces = settings.source.load(split)[:limit]
+        batches = evaluation_loader(pieces, settings, batch_size=batch_size or settings.batch_size)
+        metrics, totals = evaluation.evaluate(self.task, batches, progress)
+        details = {
+            "tokens": int(totals["tokens"]),
+            "notes": int(totals["notes"]),
+            "vocabulary_size": self.task.representation.vocabulary_size,
+            "window_tokens": settings.length,
+            "context_tokens": settings.context,
+            "nats_per_token_of": self._ladder(settings.source, pieces),
+        }
+        return Evaluation("music", split, metrics, len(pieces), details)
+
+    def _ladder(self, source: PieceSource, held_out: list[Piece]) -> dict[str, float]:
+        """Score simple models: the count models need the training pieces.
+
+        Reading a folder of performances for that would take minutes, so there only the uniform
+        model stands beside.
+        """
+        kind = self.task.representation
+        train: list[Piece] = []
+        if isinstance(kind, ChoraleGrid):
+            try:
+                train = source.load("train")
+            except UserError:
+                train = []  # the figures beside are a courtesy; the score needs no training data
+        steps = ladder(
+            kind, [kind.tokens(piece) for piece in train], [kind.tokens(p) for p in held_out]
+        )
+        return steps if train else {"uniform": steps["uniform"]}
+
+
+def load(checkpoint: dict[str, Any], *, device: str = "cpu") -> MusicModel:
+    """The model of a checkpoint's content (see `triptych.load`).
+
+    device: "cpu", "cuda", "cuda:1" or "auto", a GPU where there is one.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return MusicModel(task.restore(checkpoint).to(device))
+
+
+def _moved(source: PieceSource, directory: str) -> PieceSource:
+    """Give the same source reading another folder; UserError where it reads none."""
+    if not hasattr(source, "directory"):
+        raise UserError(
+            f"the music of this model comes from {type(source).__name__}, which reads no folder"
+        )
+    return replace(source, directory=directory)  # type: ignore[call-arg,type-var]

@@ -1,0 +1,184 @@
+"""Training on music: the loss, honest nats per token and per note, sample pieces."""
+
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pretty_midi
+import torch
+from torch import Tensor
+
+from triptych.core.sequence import SequenceModel
+from triptych.decoding.pick import Sampling
+from triptych.domains.music import render
+from triptych.domains.music.baselines import ladder
+from triptych.domains.music.data import (
+    PADDING,
+    Batch,
+    DataConfig,
+    evaluation_loader,
+    training_loader,
+)
+from triptych.domains.music.model import ModelConfig
+from triptych.domains.music.representation import REPRESENTATIONS, Representation
+from triptych.domains.music.sampling import Progress, extend
+from triptych.errors import UserError
+from triptych.training.loader import FixedBatches, ResumableLoader
+from triptych.training.media import Media
+from triptych.training.optim import OptimConfig
+from triptych.training.run import RunConfig
+from triptych.training.settings import from_plain, to_plain
+from triptych.training.task import Task
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run on music."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """Pieces, windows and batches."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Sizes, attention and positions."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimiser and learning rate."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Name, place and seed of the run."""
+
+
+class MusicTask(Task):
+    """An autoregressive model of music, scored in nats per token."""
+
+    domain: ClassVar[str] = "music"
+    monitor: ClassVar[str] = "nats_per_token"
+    model: SequenceModel
+
+    def __init__(self, config: Config) -> None:
+        representation = config.data.source.representation
+        model = config.model.build(representation, length=config.data.length)
+        card = {
+            "domain": self.domain,
+            "config": to_plain(config),
+            "vocabulary": {
+                "representation": representation.name,
+                "symbols": list(representation.vocabulary),
+            },
+        }
+        super().__init__(model, config.optim, d_model=config.model.d_model, card=card)
+        self.config = config
+        self.representation: Representation = representation
+
+    def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Mean nats per scored token, and their number."""
+        count = batch.scored.sum()
+        return self._nats(batch).sum() / count, count
+
+    def score(self, batch: Batch) -> dict[str, Tensor]:
+        """Sums of nats, of scored tokens and of notes that begin at them."""
+        return {
+            "nats": self._nats(batch).double().sum(),
+            "tokens": batch.scored.sum().double(),
+            "notes": batch.onsets.sum().double(),
+        }
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        """Nats per token, and all nats per note, over everything that was scored."""
+        return {
+            "nats_per_token": totals["nats"] / totals["tokens"],
+            "nats_per_note": totals["nats"] / max(totals["notes"], 1.0),
+        }
+
+    def draw(
+        self,
+        count: int,
+        *,
+        seconds: float | None = None,
+        length: int | None = None,
+        prompt: np.ndarray | None = None,
+        seed: int = 0,
+        sampling: Sampling | None = None,
+        progress: Progress | None = None,
+    ) -> list[pretty_midi.PrettyMIDI]:
+        """Sample pieces, each beginning with the prompt's tokens; see `MusicModel.sample`."""
+        kind, data = self.representation, self.config.data
+        first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
+        prompts = torch.from_numpy(first).to(self.device).expand(count, -1)
+        tokens = extend(
+            self.model,
+            prompts,
+            n_new=kind.n_tokens(seconds=seconds, length=length),
+            length=data.length,
+            context=data.context,
+            sampling=sampling or Sampling(),
+            generator=torch.Generator(self.device).manual_seed(seed),
+            end=kind.end,
+            forbid=kind.forbid(count, seconds=seconds, n_prompt=len(first)),
+            progress=progress,
+        )
+        return [kind.to_midi(row) for row in tokens.cpu().numpy()]
+
+    def show(self, folder: Path) -> list[Media]:
+        """Sampled pieces at temperature 1, from the same random numbers every time."""
+        data = self.config.data
+        if not data.samples:
+            return []
+        pieces = self.draw(data.samples, seconds=data.sample_seconds, seed=self.config.run.seed)
+        media = []
+        for number, midi in enumerate(pieces):
+            name = f"piece-{number:02d}"
+            path = render.write_midi(midi, folder / f"{name}.mid")
+            media.append(Media("midi", name, path=path))
+            path = folder / f"{name}.wav"
+            caption = f"played by {render.write_wav(midi, path)}"
+            media.append(Media("audio", f"{name}-sound", path=path, caption=caption))
+            path = render.write_piano_roll(midi, folder / f"{name}.png")
+            media.append(Media("picture", f"{name}-roll", path=path, caption="temperature 1"))
+        return media
+
+    def _nats(self, batch: Batch) -> Tensor:
+        """Nats of every position, 0 where it is not scored: [B, L]."""
+        # Padding stands behind the music, where no causal model looks; any id does for its input.
+        values = batch.values.masked_fill(batch.values == PADDING, 0)
+        nats = self.model.nats(values, previous=batch.previous)  # [B, L]
+        return nats.masked_fill(~batch.scored, 0.0)
+
+
+def prepare(config: Config) -> tuple[MusicTask, ResumableLoader, FixedBatches]:
+    """Read the pieces, build the model and both loaders.
+
+    Raises UserError for missing or damaged data and for settings that do not fit it.
+    """
+    data = config.data
+    kind = data.source.representation
+    train, validation = data.source.load("train"), data.source.load("validation")
+    torch.manual_seed(config.run.seed)
+    try:
+        task = MusicTask(config)
+    except ValueError as error:  # a variant that cannot serve this length says so in a sentence
+        raise UserError(f"the model does not fit the music: {error}") from error
+    written = [kind.tokens(piece) for piece in train]
+    steps = ladder(kind, written, [kind.tokens(piece) for piece in validation])
+    print(
+        f"{len(train):,} pieces ({sum(map(len, written)):,} tokens) to train and "
+        f"{len(validation):,} to validate; to beat in nats per token: "
+        + ", ".join(f"{name} {nats:.3f}" for name, nats in steps.items()),
+        file=sys.stderr,
+    )
+    loader = training_loader(train, data, seed=config.run.seed)
+    return task, loader, evaluation_loader(validation, data, batch_size=data.batch_size)
+
+
+def restore(checkpoint: dict[str, Any]) -> MusicTask:
+    """The task of a checkpoint, without its training data."""
+    block = checkpoint["triptych"]
+    vocabulary = block["vocabulary"]
+    kind = REPRESENTATIONS.get(vocabulary["representation"])
+    if kind is None or list(kind.vocabulary) != vocabulary["symbols"]:
+        raise UserError(
+            f"the checkpoint writes music as {vocabulary['representation']!r} with "
+            f"{len(vocabulary['symbols'])} symbols, which this version of Triptych does not have."
+        )
+    task = MusicTask(from_plain(Config, block["config"]))
+    task.load_state_dict(checkpoint["state_dict"])
+    return task

@@ -1,0 +1,223 @@
+"""Where sentence pairs come from: numbers in words, line-aligned files, tab-separated files.
+
+A corpus is a frozen dataclass chosen by its class path in YAML; a new one is a new subclass.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from triptych.domains.translation.lines import BLANKS, check_file, read_lines
+from triptych.domains.translation.score import bleu_tokenizer
+from triptych.errors import UserError
+
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Corpus(ABC):
+    """Sentence pairs of one language direction, by split."""
+
+    source_language: str = "en"
+    """Language code that is translated from, such as en, de, ko or zh."""
+    target_language: str = "de"
+    """Language code that is translated into; ko, zh and ja are scored by character."""
+
+    def __post_init__(self) -> None:
+        for name in ("source_language", "target_language"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty; expected a language code such as en or ko.")
+
+    @abstractmethod
+    def splits(self) -> list[str]:
+        """The names that `pairs` knows: train, validation, test and whatever else is there."""
+
+    @abstractmethod
+    def pairs(self, split: str) -> list[Pair]:
+        """Every (source, target) pair of a split in its order, stripped; empty sides stay.
+
+        Raises UserError for an unknown split, a missing or broken file and unequal line counts.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise UserError where something that `pairs` needs is missing; takes no time."""
+
+    def bleu_tokenizer(self) -> str:
+        """How sacrebleu cuts the target side for BLEU: `char` or its default `13a`."""
+        return bleu_tokenizer(self.target_language)
+
+    def check_split(self, split: str) -> None:
+        """Raise UserError where the corpus has no split of this name."""
+        if split not in self.splits():
+            raise UserError(
+                f"the corpus has no split {split!r}; it has {', '.join(self.splits())}."
+            )
+
+
+@dataclass(frozen=True)
+class ParallelText(Corpus):
+    """Two text files per split, one sentence a line; line n of both is the same sentence."""
+
+    directory: str = "../shared/data/multi30k"
+    """Folder that holds the files."""
+    files: dict[str, list[str]] = field(
+        default_factory=lambda: {
+            "train": ["train.{language}.gz"],
+            "validation": ["val.{language}.gz"],
+            "test": ["test_2016_flickr.{language}.gz"],
+        }
+    )
+    """For each split (train, validation, test, any other name) its files in the folder, .gz or not:
+    a name with {language} for the language code, or "source name | target name"."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for split, names in self.files.items():
+            if not names:
+                raise ValueError(f"files.{split} is an empty list; name a file or leave it out.")
+            for name in names:
+                if "{language}" not in name and name.count(" | ") != 1:
+                    raise ValueError(
+                        f"files.{split} names {name!r}; expected a name with {{language}} in it or "
+                        "two names with ' | ' between them."
+                    )
+
+    def splits(self) -> list[str]:
+        """The keys of `files`."""
+        return list(self.files)
+
+    def paths(self, split: str) -> list[tuple[Path, Path]]:
+        """The (source, target) files of a split."""
+        self.check_split(split)
+        folder = Path(self.directory)
+        found = []
+        for name in self.files[split]:
+            source, target = name.split(" | ") if " | " in name else (name, name)
+            found.append(
+                (
+                    folder / source.replace("{language}", self.source_language),
+                    folder / target.replace("{language}", self.target_language),
+                )
+            )
+        return found
+
+    def check(self) -> None:
+        """Raise UserError where a file of any split is missing."""
+        check_folder(self.directory)
+        for split in self.files:
+            for source, target in self.paths(split):
+                check_file(source)
+                check_file(target)
+
+    def pairs(self, split: str) -> list[Pair]:
+        """All pairs of the split's files, one file after the other."""
+        found: list[Pair] = []
+        for source, target in self.paths(split):
+            sources, targets = read_lines(source), read_lines(target)
+            if len(sources) != len(targets):
+                raise UserError(
+                    f"{source} has {len(sources):,} lines and {target} has {len(targets):,}; "
+                    "line-aligned files have the same number."
+                )
+            found.extend(zip(sources, targets, strict=True))
+        return found
+
+
+@dataclass(frozen=True)
+class TabSeparated(Corpus):
+    """Files of rows whose columns are separated by tabs, with a header row; quotes mean nothing."""
+
+    directory: str = "../shared/data/ko-en"
+    """Folder that holds the files."""
+    files: list[str] = field(
+        default_factory=lambda: ["tatoeba/tatoeba-ko-en.tsv.gz", "kss/kss-ko-en.tsv.gz"]
+    )
+    """File names in the folder, .gz or not, read one after the other; {split} in a name stands for
+    the split's own name, for data with one file per split."""
+    source_column: str = "ko"
+    """Header of the column that is translated from."""
+    target_column: str = "en"
+    """Header of the column that is translated into."""
+    split_column: str | None = "split"
+    """Header of the column that says which split a row belongs to; null where each split has its
+    own file."""
+    split_names: dict[str, str] = field(
+        default_factory=lambda: {"train": "train", "validation": "dev", "test": "test"}
+    )
+    """What each split is called in the split column or in the file names."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.files:
+            raise ValueError("files is an empty list; name at least one tab-separated file.")
+        for name in self.files:
+            if self.split_column is None and "{split}" not in name:
+                raise ValueError(
+                    f"split_column is null and the file name {name!r} has no {{split}}: nothing "
+                    "says which rows are for training and which are held out."
+                )
+
+    def splits(self) -> list[str]:
+        """The keys of `split_names`."""
+        return list(self.split_names)
+
+    def paths(self, split: str) -> list[Path]:
+        """The files that hold rows of a split."""
+        self.check_split(split)
+        names = (name.replace("{split}", self.split_names[split]) for name in self.files)
+        return [Path(self.directory) / name for name in names]
+
+    def check(self) -> None:
+        """Raise UserError where a file of any split is missing."""
+        check_folder(self.directory)
+        for split in self.split_names:
+            for path in self.paths(split):
+                check_file(path)
+
+    def pairs(self, split: str) -> list[Pair]:
+        """All pairs of the split, file after file, row after row."""
+        wanted = [self.source_column, self.target_column]
+        if self.split_column is not None:
+            wanted.append(self.split_column)
+        found: list[Pair] = []
+        for path in self.paths(split):
+            for source, target, *split_name in read_columns(path, wanted):
+                if not split_name or split_name[0] == self.split_names[split]:
+                    found.append((source, target))
+        return found
+
+
+def read_columns(path: Path, wanted: list[str]) -> list[list[str]]:
+    """The cells of the wanted columns, row by row, stripped.
+
+    Raises UserError where a column is missing or a row has another number of cells than the header.
+    """
+    # The ends of a row are not stripped before it is cut: an empty last cell is a cell.
+    lines = read_lines(path, strip=False)
+    header = [cell.strip(BLANKS) for cell in lines[0].split("\t")] if lines else []
+    for name in wanted:
+        if name not in header:
+            raise UserError(
+                f"{path} has no column {name!r}; its header has {', '.join(header) or 'nothing'}."
+            )
+    places = [header.index(name) for name in wanted]
+    rows = []
+    for number, line in enumerate(lines[1:], start=2):
+        cells = line.split("\t")
+        if len(cells) != len(header):
+            raise UserError(
+                f"line {number} of {path} has {len(cells)} tab-separated cells and the header has "
+                f"{len(header)}."
+            )
+        rows.append([cells[place].strip(BLANKS) for place in places])
+    return rows
+
+
+def check_folder(directory: str) -> None:
+    """Raise UserError where `directory` is not a folder."""
+    if not Path(directory).is_dir():
+        raise UserError(
+            f"the folder {directory} does not exist; expected the folder that holds the text files "
+            "(the setting data.source.directory)."
+        )

@@ -1,0 +1,153 @@
+"""The folder of a run: refused, resumed, described."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from triptych.errors import UserError
+from triptych.training.checkpoint import read_checkpoint
+from triptych.training.loader import ResumableLoader
+from triptych.training.progress import say
+from triptych.training.task import Task
+from triptych.training.versions import code_commit, versions
+
+if TYPE_CHECKING:
+    from triptych.training.run import RunConfig
+
+
+def is_first_process() -> bool:
+    """Tell, before Lightning starts its processes, whether this one writes the run's folder."""
+    if os.environ.get("RANK"):
+        return int(os.environ["RANK"]) == 0
+    names = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
+    return all(int(os.environ.get(name) or 0) == 0 for name in names)
+
+
+def refuse_overwriting(folder: Path, *, resume: bool) -> None:
+    """Raise UserError where a run lies in the folder already, or where there is none to resume."""
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"{folder} is a file; the run needs a folder of that name.")
+    if resume:
+        raise UserError(
+            f"There is nothing to resume: {folder / 'checkpoints'} holds no last.ckpt or "
+            "best.ckpt. Leave --resume out to start the run."
+        )
+    if folder.is_dir() and any(folder.iterdir()):
+        raise UserError(
+            f"The folder {folder} holds a run already and nothing is overwritten: give --resume to "
+            "go on with it, or another --run.name."
+        )
+
+
+def find_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+    """Return the checkpoint to resume from and its content; None where the run has none.
+
+    last.ckpt, or where it cannot be read best.ckpt, which is said. UserError where neither can.
+    """
+    refused: list[str] = []
+    for name in ("last.ckpt", "best.ckpt"):
+        path = folder / "checkpoints" / name
+        if not path.exists():
+            continue
+        try:
+            content = read_checkpoint(path)
+        except UserError as error:
+            refused.append(str(error))
+            continue
+        for sentence in refused:
+            say(f"{sentence} Resuming from {path} instead.")
+        return path, content
+    if refused:
+        raise UserError(" ".join(refused))
+    return None
+
+
+def take_up(
+    task: Task, loader: ResumableLoader, run: RunConfig, path: Path, content: dict[str, Any]
+) -> int:
+    """Check that the checkpoint is of this run, put the loader where it was, return the step.
+
+    UserError where the domain, the model or the vocabulary differ (the weights would not fit), or
+    the seed or the number of training items (the data order would). Other changed settings are
+    said and taken over.
+    """
+    block = content["triptych"]
+    for key in ("domain", "vocabulary"):
+        if block.get(key) != task.card.get(key):
+            shown = f" ({block.get(key)!r})" if key == "domain" else ""
+            raise UserError(f"{path} has another {key}{shown} than this run; it cannot be resumed.")
+    before, now = _flat(block["config"]), _flat(task.card["config"])
+    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    model = [name for name in changed if name.startswith("model.")]
+    if model:
+        name = model[0]
+        raise UserError(
+            f"{path} was made with {name} {before.get(name)}, this run has {now.get(name)}; the "
+            "model cannot change on --resume."
+        )
+    if block["seed"] != run.seed:
+        raise UserError(
+            f"{path} was made with run.seed {block['seed']}, this run has {run.seed}; to resume "
+            "with the same data order they must be equal."
+        )
+    states = content["loops"]["fit_loop"]["state_dict"].get("combined_loader") or []
+    if not states:
+        raise UserError(
+            f"{path} does not say where in the data the run stood; it cannot be resumed."
+        )
+    loader.load_state_dict(states[0])
+    for name in changed:
+        say(f"Changed since the run began: {name} was {before.get(name)}, is {now.get(name)}.")
+    step = int(block["step"])
+    say(f"Resuming from step {step}, {path}.")
+    return step
+
+
+def write_config(folder: Path, settings: dict[str, Any], step: int) -> None:
+    """Write config.yaml; a resumed run with other settings writes config.step-N.yaml beside it."""
+    text = yaml.safe_dump(settings, sort_keys=False, allow_unicode=True)
+    path = folder / "config.yaml"
+    if path.is_file():
+        if path.read_text(encoding="utf-8") == text:
+            return
+        path = folder / f"config.step-{step:08d}.yaml"
+    path.write_text(text, encoding="utf-8")
+
+
+def write_versions(folder: Path, run: RunConfig, precision: str, task: Task, step: int) -> str:
+    """Write versions.json, one entry for each start of the run, and return its wandb identity."""
+    path = folder / "versions.json"
+    record: dict[str, Any] = {"wandb": secrets.token_hex(4), "starts": []}
+    if path.is_file():
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError:
+            say(f"{path} could not be read; it is written anew.")
+    record["starts"].append(
+        {
+            "step": step,
+            "seed": run.seed,
+            "precision": precision,
+            "parameters": sum(parameter.numel() for parameter in task.parameters()),
+            "commit": code_commit(),
+            **versions(),
+        }
+    )
+    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return str(record["wandb"])
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Name every setting by its path: {"model": {"d_model": 64}} gives {"model.d_model": 64}."""
+    if isinstance(value, dict) and value:
+        flat: dict[str, Any] = {}
+        for key, item in value.items():
+            flat |= _flat(item, f"{prefix}{key}.")
+        return flat
+    return {prefix.rstrip("."): value}

@@ -1,0 +1,66 @@
+"""Sample pictures, sounds, notes and tables: files in the run's folder, and shown in wandb."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Media:
+    """One thing to look at or listen to.
+
+    kind "picture": path of a .png that was written from uint8 (wandb 0.31 does not rescale floats).
+    kind "audio": path of a .wav. kind "midi": path of a .mid (kept in wandb as an artifact).
+    kind "table": columns and rows of text and numbers; `log_media` needs no file for it, and
+    `write_table` writes it beside the other samples.
+    """
+
+    kind: Literal["picture", "audio", "midi", "table"]
+    name: str
+    """Short name without blanks: the key in wandb, and of a table's file."""
+    path: Path | None = None
+    """The file, for all kinds but table."""
+    columns: Sequence[str] = ()
+    """Headings of a table."""
+    rows: Sequence[Sequence[Any]] = ()
+    """Rows of a table, each as long as columns."""
+    caption: str = ""
+    """One line under the picture or sound."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError where the parts do not fit the kind."""
+        if self.kind not in ("picture", "audio", "midi", "table"):
+            raise ValueError(f"no media of kind {self.kind!r}")
+        if self.kind == "table":
+            if not self.columns:
+                raise ValueError(f"the table {self.name!r} needs columns")
+            for row in self.rows:
+                if len(row) != len(self.columns):
+                    raise ValueError(
+                        f"the table {self.name!r} has {len(self.columns)} columns "
+                        f"and a row of {len(row)}"
+                    )
+        elif self.path is None:
+            raise ValueError(f"the {self.kind} {self.name!r} needs a path")
+
+
+def write_table(media: Media, folder: Path) -> Path:
+    """Write a table as `<name>.csv` (UTF-8) into the folder and return its path."""
+    path = folder / f"{media.name}.csv"
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(media.columns)
+        writer.writerows(media.rows)
+    return path
+
+
+def log_media(loggers: Iterable[Any], media: Sequence[Media], step: int) -> None:
+    """Hand the media to every logger that can show them (those with a method `log_media`)."""
+    for logger in loggers:
+        show = getattr(logger, "log_media", None)
+        if show is not None and media:
+            show(media, step)

@@ -1,0 +1,195 @@
+"""One run from the first check to its end: what Lightning's Trainer needs is put together here."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Callback, EarlyStopping
+from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.utilities.exceptions import SIGTERMException
+
+from triptych.training.arguments import (
+    check_arguments,
+    choose_precision,
+    listed,
+    user_loggers,
+    writable,
+)
+from triptych.training.callbacks import KeepCheckpoints, StepSeed, StopOnSignal
+from triptych.training.checkpoint import AtomicCheckpointIO, check_writable, remove_unfinished
+from triptych.training.folder import (
+    find_checkpoint,
+    is_first_process,
+    refuse_overwriting,
+    take_up,
+    write_config,
+    write_versions,
+)
+from triptych.training.loader import FixedBatches, ResumableLoader
+from triptych.training.loggers import CsvMetrics, WandbMetrics, decide_wandb, open_wandb
+from triptych.training.progress import ShowProgress, clock, quiet_lightning, say
+from triptych.training.stopped import Interrupted
+from triptych.training.task import Task
+from triptych.training.versions import code_commit, plain, versions
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Name, place, seed and bookkeeping of a run."""
+
+    name: str = "run"
+    """Name of the run; its folder is <directory>/<name>."""
+    directory: str = "runs"
+    """Folder that holds the folders of all runs."""
+    seed: int = 0
+    """Seed of weights, data order, augmentation and dropout."""
+    precision: Literal["auto", "bf16", "fp32", "fp16"] = "auto"
+    """Arithmetic of training; auto takes bf16 where the hardware has it, validation fp32."""
+    wandb: Literal["auto", "online", "offline", "off"] = "auto"
+    """Where Weights & Biases logs; auto is online where a key is found, else offline."""
+    project: str = "triptych"
+    """Name of the Weights & Biases project."""
+    samples: bool = True
+    """Write samples (pictures, sounds, sentences) into the run's folder after each validation."""
+    save_minutes: float = 10.0
+    """Minutes of training after which last.ckpt is written between validations; 0 for never."""
+    patience: int | None = None
+    """Validations without a better score after which the run ends; null for never."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError with a sentence for values that cannot be meant."""
+        parts = self.name.split("/")
+        if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
+            raise ValueError(f"name is {self.name!r}; the name of a folder is needed.")
+        if self.precision not in ("auto", "bf16", "fp32", "fp16"):
+            raise ValueError(
+                f"precision is {self.precision!r}; allowed are auto, bf16, fp32 and fp16."
+            )
+        if self.wandb not in ("auto", "online", "offline", "off"):
+            raise ValueError(f"wandb is {self.wandb!r}; allowed are auto, online, offline and off.")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; it must not be negative.")
+        if self.save_minutes < 0:
+            raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative.")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience is {self.patience}; it must be at least 1 or null.")
+
+
+def train(
+    task: Task,
+    train_loader: ResumableLoader,
+    validation_loader: FixedBatches,
+    run: RunConfig,
+    trainer: dict[str, Any],
+    resume: bool = False,
+) -> Path:
+    """Train the task and return the run's folder.
+
+    trainer: arguments of Lightning's Trainer (max_steps, devices, strategy, ...), passed on as they
+    are. resume: go on from last.ckpt of that run, or from best.ckpt where the last is damaged.
+
+    The folder holds config.yaml (all settings as given), versions.json, metrics.csv, samples/ and
+    checkpoints/best.ckpt and last.ckpt. Everything that can be refused is refused before the first
+    step, as UserError. Raises Diverged, SaveFailed or Interrupted (see `stopped`) where the run
+    ends before its time. The caller seeds torch before it builds the model; what is drawn from the
+    first step on depends on run.seed alone.
+    """
+    quiet_lightning()
+    arguments = check_arguments(trainer)
+    folder = Path(run.directory) / run.name
+    first = is_first_process()
+    found = find_checkpoint(folder) if resume else None
+    if found is None and first:
+        refuse_overwriting(folder, resume=resume)
+    stop = StopOnSignal()
+    with stop.installed():
+        step = 0
+        if found is not None:
+            step = take_up(task, train_loader, run, *found)
+        if first:
+            check_writable(folder / "checkpoints")
+            remove_unfinished(folder / "checkpoints")
+        keep = KeepCheckpoints(folder / "checkpoints", minutes=run.save_minutes)
+        task.seed = run.seed
+        task.samples_folder = folder / "samples" if run.samples else None
+        settings = plain({**task.card["config"], "trainer": writable(trainer)}, "config")
+        precision = arguments.pop("precision", None) or choose_precision(
+            run.precision, arguments, task.d_model
+        )
+        identity = write_versions(folder, run, precision, task, step) if first else ""
+        loggers: list[Logger] = []
+        if first:
+            write_config(folder, settings, step)
+            resumed_from = step if found is not None else None
+            loggers.append(CsvMetrics(folder / "metrics.csv", keep_until=resumed_from))
+            opened = open_wandb(
+                decide_wandb(run.wandb),
+                say,
+                folder=folder,
+                project=run.project,
+                name=run.name,
+                identity=identity,
+                config={**settings, "versions": versions(), "commit": code_commit()},
+            )
+            loggers += [opened] if opened is not None else []
+        callbacks: list[Callback] = [StepSeed(run.seed, train_loader), stop, keep]
+        if run.patience is not None:
+            callbacks.append(
+                EarlyStopping(f"val/{task.monitor}", patience=run.patience, mode=task.monitor_mode)
+            )
+        if arguments.pop("enable_progress_bar", True):
+            callbacks.append(ShowProgress())
+        status = "failed"
+        began = time.monotonic()
+        try:
+            lightning = pl.Trainer(
+                **arguments,
+                precision=precision,
+                callbacks=callbacks + listed(trainer.get("callbacks")),
+                logger=loggers + user_loggers(trainer.get("logger")),
+                plugins=[AtomicCheckpointIO(), *listed(trainer.get("plugins"))],
+                default_root_dir=str(folder),
+                enable_progress_bar=False,
+                enable_model_summary=False,
+            )
+            _introduce(task, lightning, folder, precision)
+            lightning.fit(
+                task,
+                train_dataloaders=train_loader,
+                val_dataloaders=validation_loader,
+                ckpt_path=str(found[0]) if found is not None else None,
+            )
+            status = "success"
+        except SIGTERMException as error:
+            number = stop.received or 15
+            name = Interrupted("", number).signal_name
+            raise Interrupted(
+                f"{name} ended the run after step {keep.saved_step}; {keep.last} holds it, "
+                "--resume goes on from there.",
+                number,
+            ) from error
+        finally:
+            for logger in loggers:
+                if isinstance(logger, WandbMetrics):
+                    logger.finalize(status)
+    best = (
+        f"; best val/{task.monitor} {keep.best_value:.4f} at step {keep.best_step}: {keep.best}"
+        if keep.best_value is not None
+        else ""
+    )
+    say(f"Finished at step {lightning.global_step} in {clock(time.monotonic() - began)}{best}")
+    return folder
+
+
+def _introduce(task: Task, trainer: pl.Trainer, folder: Path, precision: str) -> None:
+    parameters = sum(parameter.numel() for parameter in task.parameters())
+    device = trainer.strategy.root_device
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+    many = f"{trainer.world_size} x " if trainer.world_size > 1 else ""
+    where = f"{many}{kind} in {precision}"
+    say(f"Training {parameters:,} parameters on {where}; the run is in {folder}.")

@@ -1,0 +1,84 @@
+"""What made a checkpoint: plain settings, versions, and the code's commit."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning
+import torch
+
+import triptych
+
+FORMAT = 1
+"""Number of the checkpoint's layout; a reader refuses a higher one."""
+
+
+def plain(value: Any, where: str) -> Any:
+    """Return value with tuples made lists; TypeError names what is no JSON type and where it is.
+
+    Config objects, numpy scalars and paths would make the checkpoint unreadable with weights_only.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
+        return value
+    if kind in (list, tuple):
+        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
+    if kind is dict:
+        for key in value:
+            if type(key) is not str:
+                raise TypeError(f"{where} has the key {key!r}; only strings can be saved.")
+        return {key: plain(item, f"{where}.{key}") for key, item in value.items()}
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    raise TypeError(f"{where} is a {name}; only JSON types can be saved.")
+
+
+@cache
+def code_commit() -> str | None:
+    """Return git commit of the running code, "-dirty" behind it where tracked files changed.
+
+    None where the code is installed rather than in a checkout, or git is not there.
+    """
+    folder = Path(triptych.__file__).parent
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), *words]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return answer.stdout.strip()
+
+    try:
+        # An installed package may lie inside somebody else's repository, which does not track it.
+        git("ls-files", "--error-unmatch", "__init__.py")
+        commit = git("rev-parse", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if changed else commit
+
+
+def versions() -> dict[str, str]:
+    """Return versions of the code, of torch, Lightning and Python."""
+    return {
+        "triptych": triptych.__version__,
+        "torch": str(torch.__version__),
+        "lightning": str(pytorch_lightning.__version__),
+        "python": platform.python_version(),
+    }
+
+
+def block(
+    card: dict[str, Any], *, seed: int, step: int, metrics: dict[str, float]
+) -> dict[str, Any]:
+    """Return what stands under "triptych" in a checkpoint."""
+    return {
+        "format": FORMAT,
+        **card,
+        "versions": versions(),
+        "commit": code_commit(),
+        "seed": seed,
+        "step": step,
+        "metrics": dict(metrics),
+    }

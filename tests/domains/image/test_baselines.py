@@ -1,0 +1,36 @@
+"""The figures beside a model's: uniform and per-pixel histogram."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
+from triptych.domains.image.sources import Digits
+
+
+def test_uniform() -> None:
+    assert uniform_bits_per_dim(256) == 8
+    assert uniform_bits_per_dim(17) == pytest.approx(4.0875, abs=1e-4)
+
+
+def test_histogram_by_hand() -> None:
+    train = torch.tensor([[0, 1], [0, 1], [0, 0]], dtype=torch.uint8).view(3, 1, 2, 1)
+    held_out = torch.tensor([[0, 0], [2, 1]], dtype=torch.uint8).view(2, 1, 2, 1)
+    # place 0: counts 3, 0, 0 plus one over 6; place 1: counts 1, 2, 0 plus one over 6
+    by_hand = -(math.log2(4 / 6) + math.log2(2 / 6) + math.log2(1 / 6) + math.log2(3 / 6)) / 4
+    assert histogram_bits_per_dim(train, held_out, 3) == pytest.approx(by_hand, abs=1e-12)
+
+
+def test_histogram_that_saw_nothing_is_uniform() -> None:
+    nothing = torch.zeros(0, 2, 3, 1, dtype=torch.uint8)
+    held_out = torch.randint(0, 17, (5, 2, 3, 1), dtype=torch.uint8)
+    assert histogram_bits_per_dim(nothing, held_out, 17) == pytest.approx(math.log2(17))
+
+
+def test_histogram_of_the_digits() -> None:
+    pytest.importorskip("sklearn")
+    train, test = (Digits().load(split).pixels for split in ("train", "test"))
+    assert histogram_bits_per_dim(train, test, 17) == pytest.approx(2.42, abs=0.02)

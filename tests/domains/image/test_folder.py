@@ -1,0 +1,149 @@
+"""A user's own folder: classes, splits by content, sizes, damage."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from triptych.domains.image.folder import decode_picture, split_of
+from triptych.domains.image.sources import PictureFolder
+from triptych.errors import UserError
+
+HEIGHT, WIDTH = 4, 6  # not square on purpose
+
+
+def fill(folder: Path, count: int, *, seed: int = 0, mode: str = "RGB") -> list[np.ndarray]:
+    folder.mkdir(parents=True, exist_ok=True)
+    generator = np.random.default_rng(seed)
+    shape = (HEIGHT, WIDTH, 3) if mode == "RGB" else (HEIGHT, WIDTH)
+    arrays = []
+    for index in range(count):
+        arrays.append(generator.integers(0, 256, shape).astype(np.uint8))
+        Image.fromarray(arrays[-1]).save(folder / f"{index:03d}.png")
+    return arrays
+
+
+def source(folder: Path, **options: object) -> PictureFolder:
+    settings: dict[str, object] = {"height": HEIGHT, "width": WIDTH, "channels": 3} | options
+    return PictureFolder(directory=str(folder), **settings)  # type: ignore[arg-type]
+
+
+def test_pixels_come_back_exactly_and_height_is_not_width(tmp_path: Path) -> None:
+    arrays = fill(tmp_path, 40)
+    parts = [source(tmp_path).load(split) for split in ("train", "validation", "test")]
+    assert sum(len(part) for part in parts) == 40
+    assert all(part.pixels.shape[1:] == (HEIGHT, WIDTH, 3) for part in parts)
+    found = {row.numpy().tobytes() for part in parts for row in part.pixels}
+    assert found == {array.tobytes() for array in arrays}
+    assert parts[0].labels is None
+
+
+def test_sub_folders_are_classes(tmp_path: Path) -> None:
+    fill(tmp_path / "cats", 20, seed=1)
+    dogs = fill(tmp_path / "dogs", 20, seed=2)
+    train = source(tmp_path).load("train")
+    assert train.class_names == ("cats", "dogs")
+    assert train.labels is not None
+    of_dogs = {array.tobytes() for array in dogs}
+    for row, label in zip(train.pixels, train.labels, strict=True):
+        assert (row.numpy().tobytes() in of_dogs) == (int(label) == 1)
+    fill(tmp_path, 1)
+    with pytest.raises(UserError, match="all pictures into sub-folders or none"):
+        source(tmp_path).load("train")
+
+
+def test_split_goes_by_content_not_by_name_or_neighbours(tmp_path: Path) -> None:
+    fill(tmp_path / "a", 30)
+    before = {row.numpy().tobytes() for row in source(tmp_path / "a").load("validation").pixels}
+    for index, path in enumerate(sorted((tmp_path / "a").iterdir())):
+        path.rename(path.with_name(f"x{99 - index}.png"))
+    fill(tmp_path / "a", 30, seed=5)
+    after = {row.numpy().tobytes() for row in source(tmp_path / "a").load("validation").pixels}
+    assert before <= after
+
+
+def test_split_fractions_are_near_what_was_asked() -> None:
+    splits = [split_of(str(number).encode(), 0.2, 0.1) for number in range(2000)]
+    assert abs(splits.count("validation") / 2000 - 0.2) < 0.03
+    assert abs(splits.count("test") / 2000 - 0.1) < 0.03
+
+
+def test_wrong_size_is_one_sentence_with_file_found_and_expected(tmp_path: Path) -> None:
+    fill(tmp_path, 20)
+    Image.new("RGB", (9, 5)).save(tmp_path / "odd.png")
+    with pytest.raises(UserError, match=r"odd\.png is 9 wide and 5 high.*expected 6 wide and 4"):
+        source(tmp_path).load("train")
+    assert source(tmp_path, resize=True).load("train").pixels.shape[1:] == (HEIGHT, WIDTH, 3)
+
+
+def test_corrupt_pictures_are_skipped_counted_and_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(tmp_path, 20)
+    whole = (tmp_path / "000.png").read_bytes()
+    (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "text.jpg").write_text("not a picture")
+    with caplog.at_level(logging.WARNING):
+        train = source(tmp_path).load("train")
+    assert "skipped 2 of 22 pictures" in caplog.text
+    assert "cut.png, text.jpg" in caplog.text
+    assert len(train) >= 10
+
+
+def test_empty_folder_and_empty_split_are_told(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no pictures"):
+        source(tmp_path).load("train")
+    fill(tmp_path, 1)
+    loaded = {}
+    for split in ("train", "validation", "test"):
+        try:
+            loaded[split] = len(source(tmp_path).load(split))
+        except UserError as error:
+            assert "falls into the split" in str(error)  # noqa: PT017
+    assert loaded in ({"train": 1}, {"validation": 1}, {"test": 1})
+    with pytest.raises(UserError, match="does not exist"):
+        source(tmp_path / "nowhere").load("train")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [({"channels": 2}, "grey"), ({"height": 0}, "at least 1"), ({"test": 0.95}, "train on")],
+)
+def test_impossible_settings_are_refused(options: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        source(Path("anywhere"), **options)
+
+
+def test_grey_folder_keeps_all_256_levels(tmp_path: Path) -> None:
+    ramp = np.arange(256, dtype=np.uint8).reshape(8, 32)
+    Image.fromarray(ramp).save(tmp_path / "ramp.png")
+    pixels = decode_picture(
+        (tmp_path / "ramp.png").read_bytes(), height=8, width=32, channels=1, resize=False
+    )
+    assert np.array_equal(pixels[..., 0], ramp)
+
+
+def test_sixteen_bits_are_shifted_and_transparency_lies_on_white(tmp_path: Path) -> None:
+    deep = np.array([[0, 255, 256], [32768, 65279, 65535]], dtype=np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    clear = np.zeros((2, 3, 4), dtype=np.uint8)
+    clear[0, :, 3] = 255
+    Image.fromarray(clear, mode="RGBA").save(tmp_path / "clear.png")
+    grey, laid = (
+        decode_picture((tmp_path / name).read_bytes(), height=2, width=3, channels=1, resize=False)
+        for name in ("deep.png", "clear.png")
+    )
+    assert grey[..., 0].tolist() == [[0, 0, 1], [128, 254, 255]]
+    assert laid[..., 0].tolist() == [[0, 0, 0], [255, 255, 255]]
+
+
+def test_labels_are_whole_numbers(tmp_path: Path) -> None:
+    fill(tmp_path / "only", 12)
+    labels = source(tmp_path).load("train").labels
+    assert labels is not None
+    assert labels.dtype == torch.int64

@@ -1,0 +1,339 @@
+"""Bits per dim, training, checkpoints, inference: the whole way on tiny pictures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from triptych.core.attention.local2d import Local2D
+from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
+from triptych.domains.image import task as image_task
+from triptych.domains.image.data import DataConfig, evaluation_batches, read
+from triptych.domains.image.inference import ImageModel, load
+from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.sources import Digits, PictureFolder
+from triptych.domains.image.task import Config, ImageTask, facts_of, prepare, restore
+from triptych.errors import UserError
+from triptych.training import evaluation
+from triptych.training.checkpoint import read_checkpoint
+from triptych.training.optim import OptimConfig
+from triptych.training.run import RunConfig, train
+from triptych.training.versions import block
+
+HEIGHT, WIDTH = 3, 4
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """60 RGB pictures in two classes: bright left sides and bright right sides."""
+    generator = np.random.default_rng(0)
+    for name, bright in (("left", slice(0, 2)), ("right", slice(2, 4))):
+        (tmp_path / "pictures" / name).mkdir(parents=True)
+        for index in range(30):
+            pixels = generator.integers(0, 100, (HEIGHT, WIDTH, 3))
+            pixels[:, bright] += 150
+            Image.fromarray(pixels.astype(np.uint8)).save(
+                tmp_path / "pictures" / name / f"{index}.png"
+            )
+    return tmp_path / "pictures"
+
+
+def settings(
+    folder: Path,
+    *,
+    head: HeadConfig | None = None,
+    class_conditional: bool = True,
+    dropout: float = 0.0,
+    **data: Any,
+) -> Config:
+    source = PictureFolder(
+        directory=str(folder), height=HEIGHT, width=WIDTH, validation=0.2, test=0.2
+    )
+    options: dict[str, Any] = {"bits": 3, "batch_size": 16, "samples": 4} | data
+    return Config(
+        data=DataConfig(source=source, **options),
+        model=ModelConfig(
+            n_layers=1,
+            d_model=32,
+            n_heads=2,
+            d_ff=64,
+            dropout=dropout,
+            head=head or Categorical(),
+            attention=Local2D(2, 2, 1, 1, "blocks"),
+            class_conditional=class_conditional,
+        ),
+        optim=OptimConfig(learning_rate=5e-3, warmup_steps=5, schedule="constant"),
+        run=RunConfig(name="tiny", directory=str(folder.parent / "runs"), wandb="off"),
+    )
+
+
+def checkpoint_of(task: ImageTask) -> dict[str, Any]:
+    return {
+        "triptych": block(task.card, seed=0, step=1, metrics={}),
+        "state_dict": task.state_dict(),
+    }
+
+
+def model_of(folder: Path, **options: Any) -> ImageModel:
+    return ImageModel(prepare(settings(folder, **options))[0])
+
+
+# --- bits per dim ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bits", [1, 3, 7, None])
+def test_a_uniform_model_has_exactly_the_logarithm_of_the_levels(
+    folder: Path, bits: int | None
+) -> None:
+    task, _, batches = prepare(settings(folder, bits=bits))
+    for parameter in task.model.core.head.parameters():
+        nn.init.zeros_(parameter)
+    metrics, totals = evaluation.evaluate(task, batches)
+    assert metrics["bits_per_dim"] == pytest.approx(8 if bits is None else bits, abs=1e-6)
+    pictures = read(task.config.data, "validation")
+    assert totals["dims"] == pictures.pixels.numel()  # every sub-pixel, the first one too
+
+
+@pytest.mark.parametrize("head", [Categorical(), MixtureOfLogistics(components=2)])
+def test_bits_per_dim_by_hand(folder: Path, head: HeadConfig) -> None:
+    task, _, batches = prepare(settings(folder, head=head))
+    metrics, _ = evaluation.evaluate(task, batches)
+    pictures = read(task.config.data, "validation")
+    assert pictures.labels is not None
+    by_hand = 0.0
+    for row, label in zip(pictures.pixels, pictures.labels, strict=True):
+        with torch.no_grad():
+            by_hand += task.model.eval().nats(row[None], label[None]).double().sum().item()
+    by_hand /= math.log(2) * len(pictures) * HEIGHT * WIDTH * 3
+    assert metrics["bits_per_dim"] == pytest.approx(by_hand, rel=1e-6)
+
+
+def test_bits_per_dim_does_not_depend_on_the_batch_size_and_leaves_no_picture_out(
+    folder: Path,
+) -> None:
+    task, _, _ = prepare(settings(folder))
+    pictures = read(task.config.data, "train")
+    assert len(pictures) % 5 != 0  # so that there is a smaller last batch
+    results = [
+        evaluation.evaluate(task, evaluation_batches(pictures, batch_size=size))
+        for size in (1, 5, 64)
+    ]
+    for metrics, totals in results:
+        assert totals["pictures"] == len(pictures)
+        assert metrics["bits_per_dim"] == pytest.approx(results[0][0]["bits_per_dim"], rel=1e-6)
+
+
+def test_dropout_is_off_when_scoring_and_on_when_training(folder: Path) -> None:
+    task, loader, batches = prepare(settings(folder, dropout=0.5))
+    task.train()
+    scores = {evaluation.evaluate(task, batches)[0]["bits_per_dim"] for _ in range(3)}
+    assert len(scores) == 1
+    batch = next(iter(loader))
+    losses = {task.training_loss(batch)[0].item() for _ in range(3)}
+    assert len(losses) == 3
+
+
+def test_the_loss_is_the_mean_over_sub_pixels(folder: Path) -> None:
+    task, loader, _ = prepare(settings(folder))
+    batch = next(iter(loader))
+    loss, count = task.training_loss(batch)
+    assert count == batch.pixels.numel()
+    scored = task.score(batch)
+    assert loss.item() == pytest.approx((scored["nats"] / scored["dims"]).item(), rel=1e-6)
+    assert batch.pixels.dtype == torch.uint8
+
+
+# --- preparing ------------------------------------------------------------------------------
+
+
+def test_classes_are_needed_for_a_conditional_model(folder: Path) -> None:
+    config = settings(folder / "left")
+    with pytest.raises(UserError, match="the pictures have no classes"):
+        prepare(config)
+
+
+def test_baselines_stand_beside_the_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    prepare(settings(folder))
+    said = capsys.readouterr().err
+    assert "uniform over 8 levels 3.00" in said
+    assert "a histogram per place" in said
+
+
+def test_a_validation_limit_takes_the_first(folder: Path) -> None:
+    _, _, batches = prepare(settings(folder, validation_limit=3))
+    assert sum(len(batch.pixels) for batch in batches) == 3
+
+
+@pytest.mark.parametrize("options", [{"bits": 0}, {"bits": 8}, {"batch_size": 0}, {"samples": -1}])
+def test_impossible_settings_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        DataConfig(**options)
+
+
+def test_the_same_seed_builds_the_same_model(folder: Path) -> None:
+    first, again = (prepare(settings(folder))[0] for _ in range(2))
+    for name, tensor in first.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[name])
+
+
+# --- the whole way --------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_training_learns_and_its_checkpoint_is_enough(folder: Path) -> None:
+    config = settings(folder)
+    task, loader, batches = prepare(config)
+    before = evaluation.evaluate(task, batches)[0]["bits_per_dim"]
+    trainer = {"max_steps": 120, "val_check_interval": 60, "check_val_every_n_epoch": None}
+    run = train(task, loader, batches, config.run, trainer | {"accelerator": "cpu"})
+    grids = sorted((run / "samples").rglob("*.png"))
+    assert len(grids) == 2
+
+    for path in folder.rglob("*.png"):  # the training data is gone: a checkpoint needs none
+        path.rename(path.with_suffix(".gone"))
+    model = load(read_checkpoint(run / "checkpoints" / "last.ckpt"))
+    for path in folder.rglob("*.gone"):
+        path.rename(path.with_suffix(".png"))
+    result = model.evaluate("validation")
+    assert result.metrics["bits_per_dim"] < before - 0.3
+    assert result.details["uniform_bits_per_dim"] == 3
+    assert result.details["histogram_bits_per_dim"] < 3
+    left = model.sample(16, label=0).astype(int)
+    assert left[:, :, :2].mean() > left[:, :, 2:].mean() + 2  # the class is heard
+
+
+def test_a_restored_task_scores_and_draws_the_same(folder: Path, tmp_path: Path) -> None:
+    task, _, batches = prepare(settings(folder, head=MixtureOfLogistics(components=2)))
+    torch.save(checkpoint_of(task), tmp_path / "model.ckpt")
+    content = read_checkpoint(tmp_path / "model.ckpt")
+    restored = restore(content)
+    assert restored.config == task.config
+    assert restored.card == task.card
+    score = evaluation.evaluate(task, batches)[0]
+    assert evaluation.evaluate(restored, batches)[0] == score
+    assert np.array_equal(ImageModel(task).sample(3), load(content).sample(3))
+
+
+def test_showing_writes_one_grid_and_always_the_same(folder: Path, tmp_path: Path) -> None:
+    task, _, _ = prepare(settings(folder))
+    task.eval()
+    pictures = []
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (media,) = task.show(tmp_path / name)
+        assert media.path is not None
+        pictures.append(media.path.read_bytes())
+    assert pictures[0] == pictures[1]
+    assert prepare(settings(folder, samples=0))[0].show(tmp_path) == []
+
+
+# --- inference ------------------------------------------------------------------------------
+
+
+def test_samples_are_whole_numbers_on_the_levels(folder: Path, tmp_path: Path) -> None:
+    model = model_of(folder)
+    seen: list[tuple[int, int]] = []
+    pictures = model.sample(70, seed=3, progress=lambda done, total: seen.append((done, total)))
+    assert pictures.dtype == np.uint8
+    assert pictures.shape == (70, HEIGHT, WIDTH, 3)
+    assert pictures.max() <= model.levels - 1 == 7
+    assert seen[-1] == (70 * 36, 70 * 36)
+    assert np.array_equal(pictures, model.sample(70, seed=3))
+    assert not np.array_equal(pictures, model.sample(70, seed=4))
+    paths = model.save_pictures(tmp_path / "out", pictures[:2])
+    read_back = np.asarray(Image.open(paths[1])).astype(int)
+    assert np.array_equal(read_back, (pictures[1].astype(int) * 255 + 3) // 7)
+    assert model.save_grid(tmp_path / "out" / "grid.png", pictures[:2]).dtype == np.uint8
+
+
+def test_temperature_zero_always_draws_the_same(folder: Path) -> None:
+    model = model_of(folder)
+    pictures = model.sample(4, temperature=0, label=1)
+    assert (pictures == pictures[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"label": 2}, r"label is 2, but this model has the classes 0 to 1 \(left, right\)"),
+        ({"label": -1}, "classes 0 to 1"),
+        ({"count": 0}, "at least 1 picture"),
+        ({"temperature": -1.0}, "temperature must be 0 or more"),
+        ({"top_k": 0}, "top_k must be at least 1"),
+        ({"top_p": 1.5}, "top_p must be above 0"),
+    ],
+)
+def test_impossible_wishes_are_one_sentence(
+    folder: Path, options: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(UserError, match=sentence):
+        model_of(folder).sample(**({"count": 1} | options))
+
+
+def test_a_label_on_an_unconditional_model_is_told(folder: Path) -> None:
+    with pytest.raises(UserError, match="trained without classes"):
+        model_of(folder, class_conditional=False).sample(1, label=0)
+
+
+@pytest.mark.parametrize("options", [{"top_k": 3}, {"top_p": 0.5}])
+def test_logistics_refuse_top_k_and_top_p(folder: Path, options: dict[str, Any]) -> None:
+    model = model_of(folder, head=MixtureOfLogistics(components=2))
+    with pytest.raises(UserError, match="predicts logistics"):
+        model.sample(1, **options)
+
+
+def test_evaluation_counts_every_picture_and_obeys_its_options(folder: Path) -> None:
+    model = model_of(folder)
+    whole = model.evaluate("test")
+    assert (whole.domain, whole.split) == ("image", "test")
+    assert whole.details["sub_pixels"] == whole.count * HEIGHT * WIDTH * 3
+    one_by_one = model.evaluate("test", batch_size=1)
+    assert one_by_one.metrics["bits_per_dim"] == pytest.approx(
+        whole.metrics["bits_per_dim"], rel=1e-6
+    )
+    assert model.evaluate("test", limit=2).count == 2
+    with pytest.raises(UserError, match="limit must be at least 1"):
+        model.evaluate("test", limit=0)
+
+
+def test_evaluating_other_pictures_than_the_models_is_told(folder: Path, tmp_path: Path) -> None:
+    model = model_of(folder)
+    with pytest.raises(UserError, match="does not exist"):
+        model.evaluate(data=tmp_path / "nowhere")
+    (folder / "left").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match="trained with the classes left, right"):
+        model.evaluate()
+    with pytest.raises(UserError, match="train, validation and test, not 'training'"):
+        model.evaluate("training")  # type: ignore[arg-type]
+    wide = replace(model.config.data.source, height=WIDTH, width=HEIGHT, resize=True)
+    config = replace(model.config, data=replace(model.config.data, source=wide))
+    model.task.config = config
+    with pytest.raises(UserError, match=r"\(3, 4, 3\) with 8 levels, these have \(4, 3, 3\)"):
+        model.evaluate()
+
+
+def test_a_source_without_a_folder_refuses_one() -> None:
+    pytest.importorskip("sklearn")
+    config = Config(data=DataConfig(source=Digits()), model=ModelConfig(1, 8, 2, 8))
+    task = ImageTask(config, facts_of(read(config.data, "test")))
+    with pytest.raises(UserError, match="come from Digits, which reads no folder"):
+        ImageModel(task).evaluate(data="somewhere")
+
+
+def test_a_variant_that_cannot_serve_the_shape_is_one_sentence(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise ValueError("blocks of 9 do not fit")
+
+    monkeypatch.setattr(image_task.ModelConfig, "build", refuse)
+    with pytest.raises(UserError, match="does not fit the pictures: blocks of 9"):
+        prepare(settings(folder))

@@ -1,0 +1,231 @@
+import io
+import tarfile
+
+import numpy as np
+import pretty_midi
+import pytest
+
+from triptych.domains.music import events
+from triptych.domains.music.events import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY, decode, encode
+from triptych.domains.music.midi import midi_bytes, parse_midi
+
+
+def again(midi):
+    return parse_midi(midi_bytes(midi), name="written")
+
+
+def shift(steps):
+    return SHIFT + steps - 1
+
+
+def test_the_vocabulary_is_the_papers_with_an_end():
+    names = events.vocabulary()
+    assert len(names) == len(set(names)) == events.VOCABULARY_SIZE == 128 + 128 + 100 + 32 + 1
+    assert [names[i] for i in (60, NOTE_OFF + 60, shift(1), shift(100), VELOCITY + 31, END)] == [
+        "note_on_60", "note_off_60", "shift_10_ms", "shift_1000_ms", "velocity_31", "end",
+    ]  # fmt: skip
+
+
+def test_two_notes_by_hand(make_piano):
+    midi = make_piano([(60, 0.5, 1.0, 66), (64, 0.5, 2.75, 67)])
+    assert encode(midi) == [
+        shift(50), VELOCITY + 16, NOTE_ON + 60, NOTE_ON + 64,
+        shift(50), NOTE_OFF + 60, shift(100), shift(75), NOTE_OFF + 64,
+    ]  # fmt: skip
+
+
+def test_a_velocity_is_written_only_when_its_bin_changes(make_piano):
+    midi = make_piano([(60 + i, i, i + 0.5, v) for i, v in enumerate([64, 65, 67, 68, 64])])
+    assert [t - VELOCITY for t in encode(midi) if VELOCITY <= t < END] == [16, 17, 16]
+
+
+def test_no_velocity_bin_decodes_to_zero_or_to_another_bin():
+    for index in range(32):
+        velocity = events.bin_velocity(index)
+        assert 1 <= velocity <= 127
+        assert events.velocity_bin(np.array(velocity)) == index
+
+
+def test_offs_come_before_ons_in_one_instant(make_piano):
+    ids = encode(make_piano([(60, 0, 1, 64), (50, 1, 2, 64), (60, 1, 2, 64)]))
+    at_one = ids[ids.index(shift(100)) + 1 :][:3]
+    assert at_one == [NOTE_OFF + 60, NOTE_ON + 50, NOTE_ON + 60]
+
+
+@pytest.mark.parametrize("gap", [0.01, 1.0, 1.01, 2.0, 99.99, 100.0])
+def test_long_gaps_chain(make_piano, gap):
+    ids = encode(make_piano([(60, 0, 0.5, 64), (62, 0.5 + gap, 1 + gap, 64)]))
+    assert events.seconds_of(ids) == pytest.approx(1 + gap)
+    wait = ids[ids.index(NOTE_OFF + 60) + 1 : ids.index(NOTE_ON + 62)]
+    assert all(token == shift(100) for token in wait[:-1])
+
+
+def test_rounding_does_not_drift(make_piano):
+    # 1,000 notes of 14.9 ms: rounded one by one they would last 10 s, not 14.9 s.
+    onsets = np.arange(1000) * 0.0149
+    midi = make_piano(
+        [(40 + i % 40, float(t), float(t) + 0.0149, 64) for i, t in enumerate(onsets)]
+    )
+    notes = events.reference_notes(again(decode(encode(midi))))
+    assert np.abs(notes.onset - onsets).max() <= 0.005 + 1e-9
+
+
+def test_a_file_without_pedal_keeps_its_notes(make_piano, rows_of):
+    rows = [(60, 0.0, 1.0, 66), (62, 2.0, 3.0, 66)]
+    assert rows_of(decode(encode(make_piano(rows)))) == rows
+
+
+def test_the_pedal_holds_until_it_rises(make_piano, rows_of):
+    midi = make_piano([(60, 0, 0.5, 66), (62, 2.5, 3, 66)], pedal=[(0.2, 64), (2, 63)])
+    assert rows_of(midi) == [(60, 0, 2, 66), (62, 2.5, 3, 66)]
+
+
+def test_the_pedal_does_not_hold_a_note_released_before_it_falls(make_piano, rows_of):
+    midi = make_piano([(60, 0, 0.5, 66), (62, 1, 3, 66)], pedal=[(0.6, 127), (2, 0)])
+    assert rows_of(midi) == [(60, 0, 0.5, 66), (62, 1, 3, 66)]
+
+
+def test_the_next_onset_of_the_pitch_ends_a_held_note(make_piano, rows_of):
+    midi = make_piano([(60, 0, 0.5, 66), (60, 1, 1.5, 66)], pedal=[(0, 127), (2, 0)])
+    assert rows_of(midi) == [(60, 0, 1, 66), (60, 1, 2, 66)]
+
+
+def test_a_pedal_never_released_holds_to_the_end(make_piano, rows_of):
+    midi = make_piano([(60, 0, 0.5, 66), (62, 1, 3, 66)], pedal=[(0.2, 127)])
+    assert rows_of(midi) == [(60, 0, 3, 66), (62, 1, 3, 66)]
+
+
+def test_notes_after_the_last_pedal_up_are_kept(make_piano, rows_of):
+    midi = make_piano([(60, 0, 0.5, 66), (62, 5, 6, 66)], pedal=[(0, 127), (1, 0)])
+    assert rows_of(midi) == [(60, 0, 1, 66), (62, 5, 6, 66)]
+
+
+def test_a_repeated_pedal_down_changes_nothing(make_piano, rows_of):
+    midi = make_piano([(60, 0, 0.5, 66)], pedal=[(0.1, 100), (0.3, 127), (0.7, 80), (2, 0)])
+    assert rows_of(midi) == [(60, 0, 2, 66)]
+
+
+def test_a_pedal_holds_its_own_instrument_only(make_piano, rows_of):
+    midi = make_piano([(60, 0, 0.5, 66)], pedal=[(0, 127), (2, 0)])
+    midi.instruments += make_piano([(70, 0, 0.5, 66)]).instruments
+    assert rows_of(midi) == [(60, 0, 2, 66), (70, 0, 0.5, 66)]
+
+
+def test_drums_are_left_out_and_instruments_merged(make_piano, rows_of):
+    midi = make_piano([(60, 0, 1, 66)])
+    strings = pretty_midi.Instrument(program=48)
+    strings.notes.append(pretty_midi.Note(66, 64, 0.5, 1))
+    drums = pretty_midi.Instrument(program=0, is_drum=True)
+    drums.notes.append(pretty_midi.Note(66, 36, 0, 1))
+    midi.instruments += [strings, drums]
+    assert rows_of(decode(encode(midi))) == [(60, 0, 1, 66), (64, 0.5, 1, 66)]
+
+
+def test_overlapping_notes_of_one_pitch_share_the_string(make_piano, rows_of):
+    midi = make_piano([(60, 0, 2, 66), (60, 1, 1.5, 90)])
+    assert rows_of(decode(encode(midi))) == [(60, 0, 1, 66), (60, 1, 1.5, 90)]
+
+
+def test_onsets_on_one_grid_point_are_one_note(make_piano, rows_of):
+    midi = make_piano([(60, 1.001, 1.2, 30), (60, 1.004, 1.1, 90)])
+    assert rows_of(midi) == [(60, 1.001, 1.2, 90)]
+
+
+def test_a_note_without_length_lasts_ten_milliseconds(make_piano, rows_of):
+    midi = make_piano([(60, 1, 1, 66)])
+    assert rows_of(again(decode(encode(midi)))) == [(60, 1, 1.01, 66)]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_busy_pieces_come_back_note_for_note_and_id_for_id(busy_piece, seed):
+    midi = busy_piece(seed)
+    expected = events.reference_notes(midi)
+    ids = encode(midi)
+    back = again(decode(ids))
+    found = events.reference_notes(back)
+    order = np.lexsort((expected.pitch, events.to_steps(expected.onset)))
+    assert len(expected) > 150
+    np.testing.assert_array_equal(found.pitch, expected.pitch[order])
+    assert np.abs(found.onset - expected.onset[order]).max() <= 0.005 + 1e-9
+    assert np.abs(found.release - expected.release[order]).max() <= 0.005 + 1e-9
+    np.testing.assert_array_equal(found.velocity // 4, expected.velocity[order] // 4)
+    assert encode(back) == ids
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_sequence_decodes_to_a_file_that_is_read_back(seed):
+    ids = np.random.default_rng(seed).integers(0, events.VOCABULARY_SIZE - (seed % 2), 400).tolist()
+    midi = decode(ids)
+    reread = pretty_midi.PrettyMIDI(io.BytesIO(midi_bytes(midi)))
+    n_notes = sum(len(instrument.notes) for instrument in midi.instruments)
+    assert sum(len(instrument.notes) for instrument in reread.instruments) == n_notes
+    normal = encode(midi)
+    assert encode(decode(normal)) == normal
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [],
+        [END],
+        [NOTE_OFF + 60],
+        [VELOCITY, VELOCITY + 5],
+        [shift(100)] * 5,
+        [NOTE_ON + 60],
+        [NOTE_ON + 60, NOTE_ON + 60, NOTE_OFF + 60, NOTE_OFF + 60],
+        [NOTE_ON + 60, NOTE_OFF + 60, NOTE_ON + 60, shift(5)],
+        list(range(events.VOCABULARY_SIZE)),
+    ],
+)
+def test_odd_sequences_decode(ids):
+    reread = pretty_midi.PrettyMIDI(io.BytesIO(midi_bytes(decode(ids))))
+    assert all(note.end > note.start for i in reread.instruments for note in i.notes)
+
+
+def test_what_sounds_at_the_end_is_closed_there(rows_of):
+    assert rows_of(decode([NOTE_ON + 60, shift(50)])) == [(60, 0, 0.5, 66)]
+    assert rows_of(decode([NOTE_ON + 60, shift(50), END, shift(50)])) == [(60, 0, 0.5, 66)]
+
+
+def test_more_than_two_hours_of_waiting_can_still_be_read():
+    ids = [NOTE_ON + 60, *[shift(100)] * 12_000, NOTE_ON + 62]
+    midi = again(decode(ids))
+    assert midi.get_end_time() == 7200
+    assert encode(midi)[-1] == NOTE_OFF + 60
+
+
+def test_a_number_that_is_no_id_is_refused():
+    with pytest.raises(ValueError, match="389"):
+        decode([389])
+    with pytest.raises(ValueError, match="-1"):
+        decode([-1])
+
+
+def test_a_piece_of_more_than_two_hours_is_refused(make_piano):
+    with pytest.raises(ValueError, match="at most 7,200 s"):
+        encode(make_piano([(60, 8000, 8001, 64)]))
+
+
+def test_a_piece_without_notes_has_no_events(make_piano):
+    assert encode(make_piano([])) == []
+
+
+def test_real_performances_come_back(shared_data):
+    archive = next((shared_data / "maestro-subset").glob("*.tar.gz"), None)
+    if archive is None:
+        pytest.skip("no MAESTRO archive beside this checkout")
+    with tarfile.open(archive) as tar:
+        members = [m for m in tar if m.isfile() and m.size < 15_000][:3]
+        contents = [(m.name, tar.extractfile(m).read()) for m in members]
+    assert contents
+    for name, content in contents:
+        midi = parse_midi(content, name=name)
+        expected = events.reference_notes(midi)
+        ids = encode(midi)
+        found = events.reference_notes(again(decode(ids)))
+        order = np.lexsort((expected.pitch, events.to_steps(expected.onset)))
+        assert len(found) == len(expected) > 100
+        np.testing.assert_array_equal(found.pitch, expected.pitch[order])
+        assert np.abs(found.onset - expected.onset[order]).max() <= 0.005 + 1e-6
+        assert np.abs(found.release - expected.release[order]).max() <= 0.005 + 1e-6
+        assert encode(decode(ids)) == ids

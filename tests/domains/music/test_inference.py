@@ -1,0 +1,318 @@
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from triptych.core.attention.full import Full
+from triptych.core.attention.relative import Relative
+from triptych.decoding.pick import Sampling
+from triptych.domains.music import events
+from triptych.domains.music.chorales import SECONDS_PER_STEP, grid_to_midi, midi_to_grid
+from triptych.domains.music.data import DataConfig
+from triptych.domains.music.events import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
+from triptych.domains.music.inference import MusicModel, load
+from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
+from triptych.domains.music.model import ModelConfig
+from triptych.domains.music.representation import (
+    ChoraleGrid,
+    PerformanceEvents,
+    Piece,
+    PossibleEvents,
+)
+from triptych.domains.music.sampling import extend
+from triptych.domains.music.sources import MidiFolder, PieceSource
+from triptych.domains.music.task import Config, MusicTask
+from triptych.errors import UserError
+
+
+@dataclass(frozen=True)
+class Chorales(PieceSource):
+    representation: ClassVar = ChoraleGrid()
+
+    def load(self, split):
+        random = np.random.default_rng(len(split))
+        return [Piece(f"{n}", random.integers(40, 80, (50, 4))) for n in range(3)]
+
+
+@dataclass(frozen=True)
+class Performances(PieceSource):
+    representation: ClassVar = PerformanceEvents()
+
+    def load(self, split):
+        return []
+
+
+def model_of(source, *, length=128, context=64, attention=None):
+    torch.manual_seed(0)
+    sizes = ModelConfig(
+        n_layers=1, d_model=16, n_heads=2, d_ff=32, attention=attention or Relative(max_distance=9)
+    )
+    data = DataConfig(source=source, length=length, context=context, batch_size=2)
+    return MusicModel(MusicTask(Config(data=data, model=sizes)))
+
+
+@pytest.fixture(scope="module")
+def choir():
+    return model_of(Chorales())
+
+
+@pytest.fixture(scope="module")
+def pianist():
+    return model_of(Performances(), length=60, context=20)
+
+
+def grid_of(midi):
+    return midi_to_grid(parse_midi(midi_bytes(midi), name="x"), name="x")
+
+
+def test_length_counts_16th_steps_for_chorales(choir):
+    midi = choir.sample(1, length=50)[0]
+    assert len(grid_of(midi)) == 50
+    assert choir.sample(1, seconds=4)[0].get_end_time() == pytest.approx(4, abs=SECONDS_PER_STEP)
+
+
+def test_the_same_seed_gives_the_same_pieces(choir):
+    one, two, other = (
+        [midi_bytes(midi) for midi in choir.sample(2, length=40, seed=seed)] for seed in (3, 3, 4)
+    )
+    assert one == two
+    assert one != other
+    assert one[0] != one[1]
+
+
+def test_a_continuation_begins_with_the_primer(choir, tmp_path):
+    primer = np.random.default_rng(0).integers(0, 5, (20, 4)) + np.array([75, 65, 55, 45])
+    path = write_midi(grid_to_midi(primer), tmp_path / "primer.mid")
+    for given in (path, str(path), grid_to_midi(primer)):
+        for midi in choir.sample(2, length=60, primer=given):
+            assert [len(part.notes) > 0 for part in midi.instruments] == [True] * 4
+            line = [midi.instruments[0], primer[:, 0]]
+            # Voices may cross in what is new, so the first steps are read voice by voice.
+            for step, pitch in enumerate(line[1]):
+                time = (step + 0.5) * SECONDS_PER_STEP
+                assert [n.pitch for n in line[0].notes if n.start <= time < n.end] == [pitch]
+            assert midi.get_end_time() <= 80 * SECONDS_PER_STEP + 1e-6
+
+
+def test_a_primer_longer_than_the_window_is_continued(choir):
+    primer = np.random.default_rng(0).integers(40, 80, (100, 4))
+    midi = choir.sample(1, length=4, primer=grid_to_midi(primer))[0]
+    assert midi.get_end_time() == pytest.approx(104 * SECONDS_PER_STEP, abs=SECONDS_PER_STEP)
+
+
+def test_a_bad_primer_is_told_by_name(choir, tmp_path, make_piano):
+    (tmp_path / "bad.mid").write_bytes(b"nothing")
+    with pytest.raises(UserError, match=r"bad\.mid"):
+        choir.sample(1, length=4, primer=tmp_path / "bad.mid")
+    path = write_midi(make_piano([(100, 0, 1, 64)]), tmp_path / "high.mid")
+    with pytest.raises(UserError, match=r"high\.mid has the MIDI pitch 100"):
+        choir.sample(1, length=4, primer=path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"seconds": 1, "length": 1}, "both"),
+        ({"seconds": 0}, "seconds must be above 0"),
+        ({"length": -3}, "length must be above 0"),
+        ({"length": 3, "temperature": -1}, "temperature"),
+        ({"length": 3, "top_p": 0.0}, "top_p"),
+        ({"length": 3, "top_k": 0}, "top_k"),
+    ],
+)
+def test_impossible_requests_are_told(choir, settings, words):
+    with pytest.raises(UserError, match=words):
+        choir.sample(1, **settings)
+    with pytest.raises(UserError, match="count"):
+        choir.sample(0, length=1)
+
+
+def test_progress_counts_over_windows(choir):
+    calls = []
+    choir.sample(1, length=100, progress=lambda done, total: calls.append((done, total)))
+    assert calls == [(n + 1, 400) for n in range(400)]
+
+
+# The window that moves on
+
+
+@pytest.mark.parametrize("attention", [Relative(max_distance=9), Relative(window=16), Full()])
+@pytest.mark.parametrize("n_prompt", [0, 1, 7, 64, 100, 127, 128, 129, 300])
+def test_sampling_beyond_the_window_sees_what_the_evaluation_sees(attention, n_prompt):
+    """Greedy tokens must be the best ones given exactly the window of the evaluation."""
+    length, context = 128, 64
+    model = model_of(Chorales(), attention=attention).task.model.double()
+    prompt = torch.randint(47, (2, n_prompt), generator=torch.Generator().manual_seed(1))
+    tokens = extend(
+        model,
+        prompt,
+        n_new=150,
+        length=length,
+        context=context,
+        sampling=Sampling(temperature=0),
+        generator=torch.Generator(),
+    )
+    assert tokens.shape == (2, n_prompt + 150)
+    assert torch.equal(tokens[:, :n_prompt], prompt)
+    with torch.no_grad():
+        for place in range(n_prompt, n_prompt + 150, 7):
+            start = max(0, -(-(place - length + 1) // (length - context))) * (length - context)
+            previous = tokens[:, start - 1] if start else None
+            logits = model(tokens[:, start : place + 1], previous=previous)[:, -1]
+            assert torch.equal(logits.argmax(-1), tokens[:, place])
+
+
+def test_a_model_can_end_its_piece(pianist):
+    task = pianist.task
+    bias = task.model.head.logits.bias
+    before = bias.detach().clone()
+    with torch.no_grad():
+        bias[END] += 100
+    try:
+        calls = []
+        midi = pianist.sample(2, length=500, progress=lambda *call: calls.append(call))
+        assert [len(m.instruments[0].notes) for m in midi] == [0, 0]
+        assert len(calls) == 1
+    finally:
+        with torch.no_grad():
+            bias.copy_(before)
+
+
+def test_seconds_of_a_performance_end_in_time(pianist):
+    for midi in pianist.sample(3, seconds=5, seed=2):
+        assert midi.get_end_time() <= 6 + 1e-6
+        assert midi_bytes(midi)
+
+
+def test_a_performance_continues_its_primer(pianist, make_piano):
+    rows = [(60 + n, n * 0.5, n * 0.5 + 0.4, 66) for n in range(8)]
+    for midi in pianist.sample(2, length=200, primer=make_piano(rows)):
+        notes = events.reference_notes(midi)
+        early = notes.onset < 3.4
+        assert [*zip(notes.pitch[early], notes.onset[early], strict=True)][:7] == [
+            (pitch, onset) for pitch, onset, _, _ in rows[:7]
+        ]
+
+
+def test_sampled_performances_are_ones_that_the_encoder_writes(pianist):
+    task = pianist.task
+    kind = task.representation
+    tokens = extend(
+        task.model,
+        torch.zeros(3, 0, dtype=torch.int64),
+        n_new=300,
+        length=60,
+        context=20,
+        sampling=Sampling(),
+        generator=torch.Generator().manual_seed(0),
+        end=END,
+        forbid=kind.forbid(3, seconds=None, n_prompt=0),
+    )
+    for row in tokens.tolist():
+        sounding = set()
+        before = -1
+        for token in row:
+            if token == END:
+                break
+            if token < NOTE_OFF:
+                assert token not in sounding
+                sounding.add(token)
+            elif token < SHIFT:
+                assert token - NOTE_OFF in sounding
+                sounding.discard(token - NOTE_OFF)
+            if VELOCITY <= before < END:
+                assert token < NOTE_OFF
+            before = token
+
+
+def test_what_may_come_next_by_hand():
+    rule = PossibleEvents(1)
+
+    def allowed(*ids):
+        return set((~rule(torch.tensor([ids], dtype=torch.int64)))[0].nonzero().flatten().tolist())
+
+    ons = {NOTE_ON + pitch for pitch in range(128)}
+    shifts = set(range(SHIFT, VELOCITY))
+    velocities = set(range(VELOCITY, END))
+    assert allowed() == ons | shifts | velocities | {END}
+    assert allowed(VELOCITY) == ons
+    assert allowed(VELOCITY, 60) == (ons - {60}) | shifts | velocities | {END}
+    assert allowed(VELOCITY, 60, SHIFT) == (ons - {60}) | velocities | {NOTE_OFF + 60, END}
+    assert NOTE_OFF + 60 not in allowed(VELOCITY, 60, SHIFT, NOTE_OFF + 60)
+    assert 60 in allowed(VELOCITY, 60, SHIFT, NOTE_OFF + 60)
+
+
+def test_every_written_performance_is_possible(busy_piece):
+    for seed in range(4):
+        ids = torch.tensor([[*events.encode(busy_piece(seed)), END]])
+        rule = PossibleEvents(1)
+        for place in range(ids.shape[1]):
+            assert not rule(ids[:, :place])[0, ids[0, place]]
+
+
+def test_only_end_is_left_after_the_seconds():
+    rule = PossibleEvents(1, seconds=1.5, n_prompt=1)
+    one_second = SHIFT + 99
+    assert not rule(torch.tensor([[one_second, one_second]]))[0, 60]  # the prompt does not count
+    left = (~rule(torch.tensor([[one_second, one_second, SHIFT + 49]])))[0].nonzero().flatten()
+    assert left.tolist() == [END]
+
+
+# Evaluation
+
+
+def test_an_evaluation_names_its_counts(choir):
+    result = choir.evaluate("validation")
+    assert (result.domain, result.split, result.count) == ("music", "validation", 3)
+    assert set(result.metrics) == {"nats_per_token", "nats_per_note"}
+    assert result.details["tokens"] == 600
+    assert result.details["vocabulary_size"] == 47
+    assert round(result.details["nats_per_token_of"]["uniform"], 3) == 3.85
+    assert len(result.details["nats_per_token_of"]) == 3
+
+
+def test_limit_and_batch_size(choir):
+    assert choir.evaluate("test", limit=2).count == 2
+    one, many = (choir.evaluate("test", batch_size=size).metrics for size in (1, 64))
+    assert one["nats_per_token"] == pytest.approx(many["nats_per_token"], abs=1e-6)
+    for wrong in ({"split": "exam"}, {"limit": 0}, {"batch_size": 0}):
+        with pytest.raises(UserError, match=r"split|limit|batch_size"):
+            choir.evaluate(**wrong)
+
+
+def test_data_names_another_folder(choir, tmp_path, busy_piece):
+    with pytest.raises(UserError, match="reads no folder"):
+        choir.evaluate(data=tmp_path)
+    model = model_of(MidiFolder("gone", validation=0.4, test=0.4), length=60, context=20)
+    for seed in range(9):
+        write_midi(busy_piece(seed), tmp_path / f"{seed}.mid")
+    result = model.evaluate("test", data=str(tmp_path))
+    assert 0 < result.count < 9
+    assert list(result.details["nats_per_token_of"]) == ["uniform"]
+    with pytest.raises(UserError, match="gone"):
+        model.evaluate("test")
+
+
+def test_a_checkpoint_is_enough(choir):
+    task = choir.task
+    checkpoint = {"triptych": task.card, "state_dict": task.state_dict()}
+    checkpoint["triptych"] = replace_source(task)
+    for device in ("cpu", "auto"):
+        again = load(checkpoint, device=device)
+        assert not again.task.training
+        again.task.to("cpu")
+        assert midi_bytes(again.sample(1, length=20)[0]) == midi_bytes(
+            choir.sample(1, length=20)[0]
+        )
+
+
+def replace_source(task):
+    """The card with a source that a plain form can name."""
+    source = {
+        "class_path": "triptych.domains.music.sources.JSBChorales",
+        "init_args": {"directory": "gone"},
+    }
+    data = {**task.card["config"]["data"], "source": source}
+    return {**task.card, "config": {**task.card["config"], "data": data}}

@@ -1,0 +1,168 @@
+import contextlib
+import io
+import os
+import random
+
+import mido
+import pretty_midi
+import pytest
+
+from triptych.domains.music import midi as midi_files
+from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi, write_midi
+from triptych.errors import UserError
+
+
+def on(pitch=60, velocity=64, channel=0):
+    return mido.Message("note_on", note=pitch, velocity=velocity, channel=channel)
+
+
+def off(pitch=60, channel=0):
+    return mido.Message("note_off", note=pitch, channel=channel)
+
+
+def spans(midi):
+    return sorted(
+        (note.pitch, round(note.start, 6), round(note.end, 6), note.velocity)
+        for instrument in midi.instruments
+        for note in instrument.notes
+    )
+
+
+def test_a_written_file_has_a_tempo_event_and_ticks_of_a_millisecond(make_piano, tmp_path):
+    path = write_midi(make_piano([(60, 0.013, 0.501, 70)]), tmp_path / "a.mid")
+    raw = mido.MidiFile(path)
+    tempos = [
+        message.tempo for track in raw.tracks for message in track if message.type == "set_tempo"
+    ]
+    assert raw.ticks_per_beat == 500
+    assert tempos == [500_000]
+    assert spans(read_midi(path)) == [(60, 0.013, 0.501, 70)]
+
+
+def test_ten_milliseconds_survive_writing(make_piano):
+    rows = [(60, step / 100, (step + 1) / 100, 64) for step in range(0, 3000, 7)]
+    assert spans(parse_midi(midi_bytes(make_piano(rows)), name="x")) == sorted(rows)
+
+
+def test_the_tempo_map_counts_even_outside_the_first_track(raw_midi):
+    tempo = mido.MetaMessage("set_tempo", tempo=1_000_000)
+    content = raw_midi(
+        [(0, mido.MetaMessage("track_name", name="x"))],
+        [(0, tempo), (0, on()), (500, off()), (500, on(62)), (1000, off(62))],
+    )
+    assert spans(parse_midi(content, name="x")) == [(60, 0, 1, 64), (62, 1, 2, 64)]
+
+
+def test_note_on_with_velocity_zero_is_a_release(raw_midi):
+    content = raw_midi([(0, on()), (500, on(velocity=0))])
+    assert spans(parse_midi(content, name="x")) == [(60, 0, 0.5, 64)]
+
+
+def test_an_open_note_is_closed_at_the_end_of_the_piece(raw_midi):
+    content = raw_midi([(0, on(50)), (0, on()), (2000, off())])
+    assert spans(parse_midi(content, name="x")) == [(50, 0, 2, 64), (60, 0, 2, 64)]
+
+
+def test_a_note_without_length_is_kept(raw_midi):
+    content = raw_midi([(0, on()), (0, off()), (500, on(62)), (700, off(62))])
+    assert [row[0] for row in spans(parse_midi(content, name="x"))] == [60, 62]
+
+
+def test_overlapping_notes_of_one_pitch_have_a_release_each(raw_midi):
+    content = raw_midi([(0, on()), (500, on(velocity=90)), (1000, off()), (1500, off())])
+    assert spans(parse_midi(content, name="x")) == [(60, 0, 0.5, 64), (60, 0.5, 1.5, 90)]
+
+
+def test_one_lost_release_damages_one_note_only(raw_midi):
+    content = raw_midi(
+        [(0, on())] + [(t, m) for s in (1000, 2000, 3000) for t, m in ((s, on()), (s + 100, off()))]
+    )
+    assert [(row[1], row[2]) for row in spans(parse_midi(content, name="x"))] == [
+        (0, 1), (1, 1.1), (2, 2.1), (3, 3.1),
+    ]  # fmt: skip
+
+
+def test_a_repeated_key_in_one_tick_stays_two_notes(raw_midi):
+    content = raw_midi([(0, on()), (500, on(velocity=99)), (500, off()), (900, off())])
+    assert [row[1:3] for row in spans(parse_midi(content, name="x"))] == [(0, 0.5), (0.5, 0.9)]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"hello, I am no MIDI file", "not a MIDI file"),
+        (b"MThd\x00\x00\x00\x06\x00\x01\x00\x01\x00\x00", "not a MIDI file"),
+        (b"x" * (midi_files.MAX_BYTES + 1), "bytes"),
+    ],
+)
+def test_what_is_no_midi_file_is_told_by_name(tmp_path, content, words):
+    path = tmp_path / "broken.mid"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=words) as raised:
+        read_midi(path)
+    assert "broken.mid" in str(raised.value)
+
+
+def test_a_file_without_notes_is_told(raw_midi):
+    with pytest.raises(UserError, match="no notes"):
+        parse_midi(raw_midi([(100, mido.Message("program_change", program=1))]), name="x")
+
+
+def test_a_missing_file_and_a_folder_are_told(tmp_path):
+    with pytest.raises(UserError, match=r"gone\.mid"):
+        read_midi(tmp_path / "gone.mid")
+    with pytest.raises(UserError, match="folder"):
+        read_midi(tmp_path)
+
+
+def test_a_file_that_claims_weeks_is_refused_quickly(raw_midi):
+    content = raw_midi([(0, on()), (9_000_000 * 500, off())], ticks=500)
+    with pytest.raises(UserError, match="claims to last"):
+        parse_midi(content, name="x")
+
+
+def test_a_late_end_of_track_costs_nothing(raw_midi):
+    content = raw_midi(
+        [(0, on()), (500, off()), (2**27, mido.MetaMessage("end_of_track"))], ticks=500
+    )
+    assert parse_midi(content, name="x").get_end_time() == 0.5
+
+
+def test_no_damage_gives_anything_but_a_user_error(make_piano):
+    content = bytearray(
+        midi_bytes(make_piano([(p, p / 10, p / 10 + 1, 64) for p in range(40, 80)]))
+    )
+    chance = random.Random(0)
+    for _ in range(150):
+        damaged = bytearray(content)
+        for _ in range(chance.randint(1, 8)):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        damaged = damaged[: chance.randrange(1, len(damaged) + 1)]
+        # Any other exception than UserError goes through, and the test is red.
+        with contextlib.suppress(UserError):
+            assert isinstance(parse_midi(bytes(damaged), name="x"), pretty_midi.PrettyMIDI)
+
+
+def test_writing_leaves_no_half_file_and_no_temporary_one(make_piano, tmp_path, monkeypatch):
+    path = tmp_path / "a.mid"
+    path.write_bytes(b"old")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(UserError, match="No space left"):
+        write_midi(make_piano([(60, 0, 1, 64)]), path)
+    assert [p.name for p in tmp_path.iterdir()] == ["a.mid"]
+    assert path.read_bytes() == b"old"
+
+
+def test_a_missing_folder_is_told(make_piano, tmp_path):
+    with pytest.raises(UserError, match="cannot be written"):
+        write_midi(make_piano([(60, 0, 1, 64)]), tmp_path / "nowhere" / "a.mid")
+
+
+def test_pretty_midi_reads_what_is_written(make_piano):
+    content = midi_bytes(make_piano([(60, 0, 1, 64)]))
+    assert spans(pretty_midi.PrettyMIDI(io.BytesIO(content))) == [(60, 0, 1, 64)]

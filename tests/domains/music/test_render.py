@@ -1,0 +1,77 @@
+import builtins
+import wave
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from triptych.domains.music import audio, render
+from triptych.domains.music.chorales import grid_to_midi
+
+
+def read_wav(path):
+    with wave.open(str(path)) as file:
+        assert (file.getnchannels(), file.getsampwidth()) == (1, 2)
+        return file.getframerate(), np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
+
+
+def test_without_fluidsynth_sines_play_and_are_named(make_piano, tmp_path, monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *rest, **more):
+        if name == "fluidsynth":
+            raise ImportError("no library")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    used = render.write_wav(make_piano([(60, 0, 1, 64)]), tmp_path / "a.wav")
+    rate, samples = read_wav(tmp_path / "a.wav")
+    assert "sine" in used
+    assert "not installed" in used
+    assert 1 <= len(samples) / rate <= 2.1  # the note, and a second for it to fade
+    assert 0.85 * 32767 < np.abs(samples).max() <= 0.91 * 32767
+
+
+def test_with_fluidsynth_its_sound_is_written(make_piano, tmp_path):
+    pytest.importorskip("fluidsynth", exc_type=ImportError)
+    used = render.write_wav(make_piano([(60, 0, 1, 64)]), tmp_path / "a.wav")
+    rate, samples = read_wav(tmp_path / "a.wav")
+    assert used == audio.FLUIDSYNTH
+    assert len(samples) >= rate
+    assert np.abs(samples).max() > 0.85 * 32767
+
+
+def test_silence_is_a_valid_wav(make_piano, tmp_path):
+    render.write_wav(make_piano([]), tmp_path / "a.wav")
+    _, samples = read_wav(tmp_path / "a.wav")
+    assert not samples.any()
+
+
+def pixels(path):
+    return np.asarray(Image.open(path).convert("RGB")).astype(int)
+
+
+def test_voices_have_colours_of_their_own(tmp_path):
+    grid = np.array([[72, 67, 60, 48]] * 16)
+    render.write_piano_roll(grid_to_midi(grid), tmp_path / "a.png")
+    image = pixels(tmp_path / "a.png").reshape(-1, 3)
+    for colour in ((200, 68, 60), (217, 154, 43), (60, 138, 95), (51, 88, 156)):
+        assert (np.abs(image - colour).sum(1) < 120).sum() > 500
+
+
+def test_softer_notes_are_paler(make_piano, tmp_path):
+    for velocity in (10, 120):
+        midi = make_piano([(60, 0, 4, velocity)])
+        render.write_piano_roll(midi, tmp_path / f"{velocity}.png")
+    darkest = [pixels(tmp_path / f"{v}.png")[100:200, 300:500].sum(-1).min() for v in (10, 120)]
+    assert darkest[0] > darkest[1] + 100
+
+
+def test_a_piece_without_notes_can_be_drawn(make_piano, tmp_path):
+    assert render.write_piano_roll(make_piano([]), tmp_path / "a.png").stat().st_size > 0
+
+
+def test_a_long_piece_does_not_make_a_giant_picture(make_piano, tmp_path):
+    midi = make_piano([(60, 0, 1, 64), (60, 7000, 7001, 64)])
+    render.write_piano_roll(midi, tmp_path / "a.png")
+    assert pixels(tmp_path / "a.png").shape[1] <= 40 * 110

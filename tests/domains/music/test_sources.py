@@ -1,0 +1,253 @@
+import io
+import logging
+import random
+import tarfile
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from triptych.domains.music import melodies
+from triptych.domains.music.chorales import SILENT
+from triptych.domains.music.midi import midi_bytes
+from triptych.domains.music.sources import (
+    SPLITS,
+    JSBChorales,
+    MidiFolder,
+    Music21Chorales,
+    PieceSource,
+    midi_contents,
+)
+from triptych.errors import UserError
+
+
+@pytest.fixture
+def folder(tmp_path, make_piano):
+    """40 files of different notes, some in sub-folders."""
+    root = tmp_path / "midi"
+    for number in range(40):
+        path = root / f"part{number % 3}" / f"{number:02d}.{'mid' if number % 2 else 'MIDI'}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(midi_bytes(make_piano([(40 + number, 0, 1, 64)])))
+    return root
+
+
+def names(source, split):
+    return [piece.name for piece in source.load(split)]
+
+
+def test_every_file_is_in_one_split(folder):
+    source = MidiFolder(str(folder), validation=0.2, test=0.2)
+    found = [name for split in SPLITS for name in names(source, split)]
+    assert len(found) == len(set(found)) == 40
+    assert all(names(source, split) for split in SPLITS)
+
+
+def test_the_split_depends_on_content_alone(folder, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    paths = sorted(folder.rglob("*.*"))
+    random.Random(0).shuffle(paths)
+    for number, path in enumerate(paths):
+        (other / f"x{number}.mid").write_bytes(path.read_bytes())
+
+    def pitches(root, split):
+        source = MidiFolder(str(root), validation=0.2, test=0.2)
+        return sorted(int(piece.content.pitch[0]) for piece in source.load(split))
+
+    for split in SPLITS:
+        assert pitches(folder, split) == pitches(other, split)
+
+
+def test_a_new_file_moves_no_other(folder, make_piano):
+    before = {split: names(MidiFolder(str(folder)), split) for split in SPLITS}
+    (folder / "00-new.mid").write_bytes(midi_bytes(make_piano([(90, 0, 1, 64)])))
+    for split in SPLITS:
+        after = names(MidiFolder(str(folder)), split)
+        assert [name for name in after if name != "00-new.mid"] == before[split]
+
+
+def test_a_corrupt_file_is_skipped_counted_and_named(folder, caplog):
+    (folder / "bad.mid").write_bytes(b"MThd nonsense")
+    (folder / "empty.mid").write_bytes(b"")
+    (folder / "notes.txt").write_text("no music")
+    with caplog.at_level(logging.WARNING):
+        found = [name for split in SPLITS for name in names(MidiFolder(str(folder)), split)]
+    assert len(found) == 40
+    assert "bad.mid" in caplog.text
+    assert "empty.mid" in caplog.text
+    assert "skipped 1 of" in caplog.text or "skipped 2 of" in caplog.text
+    assert "notes.txt" not in caplog.text
+
+
+def test_drums_alone_are_skipped_and_named(tmp_path, make_piano, caplog):
+    drums = make_piano([(40, 0, 1, 64)])
+    drums.instruments[0].is_drum = True
+    (tmp_path / "drums.mid").write_bytes(midi_bytes(drums))
+    with pytest.raises(UserError, match="no piece"):
+        MidiFolder(str(tmp_path), validation=0.001, test=0.0).load("train")
+    assert "drums.mid holds drums only" in caplog.text
+
+
+def archive_of(folder, path, prefix="set-v1"):
+    with tarfile.open(path, "w:gz") as tar:
+        for file in sorted(folder.rglob("*.*"), reverse=True):
+            tar.add(file, arcname=f"{prefix}/{file.relative_to(folder).as_posix()}")
+    return path
+
+
+def test_an_archive_holds_the_same_pieces(folder, tmp_path):
+    archive = archive_of(folder, tmp_path / "a.tar.gz", prefix="set")
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    archive_of(folder, beside / "b.tar.gz", prefix="set")
+    for split in SPLITS:
+        expected = [f"set/{name}" for name in names(MidiFolder(str(folder)), split)]
+        assert names(MidiFolder(str(archive)), split) == expected
+        assert names(MidiFolder(str(beside)), split) == expected
+
+
+CSV = "composer,split,midi_filename\n" + "".join(
+    f'"Bach, J. S.",{split},part{n % 3}/{n:02d}.{"mid" if n % 2 else "MIDI"}\n'
+    for n, split in enumerate(["train"] * 20 + ["validation"] * 10 + ["test"] * 8)
+)
+
+
+@pytest.mark.parametrize("place", ["beside", "inside", "folder"])
+def test_the_csv_decides_where_there_is_one(folder, tmp_path, place):
+    if place == "folder":
+        (folder / "maestro.csv").write_text(CSV)
+        root = folder
+    else:
+        if place == "inside":
+            (folder / "maestro.csv").write_text(CSV)
+        root = tmp_path / "data"
+        root.mkdir()
+        archive_of(folder, root / "a.tar.gz")
+        if place == "beside":
+            (root / "maestro.csv").write_text(CSV)
+    source = MidiFolder(str(root))
+    assert [len(source.load(split)) for split in SPLITS] == [20, 10, 8]
+    pitches = {int(p.content.pitch[0]) - 40 for p in source.load("validation")}
+    assert pitches == set(range(20, 30))
+
+
+def test_files_that_the_csv_names_in_vain_are_counted(folder, caplog):
+    (folder / "maestro.csv").write_text(CSV + "x,train,gone.midi\n")
+    MidiFolder(str(folder)).load("train")
+    assert "names 1 files that are not there, the first is gone.midi" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [("x,traim,a.mid\n", "traim"), ("x,test,part0/00.MIDI\n", "into train and into test")],
+)
+def test_a_wrong_csv_is_told(folder, row, words):
+    (folder / "maestro.csv").write_text(CSV + row)
+    with pytest.raises(UserError, match=words):
+        MidiFolder(str(folder)).load("train")
+
+
+def test_a_csv_about_other_things_is_ignored(folder):
+    (folder / "shopping.csv").write_text("item,price\nmilk,1\n")
+    assert sum(len(MidiFolder(str(folder)).load(split)) for split in SPLITS) == 40
+
+
+def test_the_limit_reads_the_first_by_name(folder):
+    source = MidiFolder(str(folder), limit=2)
+    assert names(source, "train") == names(MidiFolder(str(folder)), "train")[:2]
+
+
+def test_missing_and_empty_folders_are_told(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        MidiFolder(str(tmp_path / "gone")).load("train")
+    with pytest.raises(UserError, match="no piece"):
+        MidiFolder(str(tmp_path)).load("train")
+    (tmp_path / "a.tar.gz").write_bytes(b"no archive")
+    with pytest.raises(UserError, match=r"a\.tar\.gz is not an archive"):
+        MidiFolder(str(tmp_path)).load("train")
+
+
+@pytest.mark.parametrize(("validation", "test"), [(0, 0.1), (0.5, 0.5), (-0.1, 0), (0.1, -0.1)])
+def test_impossible_shares_are_refused(validation, test):
+    for make in (Music21Chorales, lambda **shares: MidiFolder("x", **shares)):
+        with pytest.raises(ValueError, match="shares"):
+            make(validation=validation, test=test)
+
+
+def test_oversized_files_are_cut_before_they_fill_the_memory(tmp_path):
+    (tmp_path / "big.mid").write_bytes(b"x" * 3_000_000)
+    assert [len(content) for _, content in midi_contents(tmp_path)] == [2_000_001]
+
+
+def test_links_in_an_archive_are_not_followed(tmp_path):
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        link = tarfile.TarInfo("x.mid")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link, io.BytesIO())
+    assert list(midi_contents(tmp_path)) == []
+
+
+# Chorales
+
+
+def tune(seed, steps=200):
+    line = 60 + np.random.default_rng(seed).integers(-3, 4, steps // 4).cumsum() % 14
+    return np.stack([line.repeat(4), *[np.full(steps, 50)] * 3], axis=1)
+
+
+def test_copies_and_other_settings_of_a_tune_are_one_group():
+    first, second = tune(0), tune(1)
+    transposed = np.where(first == SILENT, SILENT, first + 3)
+    other_setting = first.copy()
+    other_setting[:, 1:] = 47
+    part = first[40:160]
+    assert melodies.group([first, second, transposed, other_setting, part]) == [[0, 2, 3, 4], [1]]
+
+
+def test_two_tunes_are_two_groups():
+    assert len(melodies.group([tune(seed) for seed in range(30)])) == 30
+
+
+def test_music21_chorales_are_split_by_tune():
+    pytest.importorskip("music21")
+    source = Music21Chorales()
+    pieces = {split: source.load(split) for split in SPLITS}
+    assert sum(len(p) for p in pieces.values()) == 364
+    assert len({piece.name for p in pieces.values() for piece in p}) == 364
+    assert all(len(pieces[split]) >= 20 for split in SPLITS)
+    for split in SPLITS:
+        assert [p.name for p in pieces[split]] == sorted(p.name for p in pieces[split])
+    runs = {split: [melodies.runs(p.content) for p in pieces[split]] for split in SPLITS}
+    for held_out in ("validation", "test"):
+        for tune_held_out in runs[held_out]:
+            for tune_seen in runs["train"]:
+                shared = len(tune_held_out & tune_seen)
+                assert shared < melodies.ALIKE * min(len(tune_held_out), len(tune_seen))
+    # Two copies that music21 carries, note for note.
+    where = {piece.name: split for split in SPLITS for piece in pieces[split]}
+    assert where["bwv197.7-a"] == where["bwv398"]
+    assert where["bwv18.5-lz"] == where["bwv18.5-w"]
+
+
+def test_the_jsb_split_is_the_public_one(shared_data):
+    source = JSBChorales(str(shared_data / "jsb-chorales"))
+    sizes = [[len(p.content) * 4 for p in source.load(split)] for split in SPLITS]
+    assert [len(split) for split in sizes] == [229, 76, 77]
+    assert [sum(split) for split in sizes] == [220_912, 73_632, 75_600]
+
+
+def test_a_missing_jsb_file_is_told(tmp_path):
+    with pytest.raises(UserError, match=r"Jsb16thSeparated\.json\.gz does not exist"):
+        JSBChorales(str(tmp_path)).load("train")
+
+
+def test_a_source_of_ones_own_needs_one_method():
+    @dataclass(frozen=True)
+    class Mine(PieceSource):
+        representation = Music21Chorales.representation
+
+        def load(self, split):
+            return []
+
+    assert Mine().load("train") == []

@@ -1,0 +1,219 @@
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+from triptych.core.attention.full import Full
+from triptych.core.attention.relative import Relative
+from triptych.core.positions import Cycles, NoPosition, Sinusoid
+from triptych.domains.music.augment import Augmentation
+from triptych.domains.music.data import PADDING, DataConfig, evaluation_loader
+from triptych.domains.music.model import ModelConfig
+from triptych.domains.music.representation import ChoraleGrid, PerformanceEvents, Piece
+from triptych.domains.music.sources import JSBChorales, MidiFolder, PieceSource
+from triptych.domains.music.task import Config, MusicTask, prepare, restore
+from triptych.errors import UserError
+from triptych.training.evaluation import evaluate
+from triptych.training.optim import OptimConfig
+from triptych.training.run import RunConfig
+from triptych.training.settings import from_plain, to_plain
+
+
+def scale(steps, seed):
+    """Four voices that walk up and down a scale: easy to learn."""
+    random = np.random.default_rng(seed)
+    line = np.abs(np.arange(steps) // 2 + random.integers(0, 14)) % 14
+    line = np.where(line > 7, 14 - line, line)
+    return np.stack([60 + 2 * line, 55 + line, 50 + 0 * line, 40 + line], axis=1)
+
+
+@dataclass(frozen=True)
+class Scales(PieceSource):
+    representation: ClassVar = ChoraleGrid()
+
+    def load(self, split):
+        seeds = {"train": range(8), "validation": range(20, 23), "test": range(30, 33)}[split]
+        return [Piece(f"{split}-{seed}", scale(40 + 9 * (seed % 5), seed)) for seed in seeds]
+
+
+def config(**model):
+    sizes = {"n_layers": 1, "d_model": 32, "n_heads": 2, "d_ff": 64, "dropout": 0.1}
+    return Config(
+        data=DataConfig(
+            source=Scales(),
+            length=128,
+            context=64,
+            batch_size=4,
+            augmentation=Augmentation(transpose=2),
+            sample_seconds=2,
+        ),
+        model=ModelConfig(**{**sizes, **model}),
+        optim=OptimConfig(learning_rate=1e-2, warmup_steps=5, schedule="constant"),
+        run=RunConfig(name="t", seed=1, wandb="off"),
+    )
+
+
+@pytest.fixture
+def task():
+    torch.manual_seed(0)
+    return MusicTask(config())
+
+
+def test_a_uniform_model_gives_exactly_log_v(task):
+    for parameter in task.model.head.parameters():
+        torch.nn.init.zeros_(parameter)
+    pieces = Scales().load("validation")
+    metrics, totals = evaluate(task, evaluation_loader(pieces, config().data, batch_size=2))
+    assert metrics["nats_per_token"] == pytest.approx(math.log(47), abs=1e-6)
+    assert totals["tokens"] == sum(4 * len(piece.content) for piece in pieces)
+
+
+def test_nats_per_note_share_all_nats_among_the_notes(task):
+    kind = ChoraleGrid()
+    pieces = Scales().load("validation")
+    metrics, totals = evaluate(task, evaluation_loader(pieces, config().data, batch_size=2))
+    notes = sum(int(kind.onsets(kind.tokens(piece)).sum()) for piece in pieces)
+    assert totals["notes"] == notes
+    assert metrics["nats_per_note"] * notes == pytest.approx(totals["nats"])
+
+
+@pytest.mark.parametrize("attention", [Full(), Relative(max_distance=16)])
+def test_the_score_does_not_depend_on_the_batch_size(attention):
+    torch.manual_seed(0)
+    task = MusicTask(config(attention=attention)).double()
+    pieces = Scales().load("validation")
+    scores = [
+        evaluate(task, evaluation_loader(pieces, config().data, batch_size=size))[0]
+        for size in (1, 2, 5, 64)
+    ]
+    for score in scores[1:]:
+        assert score["nats_per_token"] == pytest.approx(scores[0]["nats_per_token"], abs=1e-12)
+
+
+def test_the_score_is_that_of_each_token_by_hand(task):
+    """Every token scored alone, after exactly the tokens that its window shows."""
+    task = task.double().eval()
+    piece = Scales().load("test")[2]
+    data = config().data
+    tokens = torch.from_numpy(ChoraleGrid().tokens(piece))
+    length, context = data.length, data.context
+    total = 0.0
+    with torch.no_grad():
+        for place in range(len(tokens)):
+            start = max(0, -(-(place - length + 1) // (length - context))) * (length - context)
+            previous = tokens[start - 1 : start] if start else torch.tensor([-1])
+            seen = tokens[start : place + 1].unsqueeze(0)
+            total += task.model.nats(seen, previous=previous)[0, -1].item()
+    metrics, _ = evaluate(task, evaluation_loader([piece], data, batch_size=3))
+    assert len(tokens) > 2 * length - context  # at least three windows
+    assert metrics["nats_per_token"] == pytest.approx(total / len(tokens), abs=1e-10)
+
+
+def test_padding_changes_neither_loss_nor_gradient(task):
+    task = task.double().eval()
+    pieces = Scales().load("train")
+    batch = next(iter(evaluation_loader(pieces[:3], config().data, batch_size=3)))
+    loss, count = task.training_loss(batch)
+    loss.backward()
+    before = [p.grad.clone() for p in task.parameters() if p.grad is not None]
+    task.zero_grad()
+    wide = replace(
+        batch,
+        values=torch.nn.functional.pad(batch.values, (0, 9), value=PADDING),
+        scored=torch.nn.functional.pad(batch.scored, (0, 9)),
+        onsets=torch.nn.functional.pad(batch.onsets, (0, 9)),
+    )
+    wide_loss, wide_count = task.training_loss(wide)
+    wide_loss.backward()
+    after = [p.grad for p in task.parameters() if p.grad is not None]
+    assert wide_count == count
+    torch.testing.assert_close(wide_loss, loss)
+    for one, other in zip(before, after, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_a_few_steps_learn():
+    settings = config()
+    task, loader, validation = prepare(settings)
+    first, _ = evaluate(task, validation)
+    optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
+    for _ in range(15):
+        for batch in loader:
+            loss, _ = task.training_loss(batch)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    last, _ = evaluate(task, validation)
+    assert last["nats_per_token"] < 0.6 * first["nats_per_token"]
+
+
+def test_prepare_says_what_to_beat(capsys):
+    prepare(config())
+    told = capsys.readouterr().err
+    assert "uniform 3.850" in told
+    assert "voice and previous pitch" in told
+
+
+def test_prepare_is_a_function_of_the_seed():
+    one, two = (prepare(config())[0].state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_a_checkpoint_restores_the_model_without_data(tmp_path):
+    settings = replace(config(), data=DataConfig(source=JSBChorales(str(tmp_path / "gone"))))
+    task = MusicTask(settings)
+    path = tmp_path / "a.ckpt"
+    torch.save({"triptych": task.card, "state_dict": task.state_dict()}, path)
+    again = restore(torch.load(path, weights_only=True))
+    assert again.config == settings
+    for name, value in task.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value)
+
+
+def test_a_checkpoint_of_another_vocabulary_is_refused():
+    task = MusicTask(replace(config(), data=DataConfig()))
+    for change in ({"representation": "abc"}, {"symbols": ["x"]}):
+        card = {**task.card, "vocabulary": {**task.card["vocabulary"], **change}}
+        with pytest.raises(UserError, match="does not have"):
+            restore({"triptych": card, "state_dict": task.state_dict()})
+
+
+def test_settings_survive_plain_form():
+    settings = replace(
+        config(attention=Relative(max_distance=7)),
+        data=DataConfig(source=MidiFolder("x", limit=3), augmentation=Augmentation(transpose=1)),
+    )
+    assert from_plain(Config, to_plain(settings)) == settings
+
+
+def test_sample_files_are_written_and_listed(task, tmp_path):
+    media = task.show(tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        f"piece-00.{e}" for e in ("mid", "png", "wav")
+    ]
+    assert sorted(item.kind for item in media) == ["audio", "midi", "picture"]
+    task.config = replace(task.config, data=replace(task.config.data, samples=0))
+    assert task.show(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("attention", "positions", "kind", "expected"),
+    [
+        (Relative(), "auto", PerformanceEvents(), [NoPosition]),
+        (Relative(), "auto", ChoraleGrid(), [Cycles]),
+        (Relative(), "sinusoid", ChoraleGrid(), [Sinusoid, Cycles]),
+        (Full(), "auto", PerformanceEvents(), [Sinusoid]),
+        (Full(), "auto", ChoraleGrid(), [Sinusoid, Cycles]),
+        (Full(), "none", ChoraleGrid(), [Cycles]),
+    ],
+)
+def test_the_positions_fit_the_attention(attention, positions, kind, expected):
+    sizes = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_ff=16)
+    model = replace(sizes, attention=attention, positions=positions).build(kind, length=64)
+    code = model.positions
+    assert [type(part) for part in getattr(code, "parts", [code])] == expected
+    unmetred = replace(sizes, attention=attention, metre=False).build(kind, length=64)
+    assert not any(isinstance(module, Cycles) for module in unmetred.modules())

@@ -1,0 +1,58 @@
+"""A tiny translation model that a few steps have taught something."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from triptych.domains.translation.data import DataConfig
+from triptych.domains.translation.model import ModelConfig
+from triptych.domains.translation.numbers import NumberWords
+from triptych.domains.translation.task import Config, TranslationTask, prepare
+from triptych.training.optim import OptimConfig
+
+
+@pytest.fixture(scope="session")
+def tiny_config() -> Config:
+    return Config(
+        data=DataConfig(
+            source=NumberWords(high=999, train=200, validation=30, test=40),
+            vocabulary_size=320,
+            tokens_per_batch=512,
+            max_length=64,
+            validation_lines=10,
+            shown=5,
+        ),
+        model=ModelConfig(n_layers=1, d_model=32, n_heads=2, d_ff=64, dropout=0.1),
+        optim=OptimConfig(learning_rate=5e-3, warmup_steps=10, schedule="constant"),
+    )
+
+
+@pytest.fixture(scope="session")
+def teach() -> Callable[[Config, int], TranslationTask]:
+    """Train for so many steps, without Lightning: (config, steps) -> task in eval mode."""
+
+    def run(config: Config, steps: int) -> TranslationTask:
+        task, loader, _ = prepare(config)
+        optimizer = torch.optim.Adam(task.parameters(), lr=config.optim.learning_rate)
+        task.train()
+        while steps > 0:
+            for batch in loader:
+                loss, _ = task.training_loss(batch)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                steps -= 1
+                if steps == 0:
+                    break
+        return task.eval()
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def taught(tiny_config: Config, teach: Callable[[Config, int], TranslationTask]) -> TranslationTask:
+    torch.manual_seed(0)
+    return teach(tiny_config, 60)

@@ -1,0 +1,286 @@
+"""Reading sentence pairs: exact lines, honest counts, one sentence for what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from triptych.domains.translation.corpora import ParallelText, TabSeparated
+from triptych.domains.translation.lines import read_lines
+from triptych.domains.translation.numbers import NumberWords
+from triptych.errors import UserError
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    data = content.encode() if isinstance(content, str) else content
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+# Lines -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["text.en", "text.en.gz"])
+def test_only_line_feeds_end_lines(tmp_path: Path, name: str) -> None:
+    inside = "a\u2028b\x85c\x0bd\x0ce\x1cf\u2029g\rh"
+    path = write(tmp_path / name, f"{inside}\nsecond\n")
+    assert read_lines(path) == [inside, "second"]
+
+
+def test_blanks_and_carriage_returns_are_stripped_and_nothing_else(tmp_path: Path) -> None:
+    path = write(tmp_path / "text", " \ta b\t \r\n\r\n\u00a0kept\u2028\n")
+    assert read_lines(path) == ["a b", "", "\u00a0kept\u2028"]
+
+
+@pytest.mark.parametrize(
+    ("content", "lines"),
+    [
+        ("", []),
+        ("\n", [""]),
+        ("a", ["a"]),
+        ("a\n", ["a"]),
+        ("a\n\n", ["a", ""]),
+        ("\na", ["", "a"]),
+    ],
+)
+def test_the_last_line_counts_with_or_without_its_end(
+    tmp_path: Path, content: str, lines: list[str]
+) -> None:
+    assert read_lines(write(tmp_path / "text", content)) == lines
+
+
+def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
+    assert read_lines(write(tmp_path / "text", b"\xef\xbb\xbfa\n")) == ["a"]
+
+
+def test_invalid_utf8_names_file_and_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "text.de", b"gut\nsch\xf6n\n")
+    with pytest.raises(UserError, match=r"text\.de is not UTF-8 text: line 2 holds the byte 0xf6"):
+        read_lines(path)
+
+
+@pytest.mark.parametrize("fault", ["truncated", "damaged", "not gzip", "only a header", "no bytes"])
+def test_a_broken_gzip_file_is_named(tmp_path: Path, fault: str) -> None:
+    whole = gzip.compress(b"a line\n" * 500)
+    broken = {
+        "truncated": whole[:-20],
+        "damaged": whole[:15] + b"\xff\xff\xff" + whole[18:],
+        "not gzip": b"plain text\n",
+        "only a header": whole[:5],
+        "no bytes": b"",
+    }[fault]
+    path = tmp_path / "text.de.gz"
+    path.write_bytes(broken)
+    with pytest.raises(UserError, match=r"text\.de\.gz is not a whole gzip file"):
+        read_lines(path)
+
+
+def test_a_missing_file_and_a_folder_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere\.txt does not exist"):
+        read_lines(tmp_path / "nowhere.txt")
+    with pytest.raises(UserError, match="is a folder, not a file"):
+        read_lines(tmp_path)
+
+
+# Line-aligned files ------------------------------------------------------------------------------
+
+
+def parallel(folder: Path, **files: list[str]) -> ParallelText:
+    return ParallelText(directory=str(folder), files=files)
+
+
+def test_files_of_a_split_are_read_one_after_the_other(tmp_path: Path) -> None:
+    write(tmp_path / "one.en", "a\nb\n")
+    write(tmp_path / "one.de", "A\nB\n")
+    write(tmp_path / "news-src.eng.gz", "c\n")
+    write(tmp_path / "news-ref.deu.gz", "C\n")
+    corpus = parallel(tmp_path, train=["one.{language}", "news-src.eng.gz | news-ref.deu.gz"])
+    corpus.check()
+    assert corpus.pairs("train") == [("a", "A"), ("b", "B"), ("c", "C")]
+
+
+def test_unequal_line_counts_name_both_files_and_both_counts(tmp_path: Path) -> None:
+    write(tmp_path / "t.en", "a\nb\n")
+    write(tmp_path / "t.de", "A\nB\nC\n")
+    with pytest.raises(UserError, match=r"t\.en has 2 lines and \S*t\.de has 3;"):
+        parallel(tmp_path, train=["t.{language}"]).pairs("train")
+
+
+def test_empty_sides_stay_in_every_split(tmp_path: Path) -> None:
+    write(tmp_path / "t.en", "a\n\nc\n")
+    write(tmp_path / "t.de", "A\nB\n \n")
+    corpus = parallel(tmp_path, test=["t.{language}"])
+    assert corpus.pairs("test") == [("a", "A"), ("", "B"), ("c", "")]
+
+
+def test_unknown_splits_and_missing_files_are_named(tmp_path: Path) -> None:
+    corpus = parallel(tmp_path, train=["t.{language}"], test=["u.{language}"])
+    with pytest.raises(UserError, match=r"no split 'dev'; it has train, test\."):
+        corpus.pairs("dev")
+    with pytest.raises(UserError, match=r"t\.en does not exist"):
+        corpus.check()
+    with pytest.raises(UserError, match=r"the folder .*nowhere does not exist"):
+        parallel(tmp_path / "nowhere", train=["t.{language}"]).check()
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"train": []}, "files.train is an empty list"),
+        ({"train": ["train.en"]}, "expected a name with {language}"),
+        ({"train": ["a | b | c"]}, "two names with ' | ' between"),
+    ],
+)
+def test_impossible_file_settings_are_refused(files: dict[str, list[str]], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("|", r"\|").replace("{", r"\{")):
+        ParallelText(files=files)
+
+
+def test_an_empty_language_code_is_refused() -> None:
+    with pytest.raises(ValueError, match="target_language is empty"):
+        ParallelText(target_language="")
+
+
+# Tab-separated files -----------------------------------------------------------------------------
+
+
+def test_columns_are_found_by_name_and_files_are_joined(tmp_path: Path) -> None:
+    write(tmp_path / "a.tsv.gz", 'split\tko\ten\nxtrain\t가\tGo\ntrain\t나\t"I\ndev\t다\tall\n')
+    write(tmp_path / "b.tsv", "en\tsplit\tko\r\nB\ttrain\t라\r\nempty\ttest\t\r\n")
+    corpus = TabSeparated(directory=str(tmp_path), files=["a.tsv.gz", "b.tsv"])
+    corpus.check()
+    assert corpus.pairs("train") == [("나", '"I'), ("라", "B")]
+    assert corpus.pairs("validation") == [("다", "all")]
+    assert corpus.pairs("test") == [("", "empty")]
+
+
+def test_one_file_per_split_needs_no_split_column(tmp_path: Path) -> None:
+    write(tmp_path / "my-train.tsv", "ko\ten\n가\tGo\n")
+    write(tmp_path / "my-dev.tsv", "ko\ten\n나\tI\n")
+    corpus = TabSeparated(
+        directory=str(tmp_path),
+        files=["my-{split}.tsv"],
+        split_column=None,
+        split_names={"train": "train", "validation": "dev"},
+    )
+    corpus.check()
+    assert corpus.pairs("train") == [("가", "Go")]
+    assert corpus.pairs("validation") == [("나", "I")]
+    with pytest.raises(UserError, match="no split 'test'"):
+        corpus.pairs("test")
+
+
+def test_tabs_are_the_only_separator_inside_a_row(tmp_path: Path) -> None:
+    write(tmp_path / "a.tsv", "split\tko\ten\ntrain\t가\u2028나\ta\x85b, c\n")
+    corpus = TabSeparated(directory=str(tmp_path), files=["a.tsv"])
+    assert corpus.pairs("train") == [("가\u2028나", "a\x85b, c")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("split\tkor\ten\n", r"a\.tsv has no column 'ko'; its header has split, kor, en\."),
+        ("", r"a\.tsv has no column 'ko'; its header has nothing\."),
+        ("split\tko\ten\ntrain\t가\n", r"line 2 of .*a\.tsv has 2 tab-separated cells .* has 3\."),
+        ("split\tko\ten\ntrain\t가\tGo\n\n", r"line 3 of .*a\.tsv has 1 tab-separated cells"),
+    ],
+)
+def test_malformed_tables_are_named(tmp_path: Path, content: str, message: str) -> None:
+    write(tmp_path / "a.tsv", content)
+    with pytest.raises(UserError, match=message):
+        TabSeparated(directory=str(tmp_path), files=["a.tsv"]).pairs("train")
+
+
+def test_a_table_without_any_split_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"nothing says which rows are for training"):
+        TabSeparated(files=["a.tsv"], split_column=None)
+    with pytest.raises(ValueError, match="files is an empty list"):
+        TabSeparated(files=[])
+
+
+# Numbers in words --------------------------------------------------------------------------------
+
+
+def small(**settings: object) -> NumberWords:
+    return NumberWords(**{"train": 60, "validation": 20, "test": 20, "high": 999, **settings})
+
+
+def test_values_are_held_out_and_drawn_without_replacement() -> None:
+    corpus = small(train=900, validation=50, test=50)
+    values = {split: corpus.values(split) for split in corpus.splits()}
+    assert [len(values[split]) for split in corpus.splits()] == [900, 50, 50]
+    every = [value for split in values.values() for value in split]
+    assert sorted(every) == list(range(1000))  # every value exactly once
+
+
+def test_held_out_values_do_not_depend_on_the_amount_of_training() -> None:
+    few, many = small(train=10), small(train=500)
+    assert few.values("test") == many.values("test")
+    assert few.values("validation") == many.values("validation")
+    assert few.values("test") != small(seed=1).values("test")
+
+
+def test_training_may_prefer_small_values_and_the_test_does_not() -> None:
+    def share_below_a_thousand(values: list[int]) -> float:
+        return sum(value < 1_000 for value in values) / len(values)
+
+    leaning, even = (
+        NumberWords(train=2_000, validation=1, high=99_999, prefer_small=lean) for lean in (0.5, 0)
+    )
+    # Weights v^-0.5 put sqrt(1 / 100) of the draws there, weights of 1 put 1 / 100.
+    assert share_below_a_thousand(leaning.values("train")) == pytest.approx(0.10, abs=0.03)
+    assert share_below_a_thousand(even.values("train")) == pytest.approx(0.01, abs=0.007)
+    assert leaning.values("test") == even.values("test")
+    assert len(set(leaning.values("train"))) == 2_000
+
+
+def test_words_are_those_of_the_two_languages() -> None:
+    words = {
+        "en": "one thousand, two hundred and thirty-four",
+        "de": "eintausendzweihundertvierunddreißig",
+        "ko": "천이백삼십사",
+    }
+    for source, target in [("en", "de"), ("de", "ko"), ("ko", "en")]:
+        corpus = NumberWords(
+            source_language=source,
+            target_language=target,
+            low=1234,
+            high=1236,
+            train=1,
+            validation=1,
+            test=1,
+        )
+        pairs = [pair for split in corpus.splits() for pair in corpus.pairs(split)]
+        assert len(pairs) == 3
+        assert (words[source], words[target]) in pairs
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source_language": "fr"}, "numbers in words know en, de, ko"),
+        ({"target_language": "en"}, "both 'en'"),
+        ({"low": 5, "high": 4}, "not a range"),
+        ({"high": 1_000_000}, "not a range within 0 to 999,999"),
+        ({"train": 0}, "at least one value"),
+        ({"prefer_small": -1.0}, "expected 0 or more"),
+        ({"train": 961}, "ask for 1,001 values and there are 1,000"),
+    ],
+)
+def test_impossible_number_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+# The real files ----------------------------------------------------------------------------------
+
+
+def test_the_shared_corpora_have_the_documented_sizes(shared_data: Path) -> None:
+    multi30k = ParallelText(directory=str(shared_data / "multi30k"))
+    multi30k.check()
+    assert [len(multi30k.pairs(split)) for split in multi30k.splits()] == [29_000, 1_014, 1_000]
+    korean = TabSeparated(directory=str(shared_data / "ko-en"))
+    korean.check()
+    assert [len(korean.pairs(split)) for split in korean.splits()] == [15_488, 615, 603]

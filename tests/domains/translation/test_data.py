@@ -1,0 +1,151 @@
+"""Batches hold what they should: every pair once, within the budget, padded at the end."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+
+from triptych.domains.translation.data import (
+    Batch,
+    DataConfig,
+    EncodedPairs,
+    PairCounts,
+    Sentences,
+    pad_rows,
+    plan_batches,
+    short_enough,
+    without_empty,
+)
+from triptych.domains.translation.tokenizer import END, PAD, START, BytePairTokenizer, Tokenizers
+
+WORDS = ["ein", "Hund", "läuft", "über", "die", "große", "Wiese", "und", "bellt"]
+
+
+@pytest.fixture(scope="module")
+def tokenizers() -> Tokenizers:
+    both = BytePairTokenizer.train(WORDS, 300)
+    return Tokenizers(both, both)
+
+
+@pytest.fixture(scope="module")
+def pairs(tokenizers: Tokenizers) -> EncodedPairs:
+    draw = random.Random(0)
+
+    def line() -> str:
+        return " ".join(draw.choices(WORDS, k=draw.randrange(1, 12)))
+
+    return EncodedPairs([(line(), line()) for _ in range(500)], tokenizers)
+
+
+def planned(pairs: EncodedPairs, seed: int | None, budget: int = 200) -> list[list[int]]:
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    return plan_batches(pairs, range(len(pairs)), budget=budget, generator=generator)
+
+
+@pytest.mark.parametrize("seed", [None, 0])
+def test_every_pair_is_in_exactly_one_batch(pairs: EncodedPairs, seed: int | None) -> None:
+    batches = planned(pairs, seed)
+    assert sorted(index for batch in batches for index in batch) == list(range(500))
+    assert all(batches)
+
+
+def test_padded_batches_stay_within_the_budget_on_both_sides(pairs: EncodedPairs) -> None:
+    for indices in planned(pairs, 0):
+        batch = pairs.batch(indices)
+        assert batch.source.numel() <= 200
+        assert batch.expected.numel() <= 200
+        assert batch.target_input.shape == batch.expected.shape
+
+
+def test_batches_are_filled_and_of_like_length(pairs: EncodedPairs) -> None:
+    batches = [pairs.batch(indices) for indices in planned(pairs, 0)]
+    padding = sum(int((batch.target == PAD).sum()) for batch in batches)
+    assert padding / sum(batch.target.numel() for batch in batches) < 0.05
+    least = int((pairs.source_lengths.sum() + pairs.target_lengths.sum()) / 2 / 200)
+    assert len(batches) < 2 * least
+
+
+def test_the_plan_is_a_function_of_the_generator(pairs: EncodedPairs) -> None:
+    assert planned(pairs, 3) == planned(pairs, 3)
+    assert planned(pairs, 3) != planned(pairs, 4)
+    assert planned(pairs, None) == planned(pairs, None)
+
+
+def test_epochs_mix_pairs_and_not_batches_alone(pairs: EncodedPairs) -> None:
+    first, second = ({frozenset(batch) for batch in planned(pairs, seed)} for seed in (0, 1))
+    assert len(first & second) < len(first) / 2
+
+
+def test_a_pair_longer_than_the_budget_has_a_batch_of_its_own(pairs: EncodedPairs) -> None:
+    batches = planned(pairs, None, budget=10)
+    longest = [max(pairs.source_lengths[i], pairs.target_lengths[i]) for i in range(500)]
+    alone = [batch for batch in batches if max(longest[i] for i in batch) > 10]
+    assert alone
+    assert all(len(batch) == 1 for batch in alone)
+    assert sorted(index for batch in batches for index in batch) == list(range(500))
+
+
+def test_no_pairs_make_no_batches(pairs: EncodedPairs) -> None:
+    assert plan_batches(pairs, [], budget=10, generator=None) == []
+
+
+def test_rows_carry_start_and_end_and_pad_behind_them(tokenizers: Tokenizers) -> None:
+    encoded = EncodedPairs([("ein Hund", "Hund"), ("", "und die große Wiese")], tokenizers)
+    batch = encoded.batch([0, 1])
+    source, target = tokenizers.source.encode("ein Hund"), tokenizers.target.encode("Hund")
+    assert batch.source[0].tolist() == [*source, END]
+    # An empty source is END alone, so that no row of keys is all padding.
+    assert batch.source[1].tolist() == [END, *[PAD] * len(source)]
+    assert batch.target[0, : len(target) + 2].tolist() == [START, *target, END]
+    assert (batch.target[0, len(target) + 2 :] == PAD).all()
+    assert batch.source_padding.tolist() == (batch.source == PAD).tolist()
+    assert batch.target_input[0, 0] == START
+    assert torch.equal(batch.expected[:, :-1], batch.target_input[:, 1:])
+    assert encoded.target_lengths.tolist() == [len(target) + 1, batch.expected.shape[1]]
+
+
+def test_the_length_filter_counts_the_end_on_both_sides(tokenizers: Tokenizers) -> None:
+    source, target = "ein Hund bellt", "Wiese"
+    pairs = [(source, target), (target, source), (target, target)]
+    encoded = EncodedPairs(pairs, tokenizers)
+    length = len(tokenizers.source.encode(source)) + 1
+    assert short_enough(encoded, length) == [0, 1, 2]
+    assert short_enough(encoded, length - 1) == [2]
+
+
+def test_pairs_with_an_empty_side_are_not_trained_on() -> None:
+    assert without_empty([("a", "A"), ("", "B"), ("c", ""), ("d", "D")]) == [("a", "A"), ("d", "D")]
+    counts = PairCounts(read=1_004, empty=2, too_long=1)
+    assert counts.kept == 1_001
+    assert counts.sentence(64) == (
+        "1,001 training pairs; left out: 2 with an empty side, 1 longer than 64 tokens"
+    )
+
+
+def test_sentences_come_back_from_the_flat_array() -> None:
+    rows = [[5, 6], [], [7], list(range(100))]
+    flat = Sentences(rows)
+    assert [flat[index] for index in range(len(flat))] == rows
+    assert flat.lengths.tolist() == [2, 0, 1, 100]
+    assert len(Sentences([])) == 0
+
+
+def test_padding_is_behind_the_rows() -> None:
+    assert pad_rows([[5], [6, 7, 8]]).tolist() == [[5, PAD, PAD], [6, 7, 8]]
+    assert pad_rows([[5]]).dtype == torch.int64
+    assert Batch(pad_rows([[5]]), pad_rows([[1, 2]])).expected.tolist() == [[2]]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"vocabulary_size": 100}, "expected at least 259"),
+        ({"max_length": 1}, "at least 2 tokens"),
+        ({"tokens_per_batch": 100, "max_length": 101}, "would not fit into a batch"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DataConfig(**settings)

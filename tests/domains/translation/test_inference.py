@@ -1,0 +1,254 @@
+"""n lines in, n lines out; each line's text is its own, whatever stands beside it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from triptych.domains.translation import decode
+from triptych.domains.translation.corpora import ParallelText
+from triptych.domains.translation.decode import one_line, plan_rows, translate_lines
+from triptych.domains.translation.inference import Translator, load
+from triptych.domains.translation.task import TranslationTask
+from triptych.domains.translation.tokenizer import PAD, START
+from triptych.errors import UserError
+
+LINES = [
+    "seven",
+    "",
+    "two hundred and thirty-four",
+    "   \t ",
+    "five hundred 🎉 and seven",
+    "nine hundred and ninety-nine\r",
+    "\r",
+    "eleven",
+    "grüße an \u2028 alle",
+]
+
+
+@pytest.fixture(scope="module")
+def translator(taught: TranslationTask) -> Translator:
+    return Translator(taught)
+
+
+def many_lines(count: int) -> list[str]:
+    draw = random.Random(1)
+    words = ["one", "seven", "hundred", "and", "ninety-nine", "thirty", ",", "🎉", "ü"]
+    return [" ".join(draw.choices(words, k=draw.randrange(0, 9))) for _ in range(count)]
+
+
+def test_as_many_lines_come_out_as_go_in_and_blank_ones_stay_blank(
+    translator: Translator,
+) -> None:
+    found = translator.translate(LINES, beam=2)
+    assert len(found) == len(LINES)
+    for line, text in zip(LINES, found, strict=True):
+        assert text == "" or line.strip()
+        assert "\n" not in text
+        assert "\r" not in text
+    assert found[0]
+    assert translator.translate([]) == []
+
+
+def test_blank_lines_need_no_run_of_the_model(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decode, "search", None)
+    assert translator.translate(["", "  ", "\r", "\u3000"]) == ["", "", "", ""]
+    assert translator.translate(["", ""], n_best=2) == [["", ""], ["", ""]]
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+def test_the_text_is_the_same_at_every_batch_size(translator: Translator, beam: int) -> None:
+    lines = many_lines(60)
+    together = translator.translate(lines, beam=beam, batch_size=64)
+    for batch_size in (1, 7):
+        assert translator.translate(lines, beam=beam, batch_size=batch_size) == together
+    # Alone, without its neighbours.
+    for place in (3, 17, 42):
+        assert translator.translate([lines[place]], beam=beam) == [together[place]]
+    order = list(range(60))
+    random.Random(2).shuffle(order)
+    shuffled = translator.translate([lines[place] for place in order], beam=beam)
+    assert shuffled == [together[place] for place in order]
+
+
+def test_scores_of_a_row_are_those_of_the_row_alone_to_double_precision(
+    translator: Translator, taught: TranslationTask
+) -> None:
+    model = translator._model
+    assert next(model.parameters()).dtype == torch.float64
+    assert next(taught.model.parameters()).dtype == torch.float32  # training's stay what they are
+    pairs = [taught.tokenizers.source.encode(line) for line in ("seven", "nine hundred and six")]
+    short, long = ([*ids, 2] for ids in pairs)
+    alone = torch.tensor([short])
+    beside = torch.tensor([[*short, *[PAD] * (len(long) - len(short))], long])
+    start = torch.full((1, 1), START)
+    with torch.no_grad():
+        one = model(alone, alone == PAD, start)
+        two = model(beside, beside == PAD, start.expand(2, 1))
+    assert (one[0] - two[0]).abs().max() < 1e-12
+
+
+def test_n_best_gives_different_texts_best_first(translator: Translator) -> None:
+    found = translator.translate(["seven hundred and five", ""], beam=4, n_best=3)
+    assert [len(best) for best in found] == [3, 3]
+    assert len(set(found[0])) > 1
+    assert found[0][0] == translator.translate(["seven hundred and five"], beam=4)[0]
+
+
+def test_a_line_of_a_thousand_words_beside_short_ones(translator: Translator) -> None:
+    lines = ["seven", "nine hundred and four " * 250, "six"]
+    assert len(lines[1].split()) == 1_000
+    found = translator.translate(lines, beam=2)
+    assert len(found) == 3
+    assert [found[0], found[2]] == translator.translate(["seven", "six"], beam=2)
+
+
+def test_a_translation_has_at_most_fifty_tokens_more_than_its_source(
+    translator: Translator, taught: TranslationTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[list[int]] = []
+    search = decode.beam_search
+
+    def spy(*arguments: object, **options: object) -> object:
+        limits.append(options["max_lengths"].tolist())  # type: ignore[attr-defined]
+        return search(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decode, "beam_search", spy)
+    lines = ["seven", "nine hundred and ninety-nine"]
+    translator.translate(lines)
+    ids = taught.tokenizers.source.encode_batch(lines)
+    assert sorted(limits[0]) == sorted(len(row) + 1 + 50 for row in ids)  # its end counts
+
+
+def test_a_model_that_never_ends_is_stopped(taught: TranslationTask) -> None:
+    class Endless(torch.nn.Module):
+        """Says one token for ever; it has the model's parts that the search needs."""
+
+        def __init__(self, token: int) -> None:
+            super().__init__()
+            self.token = token
+            self.weight = torch.nn.Parameter(torch.zeros(1))
+
+        def encode(self, source: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+            return torch.zeros(*source.shape, 1)
+
+        def empty_state(self, memory: torch.Tensor, *_: object) -> list[dict[str, torch.Tensor]]:
+            return [{"x": memory[:, :1, 0].clone()}]
+
+        def step(self, token: torch.Tensor, *_: object) -> torch.Tensor:
+            logits = torch.full((len(token), len(taught.tokenizers.target)), -50.0)
+            logits[:, self.token] = 50.0
+            return logits
+
+    newline = taught.tokenizers.target.encode("\n")
+    assert len(newline) == 1
+    (found,) = translate_lines(Endless(newline[0]), taught.tokenizers, ["six"], beam=1)  # type: ignore[arg-type]
+    length = len(taught.tokenizers.source.encode("six")) + 1 + 50
+    assert found == [" " * length]  # and what it says holds no line end
+
+
+def test_line_ends_become_blanks_and_other_letters_stay() -> None:
+    assert one_line("a\nb\r\nc\u2028d") == "a b  c\u2028d"
+
+
+def test_progress_counts_lines(translator: Translator) -> None:
+    calls: list[tuple[int, int]] = []
+    translator.translate(LINES, batch_size=2, progress=lambda *done: calls.append(done))
+    assert calls[-1] == (len(LINES), len(LINES))
+    assert calls == sorted(calls)
+
+
+def test_rows_are_planned_by_length_and_long_ones_get_room() -> None:
+    lengths = [5, 9_000, 7, 1_000, 3, 1_000, 6, 1_500]
+    batches = plan_rows(lengths, 3)
+    assert sorted(row for batch in batches for row in batch) == list(range(8))
+    assert batches[0] == [1]
+    flat = [lengths[row] for batch in batches for row in batch]
+    assert flat == sorted(lengths, reverse=True)
+    for batch in batches:
+        assert len(batch) <= 3
+        longest = max(lengths[row] for row in batch)
+        assert len(batch) == 1 or len(batch) * (2 * longest + 50) <= 8_192
+    assert plan_rows([], 3) == []
+    assert [len(batch) for batch in plan_rows([4] * 10, 4)] == [4, 4, 2]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"beam": 0}, {"batch_size": 0}, {"n_best": 0}, {"n_best": 5, "beam": 4}],
+)
+def test_impossible_options_are_refused(translator: Translator, options: dict[str, int]) -> None:
+    with pytest.raises(UserError, match=r"n_best .* from 1 to beam"):
+        translator.translate(["seven"], **options)
+
+
+def test_other_mistakes_are_named(translator: Translator) -> None:
+    with pytest.raises(UserError, match="length penalty is none, average or gnmt"):
+        translator.translate(["seven"], length_penalty="long")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="alpha must be 0 or more"):
+        translator.translate(["seven"], alpha=-1.0)
+    with pytest.raises(UserError, match="line 2 is not text"):
+        translator.translate(["seven", "\ud83d"])
+    with pytest.raises(TypeError, match="not one string"):
+        translator.translate("seven")
+
+
+# Evaluation --------------------------------------------------------------------------------------
+
+
+def test_a_split_is_scored_whole_with_signatures_and_samples(translator: Translator) -> None:
+    result = translator.evaluate("test", beam=1, hypotheses=True)
+    assert (result.domain, result.split, result.count) == ("translation", "test", 40)
+    assert result.metrics.keys() == {"nats_per_token", "bleu", "chrf", "exact_match"}
+    pairs = translator.config.data.source.pairs("test")
+    translations = result.details["hypotheses"]
+    assert translations == translator.translate([source for source, _ in pairs], beam=1)
+    right = sum(text == target for text, (_, target) in zip(translations, pairs, strict=True))
+    assert result.metrics["exact_match"] == pytest.approx(right / 40)
+    assert "tok:char" in result.details["signatures"]["bleu"]
+    assert len(result.details["samples"]) == 20
+    assert result.details["samples"][0]["reference"] == pairs[0][1]
+    assert result.details["vocabulary"]["target"] == len(translator.task.tokenizers.target)
+
+
+def test_a_limit_scores_the_first_lines_and_hypotheses_come_when_asked(
+    translator: Translator,
+) -> None:
+    result = translator.evaluate("validation", beam=1, limit=3)
+    assert result.count == 3
+    assert "hypotheses" not in result.details
+    with pytest.raises(UserError, match="limit must be at least 1"):
+        translator.evaluate(limit=0)
+
+
+def test_another_folder_may_hold_the_data(taught: TranslationTask, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="NumberWords, which reads no folder"):
+        Translator(taught).evaluate(data=tmp_path)
+    corpus = ParallelText(directory="/nowhere", files={"test": ["t.{language}"]})
+    config = replace(taught.config, data=replace(taught.config.data, source=corpus))
+    task = TranslationTask(config, taught.tokenizers)
+    task.load_state_dict(taught.state_dict())
+    (tmp_path / "t.en").write_text("seven\n\nnine\n")
+    (tmp_path / "t.de").write_text("sieben\nnichts\nneun\n")
+    translator = Translator(task)
+    result = translator.evaluate(data=tmp_path, beam=1)
+    assert (
+        result.count == 3
+    )  # the empty source is scored too: lines of a test set are never left out
+    assert "tok:13a" in result.details["signatures"]["bleu"]
+    with pytest.raises(UserError, match=r"no split 'dev'; it has test"):
+        translator.evaluate("dev", data=tmp_path)
+    with pytest.raises(UserError, match=r"/nowhere/t\.en does not exist"):
+        translator.evaluate()
+
+
+def test_a_checkpoint_is_enough(taught: TranslationTask, translator: Translator) -> None:
+    again = load({"triptych": taught.card, "state_dict": taught.state_dict()}, device="auto")
+    lines = many_lines(12)
+    assert again.translate(lines, beam=2) == translator.translate(lines, beam=2)

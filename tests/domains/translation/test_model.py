@@ -1,0 +1,140 @@
+"""The published shapes have the published sizes, rates and scales."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from triptych.core.seq2seq import Seq2Seq
+from triptych.domains.translation.model import ModelConfig, transformer_base, transformer_big
+from triptych.domains.translation.task import Config
+from triptych.training.optim import learning_rate_at
+from triptych.training.settings import parser_for
+
+CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "translation"
+
+
+def on_meta(config: ModelConfig, vocabulary: int) -> Seq2Seq:
+    with torch.device("meta"):
+        return config.build(vocabulary, vocabulary)
+
+
+def parameters(model: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def read_config(name: str, *overrides: str) -> Config:
+    from triptych.training.settings import build
+
+    parser = parser_for(Config, prog="test", description="test")
+    parser.add_argument("--trainer", type=dict)
+    values, place = parser.parse_settings(["--config", str(CONFIGS / name), *overrides])
+    return build(Config, values, place=place)
+
+
+def test_the_base_model_has_the_published_63_1_million_parameters() -> None:
+    assert parameters(on_meta(transformer_base(), 37_000)) == 63_082_496
+
+
+def test_the_big_model_has_the_size_of_its_matrices() -> None:
+    d, ff, vocabulary = 1024, 4096, 37_000
+    attention, feed_forward, norm = 4 * (d * d + d), 2 * d * ff + ff + d, 2 * d
+    encoder = attention + feed_forward + 2 * norm
+    decoder = 2 * attention + feed_forward + 3 * norm
+    expected = vocabulary * d + 6 * (encoder + decoder)
+    assert parameters(on_meta(transformer_big(), vocabulary)) == expected
+    # Table 3 says 213 million for a vocabulary that it does not state for this row.
+    assert expected == pytest.approx(213e6, rel=0.02)
+
+
+def test_one_matrix_serves_source_target_and_output_times_the_root_of_d() -> None:
+    model = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_ff=8, norm="post").build(50, 50)
+    table = model.target_embedding.table.weight
+    assert model.source_embedding.table.weight is table
+    ids = torch.tensor([[7]])
+    entered = model.source_embedding(ids, torch.arange(1))  # [1, 1, D]
+    torch.testing.assert_close(entered[0, 0], table[7] * 4.0)
+    # The output is not scaled: logits are plain products with the same vectors.
+    table.data.mul_(0).add_(1.0)
+    source, start = torch.tensor([[5, 2]]), torch.tensor([[1]])
+    hidden: list[torch.Tensor] = []
+    model.decoder.register_forward_hook(lambda module, inputs, output: hidden.append(output))
+    model.eval()
+    logits = model(source, None, start)
+    torch.testing.assert_close(logits[0, 0, 3], hidden[0][0, 0].sum())
+
+
+def test_the_published_models_are_post_norm_with_relu_and_their_dropout() -> None:
+    for config, dropout in ((transformer_base(), 0.1), (transformer_big(), 0.3)):
+        assert (config.norm, config.activation, config.tie) == ("post", "relu", "all")
+        assert config.dropout == dropout
+        model = on_meta(config, 300)
+        assert isinstance(model.encoder.final_norm, torch.nn.Identity)
+        assert model.dropout.p == dropout
+
+
+def test_ties_can_be_loosened() -> None:
+    sizes = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 8}
+    by_tie = {
+        tie: parameters(ModelConfig(**sizes, tie=tie).build(50, 50))
+        for tie in ("all", "target", "none")
+    }
+    assert by_tie["target"] - by_tie["all"] == 50 * 16
+    assert by_tie["none"] - by_tie["target"] == 50 * 16
+
+
+def test_the_decoder_may_have_its_own_depth() -> None:
+    model = ModelConfig(n_layers=3, n_decoder_layers=1, d_model=16, n_heads=2, d_ff=8).build(9, 9)
+    assert (len(model.encoder.blocks), len(model.decoder.blocks)) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"label_smoothing": 1.0}, "label_smoothing must be in"),
+        ({"n_decoder_layers": 0}, "n_decoder_layers must be at least 1"),
+        ({"d_model": 10, "n_heads": 3}, "n_heads must divide d_model"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ModelConfig(**settings)
+
+
+@pytest.mark.parametrize("size", ["base", "big"])
+def test_the_shipped_presets_are_the_published_ones(size: str) -> None:
+    config = read_config(f"transformer-{size}.yaml")
+    assert config.model == {"base": transformer_base(), "big": transformer_big()}[size]
+    assert config.data.vocabulary_size == 37_000
+    assert (config.optim.optimizer, config.optim.betas, config.optim.epsilon) == (
+        "adam",
+        (0.9, 0.98),
+        1e-9,
+    )
+
+
+def test_the_warm_up_schedule_gives_the_published_rates() -> None:
+    config = read_config("transformer-base.yaml")
+
+    def rate(step: int) -> float:
+        return learning_rate_at(config.optim, step, d_model=config.model.d_model)
+
+    assert rate(1) == pytest.approx(1.75e-7, rel=3e-3)
+    assert rate(4_000) == pytest.approx(6.99e-4, rel=1e-3)
+    assert rate(16_000) == pytest.approx(3.49e-4, rel=2e-3)
+
+
+@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_shipped_config_is_read_and_named_after_its_file(path: Path) -> None:
+    config = read_config(path.name)
+    assert config.run.name == f"translation/{path.stem}"
+    on_meta(config.model, config.data.vocabulary_size)
+
+
+def test_the_folder_of_the_data_is_an_option() -> None:
+    for name in ("multi30k-de-en.yaml", "zh-en.yaml", "transformer-base.yaml"):
+        config = read_config(name, "--data.source.directory", "/elsewhere")
+        assert config.data.source.directory == "/elsewhere"
+        assert config.data.source.files == read_config(name).data.source.files

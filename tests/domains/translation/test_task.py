@@ -1,0 +1,299 @@
+"""Training: the smoothed loss, honest nats, real decoding, and what stands in a checkpoint."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from triptych.domains.translation.corpora import ParallelText
+from triptych.domains.translation.data import Batch, EncodedPairs, pad_rows
+from triptych.domains.translation.model import ModelConfig
+from triptych.domains.translation.task import (
+    Config,
+    TranslationTask,
+    prepare,
+    restore,
+    scoring_batches,
+    smoothed_loss,
+)
+from triptych.domains.translation.tokenizer import END, PAD, START
+from triptych.errors import UserError
+from triptych.training.evaluation import evaluate
+
+# The loss ----------------------------------------------------------------------------------------
+
+
+def definition(logits: torch.Tensor, expected: torch.Tensor, smoothing: float) -> torch.Tensor:
+    """Cross-entropy with the smoothed distribution, written out token by token."""
+    types = logits.shape[-1]
+    total, count = torch.zeros(()), 0
+    for row, targets in zip(logits, expected, strict=True):
+        for scores, target in zip(row, targets.tolist(), strict=True):
+            if target == PAD:
+                continue
+            wanted = torch.full((types,), smoothing / (types - 1))
+            wanted[PAD] = 0.0
+            wanted[target] += 1 - smoothing
+            assert wanted.sum() == pytest.approx(1.0, abs=1e-6)
+            total = total - (wanted * scores.log_softmax(-1)).sum()
+            count += 1
+    return total / count
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+def test_the_loss_is_its_definition(smoothing: float) -> None:
+    logits = torch.randn(3, 4, 11)
+    expected = torch.tensor([[5, 6, 2, PAD], [3, 2, PAD, PAD], [9, 8, 7, 2]])
+    torch.testing.assert_close(
+        smoothed_loss(logits, expected, smoothing), definition(logits, expected, smoothing)
+    )
+
+
+def test_without_smoothing_it_is_torch_cross_entropy_over_real_targets() -> None:
+    logits = torch.randn(2, 3, 7)
+    expected = torch.tensor([[5, 2, PAD], [4, 6, 2]])
+    wanted = torch.nn.functional.cross_entropy(
+        logits.flatten(0, 1), expected.flatten(), ignore_index=PAD
+    )
+    torch.testing.assert_close(smoothed_loss(logits, expected, 0.0), wanted)
+
+
+def test_padding_gets_no_mass_and_no_weight() -> None:
+    logits = torch.randn(2, 3, 7, requires_grad=True)
+    expected = torch.tensor([[5, 2, PAD], [4, 6, 2]])
+    # The optimum gives padding nothing: its logit is only ever pushed down.
+    smoothed_loss(logits, expected, 0.3).backward()
+    assert logits.grad is not None
+    assert (logits.grad[..., PAD] >= 0).all()
+    assert (logits.grad[0, 2] == 0).all()
+    # Lowering it for good costs nothing, where torch's own smoothing would run to infinity.
+    lowered = logits.detach().clone()
+    lowered[..., PAD] = -1e4
+    assert smoothed_loss(lowered, expected, 0.3) < smoothed_loss(logits.detach(), expected, 0.3)
+
+
+def test_the_loss_is_a_mean_over_targets_and_not_over_rows() -> None:
+    logits = torch.zeros(2, 3, 4)
+    logits[0, :, 3] = 5.0
+    expected = torch.tensor([[3, 3, 3], [3, PAD, PAD]])
+    right = math.log(1 + 3 * math.exp(-5.0))
+    assert float(smoothed_loss(logits, expected, 0.0)) == pytest.approx(
+        (3 * right + math.log(4)) / 4, rel=1e-5
+    )
+
+
+# Scores ------------------------------------------------------------------------------------------
+
+
+def test_a_uniform_model_scores_exactly_log_v(tiny_config: Config) -> None:
+    task, _, validation = prepare(tiny_config)
+    with torch.no_grad():
+        task.model.target_embedding.table.weight.zero_()  # tied: all logits are zero
+    metrics, totals = evaluate(task, validation)
+    vocabulary = len(task.tokenizers.target)
+    assert metrics["nats_per_token"] == pytest.approx(math.log(vocabulary), rel=1e-6)
+    pairs = tiny_config.data.source.pairs("validation")
+    ids = task.tokenizers.target.encode_batch([target for _, target in pairs])
+    assert totals["tokens"] == sum(len(row) + 1 for row in ids)  # every end, no padding
+    assert totals["pairs"] == len(pairs)
+
+
+def test_nats_do_not_depend_on_batches_padding_smoothing_or_dropout(
+    taught: TranslationTask,
+) -> None:
+    pairs = EncodedPairs(taught.config.data.source.pairs("validation"), taught.tokenizers)
+    figures = [
+        evaluate(taught, scoring_batches(pairs, budget))[0]["nats_per_token"]
+        for budget in (1, 64, 100_000)
+    ]
+    assert figures == pytest.approx([figures[0]] * 3, rel=1e-5)
+    # By hand, pair by pair: the model's own probability of each right token.
+    total, count = 0.0, 0
+    for index in range(len(pairs)):
+        batch = pairs.batch([index])
+        with torch.no_grad():
+            log_p = taught.model(batch.source, None, batch.target_input).log_softmax(-1)
+        right = log_p.gather(-1, batch.expected.unsqueeze(-1))
+        total, count = total - float(right.sum()), count + right.numel()
+    assert figures[0] == pytest.approx(total / count, rel=1e-5)
+    taught.train()
+    again = evaluate(taught, scoring_batches(pairs, 64))[0]["nats_per_token"]
+    assert taught.training
+    taught.eval()
+    assert again == pytest.approx(figures[0], rel=1e-6)
+
+
+def test_more_padding_changes_no_loss(taught: TranslationTask) -> None:
+    pairs = EncodedPairs([("one", "eins"), ("seven hundred", "siebenhundert")], taught.tokenizers)
+    batch = pairs.batch([0, 1])
+    wider = Batch(
+        torch.nn.functional.pad(batch.source, (0, 5), value=PAD),
+        torch.nn.functional.pad(batch.target, (0, 4), value=PAD),
+    )
+    with torch.no_grad():
+        narrow_loss, narrow_count = taught.training_loss(batch)
+        wide_loss, wide_count = taught.training_loss(wider)
+    assert int(narrow_count) == int(wide_count) == int((batch.expected != PAD).sum())
+    torch.testing.assert_close(narrow_loss, wide_loss)
+
+
+# Validation decodes ------------------------------------------------------------------------------
+
+
+def test_validation_scores_what_the_model_says_by_itself(taught: TranslationTask) -> None:
+    metrics = taught.decoded_metrics()
+    assert metrics.keys() == {"bleu", "chrf", "exact_match"}
+    assert len(taught.hypotheses) == taught.config.data.validation_lines == 10
+    assert taught.decoded_pairs == taught.config.data.source.pairs("validation")[:10]
+    # Greedy by hand on one line.
+    source, _ = taught.decoded_pairs[3]
+    ids = torch.tensor([[*taught.tokenizers.source.encode(source), END]])
+    said = [START]
+    with torch.no_grad():
+        while said[-1] != END and len(said) < ids.shape[1] + 50:
+            logits = taught.model(ids, None, torch.tensor([said]))[0, -1]
+            logits[[PAD, START]] = -torch.inf
+            said.append(int(logits.argmax()))
+    assert taught.hypotheses[3] == taught.tokenizers.target.decode(said)
+
+
+def test_the_table_shows_source_reference_and_translation(
+    taught: TranslationTask, tmp_path: Path
+) -> None:
+    taught.decoded_metrics()
+    (table,) = taught.show(tmp_path)
+    assert table.kind == "table"
+    assert table.columns == ["source", "reference", "translation", "exact match"]
+    assert len(table.rows) == taught.config.data.shown == 5
+    for (source, reference), hypothesis, row in zip(
+        taught.decoded_pairs, taught.hypotheses, table.rows, strict=False
+    ):
+        assert row == [source, reference, hypothesis, "yes" if reference == hypothesis else "no"]
+
+
+def test_decoding_can_be_switched_off(tiny_config: Config, tmp_path: Path) -> None:
+    config = replace(tiny_config, data=replace(tiny_config.data, validation_lines=0))
+    task, _, _ = prepare(config)
+    assert task.decoded_metrics() == {}
+    assert task.show(tmp_path) == []
+
+
+# From settings to task, from checkpoint to task --------------------------------------------------
+
+
+def test_a_few_steps_learn_something(
+    tiny_config: Config, teach: Callable[[Config, int], TranslationTask], taught: TranslationTask
+) -> None:
+    fresh, _, validation = prepare(tiny_config)
+    before = evaluate(fresh, validation)[0]["nats_per_token"]
+    after = evaluate(taught, validation)[0]["nats_per_token"]
+    assert after < 0.6 * before
+
+
+def test_a_checkpoint_brings_everything(taught: TranslationTask) -> None:
+    # What training writes: JSON types beside the weights.
+    card = json.loads(json.dumps(taught.card))
+    again = restore({"triptych": card, "state_dict": taught.state_dict()}).eval()
+    assert again.config == taught.config
+    assert again.decoded_pairs == []
+    source = pad_rows([[*taught.tokenizers.source.encode("seven"), END]])
+    start = torch.tensor([[START]])
+    with torch.no_grad():
+        assert torch.equal(again.model(source, None, start), taught.model(source, None, start))
+    assert again.tokenizers.target.to_json() == taught.tokenizers.target.to_json()
+
+
+def test_the_vocabulary_is_learnt_from_the_training_side_only(tmp_path: Path) -> None:
+    for split, word in (("train", "aaaa bbbb"), ("val", "zqzq zqzq")):
+        for language in ("en", "de"):
+            (tmp_path / f"{split}.{language}").write_text(f"{word}\n" * 5)
+    corpus = ParallelText(
+        directory=str(tmp_path),
+        files={"train": ["train.{language}"], "validation": ["val.{language}"]},
+    )
+    config = Config(
+        data=replace(Config().data, source=corpus, vocabulary_size=300),
+        model=ModelConfig(n_layers=1, d_model=8, n_heads=1, d_ff=8),
+    )
+    task, _, _ = prepare(config)
+    assert len(task.tokenizers.source.encode("aaaa")) == 1
+    assert len(task.tokenizers.source.encode("zqzq")) == 4  # bytes: never seen
+
+
+def test_training_leaves_out_and_counts_and_validation_keeps_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = "wort " * 60
+    sides = {"en": ["a b", "", "c d", long, "e f"], "de": ["A B", "B", "  ", long, "E F"]}
+    for language, lines in sides.items():
+        for split in ("train", "val"):
+            (tmp_path / f"{split}.{language}").write_text("\n".join(lines) + "\n")
+    corpus = ParallelText(
+        directory=str(tmp_path),
+        files={"train": ["train.{language}"], "validation": ["val.{language}"]},
+    )
+    data = replace(
+        Config().data, source=corpus, vocabulary_size=262, max_length=20, tokens_per_batch=40
+    )
+    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_ff=8)
+    _, loader, validation = prepare(Config(data=data, model=model))
+    said = capsys.readouterr().err
+    assert "2 training pairs; left out: 2 with an empty side, 1 longer than 20 tokens" in said
+    assert sum(len(batch.source) for batch in loader) == 2
+    assert sum(len(batch.source) for batch in validation) == 5
+    with pytest.raises(
+        UserError, match=r"no training pair is left: 0 training pairs; .*max_length"
+    ):
+        prepare(Config(data=replace(data, max_length=2), model=model))
+
+
+@pytest.mark.parametrize(
+    ("train", "message"),
+    [("", "the train split of the corpus has no sentence pairs"), ("\n\n", "has an empty side")],
+)
+def test_nothing_to_train_on_is_said(tmp_path: Path, train: str, message: str) -> None:
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}").write_text(train)
+        (tmp_path / f"val.{language}").write_text("a\n")
+    corpus = ParallelText(
+        directory=str(tmp_path),
+        files={"train": ["train.{language}"], "validation": ["val.{language}"]},
+    )
+    with pytest.raises(UserError, match=message):
+        prepare(Config(data=replace(Config().data, source=corpus)))
+
+
+def test_one_matrix_for_two_vocabularies_is_refused() -> None:
+    data = replace(Config().data, shared_vocabulary=False)
+    with pytest.raises(ValueError, match=r"model\.tie is all"):
+        Config(data=data)
+    assert Config(data=data, model=ModelConfig(tie="target")).model.tie == "target"
+
+
+def test_separate_vocabularies_train_and_come_back(
+    tiny_config: Config, teach: Callable[[Config, int], TranslationTask]
+) -> None:
+    config = replace(
+        tiny_config,
+        data=replace(tiny_config.data, shared_vocabulary=False),
+        model=replace(tiny_config.model, tie="target"),
+    )
+    task = teach(config, 2)
+    again = restore({"triptych": task.card, "state_dict": task.state_dict()})
+    assert not again.tokenizers.shared
+    assert again.tokenizers.source.encode("nine") == task.tokenizers.source.encode("nine")
+
+
+def test_the_order_of_the_data_is_a_function_of_the_seed(tiny_config: Config) -> None:
+    def first(seed: int) -> torch.Tensor:
+        config = replace(tiny_config, run=replace(tiny_config.run, seed=seed))
+        return next(iter(prepare(config)[1])).target
+
+    assert torch.equal(first(1), first(1))
+    assert first(1).shape != first(2).shape or not torch.equal(first(1), first(2))

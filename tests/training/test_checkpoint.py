@@ -1,0 +1,184 @@
+"""Checkpoints are whole or not there, and wrong files are named in one sentence."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_task import ToyTask
+
+from triptych.errors import UserError
+from triptych.training import checkpoint as module
+from triptych.training.checkpoint import (
+    AtomicCheckpointIO,
+    check_writable,
+    duplicate,
+    read_checkpoint,
+    remove_unfinished,
+)
+from triptych.training.stopped import SaveFailed
+from triptych.training.versions import FORMAT, block, plain
+
+
+def content(value: float = 1.0, size: int = 10) -> dict[str, Any]:
+    card = {"domain": "toy", "config": {}, "vocabulary": []}
+    return {
+        "state_dict": {"weight": torch.full((size,), value)},
+        "triptych": block(card, seed=0, step=3, metrics={"nats": 1.5}),
+    }
+
+
+def test_round_trip_opens_with_weights_only(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "a.ckpt"
+    AtomicCheckpointIO().save_checkpoint(content(), path)
+    loaded = read_checkpoint(path)
+    assert torch.equal(loaded["state_dict"]["weight"], torch.ones(10))
+    assert loaded["triptych"]["step"] == 3
+    assert set(loaded["triptych"]["versions"]) == {"triptych", "torch", "lightning", "python"}
+    assert torch.load(path, weights_only=True)["triptych"] == loaded["triptych"]
+    assert [item.name for item in path.parent.iterdir()] == ["a.ckpt"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+
+
+@pytest.mark.parametrize("fault", ["torch.save", "fsync", "replace"])
+def test_fault_in_the_middle_leaves_the_former_file_whole(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.ckpt"
+    AtomicCheckpointIO().save_checkpoint(content(), path)
+    before = path.read_bytes()
+
+    def half(_: Any, file: Any) -> None:
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    def fail(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    if fault == "torch.save":
+        monkeypatch.setattr(module.torch, "save", half)
+    else:
+        monkeypatch.setattr(module.os, fault, fail)
+    with pytest.raises(SaveFailed, match=r"a\.ckpt could not be written") as error:
+        AtomicCheckpointIO().save_checkpoint(content(2.0), path)
+    monkeypatch.undo()
+    assert error.value.exit_code == 1
+    assert path.read_bytes() == before
+    assert [item.name for item in tmp_path.iterdir()] == ["a.ckpt"]
+
+
+KILLED = """
+import sys, torch
+from triptych.training.checkpoint import AtomicCheckpointIO
+value, path = float(sys.argv[1]), sys.argv[2]
+save = torch.save
+def slow(content, file):
+    file.write(b"PK half a file")
+    file.flush()
+    print("half", flush=True)
+    import time
+    time.sleep(60)
+torch.save = slow
+AtomicCheckpointIO().save_checkpoint({"state_dict": {}}, path)
+"""
+
+
+@pytest.mark.slow
+def test_killed_process_leaves_the_former_file_whole(tmp_path: Path) -> None:
+    path = tmp_path / "a.ckpt"
+    AtomicCheckpointIO().save_checkpoint(content(), path)
+    before = path.read_bytes()
+    command = [sys.executable, "-c", KILLED, "2", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "half\n"
+        process.send_signal(signal.SIGKILL)
+    assert path.read_bytes() == before
+    assert len(list(tmp_path.iterdir())) == 2, "the half-written file is beside it"
+    remove_unfinished(tmp_path)
+    assert [item.name for item in tmp_path.iterdir()] == ["a.ckpt"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_duplicate_is_a_second_name(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: Any) -> None:
+        raise OSError(1, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(module.os, "link", no_links)
+    last, best = tmp_path / "last.ckpt", tmp_path / "best.ckpt"
+    AtomicCheckpointIO().save_checkpoint(content(1.0), last)
+    duplicate(last, best)
+    AtomicCheckpointIO().save_checkpoint(content(2.0), last)
+    assert float(read_checkpoint(best)["state_dict"]["weight"][0]) == 1.0
+    duplicate(last, best)
+    assert float(read_checkpoint(best)["state_dict"]["weight"][0]) == 2.0
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.ckpt"
+    AtomicCheckpointIO().save_checkpoint(content(size=5000), whole)
+
+    def cases() -> dict[str, str]:
+        (tmp_path / "folder").mkdir()
+        (tmp_path / "empty").touch()
+        (tmp_path / "text").write_text("model: {}\n")
+        (tmp_path / "short").write_bytes(whole.read_bytes()[:9000])
+        torch.save({"state_dict": {}}, tmp_path / "foreign")
+        torch.save([1, 2], tmp_path / "list")
+        torch.save(ToyTask().model, tmp_path / "pickled")
+        newer = content()
+        newer["triptych"]["format"] = FORMAT + 1
+        torch.save(newer, tmp_path / "newer")
+        return {
+            "missing": "does not exist",
+            "folder": "is a folder",
+            "empty": "is empty",
+            "text": "is no checkpoint file",
+            "short": r"cut off or damaged \(9,000 bytes",
+            "foreign": "not written by Triptych",
+            "list": "not written by Triptych",
+            "pickled": "objects other than weights",
+            "newer": rf"format {FORMAT + 1}.*up to {FORMAT}",
+        }
+
+    for name, sentence in cases().items():
+        with pytest.raises(UserError, match=sentence) as error:
+            read_checkpoint(tmp_path / name)
+        assert str(tmp_path / name) in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot be written.*--run\.directory"):
+        check_writable(tmp_path / "file" / "checkpoints")
+    with pytest.raises(UserError, match="cannot be written"):
+        check_writable(Path("/proc/triptych"))
+
+
+def test_only_plain_settings_are_saved() -> None:
+    assert plain({"a": (1, [2.0, None])}, "card") == {"a": [1, [2.0, None]]}
+    for wrong in (Path("x"), torch.tensor(1), {1, 2}, object()):
+        with pytest.raises(TypeError, match=r"card\.config\[0\]"):
+            plain({"config": [wrong]}, "card")
+    with pytest.raises(TypeError, match="key 1"):
+        plain({1: 2}, "card")
+
+
+def test_saving_a_small_checkpoint_is_quick(tmp_path: Path) -> None:
+    started = time.monotonic()
+    AtomicCheckpointIO().save_checkpoint(content(), tmp_path / "a.ckpt")
+    assert time.monotonic() - started < 5

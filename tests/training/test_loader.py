@@ -1,0 +1,146 @@
+"""The order of the data is a function of seed and epoch, and goes on exactly where it stopped."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from toy_task import make_batch, uneven_plan
+
+from triptych.errors import UserError
+from triptych.training import loader as module
+from triptych.training.loader import (
+    ResumableLoader,
+    derive_seed,
+    fixed_batches,
+    shuffled_batches,
+)
+
+
+def numbers(items: list[int], generator: torch.Generator | None) -> tuple[list[int], int]:
+    """The items and what the augmentation drew."""
+    drawn = int(torch.randint(1 << 30, (1,), generator=generator)) if generator else -1
+    return items, drawn
+
+
+def make(n: int = 10, size: int = 3, seed: int = 0, **more: Any) -> ResumableLoader:
+    return ResumableLoader(n, shuffled_batches(n, size), numbers, seed=seed, **more)
+
+
+def epochs(loader: ResumableLoader, count: int) -> list[Any]:
+    return [batch for _ in range(count) for batch in loader]
+
+
+def test_every_item_once_an_epoch_in_an_order_of_seed_and_epoch() -> None:
+    loader = make()
+    assert len(loader) == 4
+    first, second = list(loader), list(loader)
+    for epoch in (first, second):
+        assert sorted(item for items, _ in epoch for item in items) == list(range(10))
+    assert first != second
+    assert epochs(make(), 2) == first + second
+    assert epochs(make(seed=1), 1) != first
+
+
+def test_augmentation_depends_on_seed_epoch_and_batch_not_on_other_randomness() -> None:
+    calm = epochs(make(), 2)
+    torch.manual_seed(99)
+    torch.rand(7)
+    assert epochs(make(), 2) == calm
+    drawn = [draw for _, draw in calm]
+    assert len(set(drawn)) == len(drawn)
+
+
+@pytest.mark.parametrize("cut", range(9))
+def test_state_of_a_cut_loader_gives_the_rest(cut: int) -> None:
+    whole = epochs(make(), 3)
+    loader = make()
+    taken = []
+    while len(taken) < cut:
+        for batch in loader:
+            taken.append(batch)
+            if len(taken) == cut:
+                break
+    other = make()
+    other.load_state_dict(loader.state_dict())
+    assert other.batches_taken == cut
+    assert (taken + epochs(other, 3))[: len(whole)] == whole
+
+
+def test_epochs_of_uneven_length_lose_and_repeat_nothing() -> None:
+    loader = ResumableLoader(21, uneven_plan, numbers, seed=0)
+    assert len(loader) == 7
+    planned = [
+        items for epoch in range(4) for items in uneven_plan(epoch, module.generator_for(0, epoch))
+    ]
+    got = [items for items, _ in epochs(loader, 4)]
+    assert got == planned[:28]
+
+
+@pytest.mark.parametrize("world", [2, 3, 5])
+def test_ranks_share_one_order(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = epochs(make(), 3)
+    parts, states = [], []
+    for rank in range(world):
+        monkeypatch.setattr(module, "rank_and_world", lambda rank=rank: (rank, world))
+        loader = make()
+        parts.append(epochs(loader, 2))
+        states.append(loader.state_dict())
+    assert all(one == other for one, other in pairwise(states)), "rank 0 saves for all"
+    taken = [batch for step in zip(*parts, strict=True) for batch in step]
+    assert taken == alone[: len(taken)]
+
+
+def test_empty_training_set_and_empty_plan_are_user_errors() -> None:
+    with pytest.raises(UserError, match="training set is empty"):
+        make(n=0)
+    with pytest.raises(UserError, match="gives no batch"):
+        ResumableLoader(3, lambda epoch, generator: [], numbers, seed=0)
+
+
+def test_another_seed_or_size_cannot_take_a_state_over() -> None:
+    state = make().state_dict()
+    with pytest.raises(UserError, match="seed 0"):
+        make(seed=1).load_state_dict(state)
+    with pytest.raises(UserError, match="training items 10"):
+        make(n=11).load_state_dict(state)
+
+
+def test_fixed_batches_hold_every_item_once_and_nothing_is_augmented() -> None:
+    batches = list(fixed_batches(10, numbers, batch_size=4))
+    assert [items for items, _ in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert all(draw == -1 for _, draw in batches)
+    given = fixed_batches(3, numbers, batches=[[2, 0], [1]])
+    assert [items for items, _ in given] == [[2, 0], [1]]
+    with pytest.raises(ValueError, match="exactly once"):
+        fixed_batches(3, numbers, batches=[[2, 0]])
+    with pytest.raises(UserError, match="validation set is empty"):
+        fixed_batches(0, numbers, batch_size=2)
+    with pytest.raises(UserError, match="batch size is 0"):
+        fixed_batches(3, numbers, batch_size=0)
+
+
+def test_fixed_batches_give_all_ranks_the_same_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    for rank in range(4):
+        monkeypatch.setattr(module, "rank_and_world", lambda rank=rank: (rank, 4))
+        loader = fixed_batches(10, numbers, batch_size=2)
+        batches = list(loader)
+        assert len(batches) == len(loader) == 2
+        seen += [batch[0] for batch in batches if batch is not None]
+    assert sorted(item for items in seen for item in items) == list(range(10))
+
+
+def test_seeds_of_different_numbers_differ() -> None:
+    seeds = {derive_seed(a, b) for a in range(30) for b in range(30)}
+    assert len(seeds) == 900
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert derive_seed(1, 12) != derive_seed(11, 2)
+
+
+def test_toy_batches_are_padded() -> None:
+    batch = make_batch([0, 4], None)
+    assert batch.targets.shape == (2, 6)
+    assert (batch.targets[0] == -1).sum() == 4

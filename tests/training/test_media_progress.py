@@ -1,0 +1,107 @@
+"""Samples are files first; progress is a bar in a terminal and lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from toy_task import ToyTask, train_loader, validation_loader
+
+from triptych.training import run as run_module
+from triptych.training.media import Media, log_media, write_table
+from triptych.training.progress import ShowProgress, clock, quiet_lightning
+from triptych.training.run import RunConfig, train
+
+
+def test_media_that_do_not_fit_their_kind_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs a path"):
+        Media("picture", "a")
+    with pytest.raises(ValueError, match="needs columns"):
+        Media("table", "a")
+    with pytest.raises(ValueError, match="2 columns and a row of 1"):
+        Media("table", "a", columns=("a", "b"), rows=[("x",)])
+    with pytest.raises(ValueError, match="'video'"):
+        Media("video", "a", Path("x"))  # type: ignore[arg-type]
+
+
+def test_table_is_written_as_utf8_csv(tmp_path: Path) -> None:
+    media = Media("table", "words", columns=("in", "out"), rows=[('ein "Wort"', "저는, 학생")])
+    path = write_table(media, tmp_path)
+    assert path.read_text(encoding="utf-8") == 'in,out\n"ein ""Wort""","저는, 학생"\n'
+
+
+def test_media_go_to_loggers_that_can_show_them() -> None:
+    class Shows:
+        def __init__(self) -> None:
+            self.got: list[Any] = []
+
+        def log_media(self, media: Any, step: int) -> None:
+            self.got.append((media, step))
+
+    shows, media = Shows(), [Media("table", "a", columns=("x",))]
+    log_media([object(), shows], media, 3)
+    log_media([shows], [], 4)
+    assert shows.got == [(media, 3)]
+
+
+def go(tmp_path: Path, steps: int = 6) -> None:
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
+    trainer = {
+        "max_steps": steps,
+        "val_check_interval": 3,
+        "check_val_every_n_epoch": None,
+        "accelerator": "cpu",
+    }
+    train(ToyTask(), train_loader(), validation_loader(), config, trainer)
+
+
+def test_plain_lines_where_there_is_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "ShowProgress", lambda: ShowProgress(seconds_between=0))
+    go(tmp_path)
+    out, err = capsys.readouterr()
+    line = r"step 4/6  loss \d\.\d{4}  [\d,]+ tokens/s  0:00:\d\d left"
+    assert re.search(line, out), out
+    assert re.search(r"validation at step 6: nats_per_token \d\.\d+  exact_match 0\.5", out)
+    assert "\x1b[" not in out
+    assert "GPU available" not in out + err
+    assert "max_steps" not in out + err, "Lightning's own notices are quiet"
+
+
+def test_bar_in_a_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
+    monkeypatch.setattr(run_module, "ShowProgress", lambda: ShowProgress(console=console))
+    go(tmp_path, steps=60)
+    shown = screen.getvalue()
+    assert "training" in shown
+    assert "60/60" in shown
+    assert "validation at step 60" in shown
+
+
+def test_time_left_counts_everything_since_the_start() -> None:
+    progress = ShowProgress()
+    progress._total, progress._first_step, progress._began = 100, 20, 50.0
+    assert progress.seconds_left(40, 70.0) == 60.0
+    assert progress.seconds_left(20, 70.0) is None
+    progress._total = None
+    assert progress.seconds_left(40, 70.0) is None
+    assert clock(None) == "?"
+    assert clock(3661) == "1:01:01"
+
+
+def test_real_warnings_are_not_hidden() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        quiet_lightning()
+        warnings.warn("something that matters", stacklevel=1)
+        warnings.warn("train_dataloader does not have many workers", stacklevel=1)
+    assert [str(item.message) for item in caught] == ["something that matters"]

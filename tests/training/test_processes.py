@@ -1,0 +1,126 @@
+"""Runs as processes: real signals, and two processes that train as one."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from toy_task import ToyTask, train_loader, validation_loader
+
+from triptych.training.checkpoint import read_checkpoint
+from triptych.training.evaluation import evaluate
+from triptych.training.run import RunConfig, train
+
+SCRIPT = Path(__file__).parent / "toy_script.py"
+TRAINER = {
+    "max_steps": 6,
+    "val_check_interval": 3,
+    "check_val_every_n_epoch": None,
+    "accelerator": "cpu",
+    "log_every_n_steps": 1,
+}
+DDP = {**TRAINER, "devices": 2, "strategy": "ddp"}
+
+
+def command(folder: Path, trainer: dict[str, Any], *flags: str) -> list[str]:
+    return [sys.executable, str(SCRIPT), str(folder), json.dumps(trainer), *flags]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def finish(folder: Path, trainer: dict[str, Any], *flags: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(folder, trainer, *flags),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "toy" / "metrics.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def stop_after_first_step(
+    folder: Path, trainer: dict[str, Any], signum: int
+) -> tuple[int, str, str]:
+    """Start a slow run, send the signal when metrics.csv has its first row, wait for the end."""
+    with subprocess.Popen(
+        command(folder, trainer, "--slow"),
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        metrics = folder / "toy" / "metrics.csv"
+        for _ in range(600):
+            if metrics.is_file() and metrics.read_text(encoding="utf-8").count("\n") >= 3:
+                break
+            try:
+                process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue
+        process.send_signal(signum)
+        out, err = process.communicate(timeout=60)
+        return process.returncode, out, err
+
+
+@pytest.mark.slow
+def test_sigterm_saves_says_so_and_exits_143(tmp_path: Path) -> None:
+    trainer = {**TRAINER, "max_steps": 500}
+    code, out, err = stop_after_first_step(tmp_path, trainer, signal.SIGTERM)
+    assert code == 143, out + err
+    assert "SIGTERM ended the run after step" in out
+    assert "Traceback" not in out + err
+    content = read_checkpoint(tmp_path / "toy" / "checkpoints" / "last.ckpt")
+    step = content["triptych"]["step"]
+    assert 0 < step < 400
+    task = ToyTask(initial=1)
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
+    longer = {**trainer, "max_steps": step + 2}
+    train(task, train_loader(), validation_loader(batch_size=2), config, longer, resume=True)
+    assert len(task.seen) == 2
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_validation_metrics_of_one(tmp_path: Path) -> None:
+    double = finish(tmp_path / "two", DDP)
+    assert double.returncode == 0, double.stdout + double.stderr
+    assert "2 x CPU" in double.stdout
+    assert double.stdout.count("Finished at step 6") == 1
+    content = read_checkpoint(tmp_path / "two" / "toy" / "checkpoints" / "last.ckpt")
+
+    alone = ToyTask()
+    alone.load_state_dict(content["state_dict"])
+    metrics, _ = evaluate(alone, validation_loader(batch_size=11))
+    logged = [
+        float(row["val/nats_per_token"]) for row in rows(tmp_path / "two") if row["val/exact_match"]
+    ]
+    assert len(logged) == 2
+    assert logged[-1] == pytest.approx(metrics["nats_per_token"], rel=1e-6)
+    assert content["triptych"]["metrics"]["nats_per_token"] == pytest.approx(logged[-1], rel=1e-9)
+    loader = content["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]
+    assert loader["batches_taken"] == 12, "two batches a step"
+
+
+@pytest.mark.slow
+def test_signal_to_one_of_two_processes_stops_both_at_one_step(tmp_path: Path) -> None:
+    trainer = {**DDP, "max_steps": 500}
+    code, out, err = stop_after_first_step(tmp_path, trainer, signal.SIGTERM)
+    assert code == 143, out + err
+    content = read_checkpoint(tmp_path / "toy" / "checkpoints" / "last.ckpt")
+    assert all(torch.isfinite(value).all() for value in content["state_dict"].values())
+    assert 0 < content["triptych"]["step"] < 400

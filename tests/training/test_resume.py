@@ -1,0 +1,241 @@
+"""A run that is cut and resumed gives, bit for bit, what the uncut run gives."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from pytorch_lightning import Callback
+from toy_task import ToyTask, train_loader, validation_loader, weights
+
+from triptych.errors import UserError
+from triptych.training.checkpoint import read_checkpoint
+from triptych.training.optim import OptimConfig
+from triptych.training.run import RunConfig, train
+from triptych.training.stopped import Interrupted
+
+STEPS = 12
+
+
+class KillAt(Callback):
+    """Send a signal to this process while batch number `batch` (from 0, over all) is trained."""
+
+    def __init__(self, batch: int, signum: int = signal.SIGTERM) -> None:
+        self.batch = batch
+        self.signum = signum
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.fit_loop.total_batch_idx == self.batch:
+            os.kill(os.getpid(), self.signum)
+
+
+def settings(**more: Any) -> dict[str, Any]:
+    return {
+        "max_steps": STEPS,
+        "val_check_interval": 4,
+        "check_val_every_n_epoch": None,
+        "log_every_n_steps": 1,
+        "accelerator": "cpu",
+        "enable_progress_bar": False,
+        "gradient_clip_val": 1.0,
+        **more,
+    }
+
+
+def run_config(folder: Path, name: str, **more: Any) -> RunConfig:
+    return RunConfig(name=name, directory=str(folder), wandb="off", seed=3, **more)
+
+
+def go(
+    folder: Path, name: str, trainer: dict[str, Any], *, uneven: bool, resume: bool = False
+) -> ToyTask:
+    # Another start than the uncut run's: everything must come from the checkpoint.
+    task = ToyTask(initial=1 if resume else 0)
+    loader = train_loader(uneven=uneven)
+    with contextlib.suppress(Interrupted):
+        train(task, loader, validation_loader(), run_config(folder, name), trainer, resume)
+    return task
+
+
+def rows(folder: Path, name: str) -> list[dict[str, str]]:
+    """metrics.csv without what time it took."""
+    with (folder / name / "metrics.csv").open(encoding="utf-8") as file:
+        return [
+            {key: value for key, value in row.items() if not key.startswith("time/")}
+            for row in csv.DictReader(file)
+        ]
+
+
+def assert_equal_runs(uncut: ToyTask, first: ToyTask, second: ToyTask) -> None:
+    assert first.seen + second.seen == uncut.seen, "the batches differ"
+    assert first.losses + second.losses == uncut.losses, "the losses differ"
+    for name, value in weights(uncut).items():
+        assert torch.equal(value, weights(second)[name]), name
+    assert second.latest == uncut.latest
+
+
+VARIANTS = {
+    "plain": ({}, False),
+    "accumulation": ({"accumulate_grad_batches": 2, "max_steps": 8}, False),
+    "accumulation out of step": ({"accumulate_grad_batches": 3, "max_steps": 6}, True),
+    "uneven epochs": ({}, True),
+    "validation each epoch": (
+        {"max_steps": 15, "val_check_interval": 1.0, "check_val_every_n_epoch": 1},
+        True,
+    ),
+    "validation each epoch, accumulation": (
+        {
+            "max_steps": 9,
+            "val_check_interval": 1.0,
+            "check_val_every_n_epoch": 1,
+            "accumulate_grad_batches": 2,
+        },
+        False,
+    ),
+    "epochs": (
+        {"max_steps": -1, "max_epochs": 2, "val_check_interval": 1.0, "check_val_every_n_epoch": 1},
+        False,
+    ),
+    "limited": ({"limit_train_batches": 5, "accumulate_grad_batches": 2, "max_steps": 8}, False),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_cut_and_resumed_run_is_bit_exact(variant: str, tmp_path: Path) -> None:
+    more, uneven = VARIANTS[variant]
+    uncut = go(tmp_path, "uncut", settings(**more), uneven=uneven)
+    assert len(uncut.seen) >= 12
+    # mid-epoch, before and at a validation, last and first batch of an epoch, mid-accumulation
+    for cut in (0, 2, 3, 6, 7, 9):
+        name = f"cut-{cut}"
+        first = go(tmp_path, name, settings(**more, callbacks=[KillAt(cut)]), uneven=uneven)
+        assert cut < len(first.seen) < len(uncut.seen), cut
+        second = go(tmp_path, name, settings(**more), uneven=uneven, resume=True)
+        assert_equal_runs(uncut, first, second)
+        assert rows(tmp_path, name) == rows(tmp_path, "uncut"), cut
+
+
+def test_two_cuts_one_after_the_other(tmp_path: Path) -> None:
+    uncut = go(tmp_path, "uncut", settings(), uneven=False)
+    first = go(tmp_path, "cut", settings(callbacks=[KillAt(2)]), uneven=False)
+    second = go(tmp_path, "cut", settings(callbacks=[KillAt(8)]), uneven=False, resume=True)
+    third = go(tmp_path, "cut", settings(), uneven=False, resume=True)
+    first.seen += second.seen
+    first.losses += second.losses
+    assert_equal_runs(uncut, first, third)
+
+
+@pytest.mark.parametrize("steps", [3, 4, 7])
+def test_finished_run_goes_on_when_more_steps_are_asked(steps: int, tmp_path: Path) -> None:
+    uncut = go(tmp_path, "uncut", settings(), uneven=False)
+    first = go(tmp_path, "more", settings(max_steps=steps), uneven=False)
+    second = go(tmp_path, "more", settings(), uneven=False, resume=True)
+    assert_equal_runs(uncut, first, second)
+
+
+def test_periodic_checkpoint_resumes_exactly(tmp_path: Path) -> None:
+    class Crash(Callback):
+        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step == 6:
+                raise RuntimeError("planted")
+
+    uncut = go(tmp_path, "uncut", settings(), uneven=False)
+    first = ToyTask()
+    config = run_config(tmp_path, "crash", save_minutes=1e-9)
+    with pytest.raises(RuntimeError, match="planted"):
+        train(first, train_loader(), validation_loader(), config, settings(callbacks=[Crash()]))
+    content = read_checkpoint(tmp_path / "crash" / "checkpoints" / "last.ckpt")
+    assert content["triptych"]["step"] == 6
+    second = go(tmp_path, "crash", settings(), uneven=False, resume=True)
+    assert_equal_runs(uncut, first, second)
+
+
+def test_best_score_survives_a_resume(tmp_path: Path) -> None:
+    class Worse(ToyTask):
+        def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+            return {"nats_per_token": float(self.trainer.global_step)}
+
+    config = run_config(tmp_path, "a")
+    train(Worse(), train_loader(), validation_loader(), config, settings(max_steps=4))
+    best = tmp_path / "a" / "checkpoints" / "best.ckpt"
+    before = best.read_bytes()
+    train(Worse(), train_loader(), validation_loader(), config, settings(), True)
+    assert best.read_bytes() == before
+    assert read_checkpoint(best)["triptych"]["metrics"]["nats_per_token"] == 4
+
+
+def test_says_from_where_it_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    go(tmp_path, "a", settings(max_steps=4), uneven=False)
+    capsys.readouterr()
+    go(tmp_path, "a", settings(), uneven=False, resume=True)
+    last = tmp_path / "a" / "checkpoints" / "last.ckpt"
+    assert f"Resuming from step 4, {last}." in capsys.readouterr().out
+
+
+def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nothing to resume.*checkpoints"):
+        go(tmp_path, "a", settings(), uneven=False, resume=True)
+    assert not (tmp_path / "a").exists()
+
+
+def test_second_run_into_the_same_folder_is_refused(tmp_path: Path) -> None:
+    go(tmp_path, "a", settings(max_steps=4), uneven=False)
+    before = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
+    with pytest.raises(UserError, match=r"--resume.*--run\.name"):
+        go(tmp_path, "a", settings(max_steps=4), uneven=False)
+    after = {path: path.read_bytes() for path in (tmp_path / "a").rglob("*") if path.is_file()}
+    assert after == before
+
+
+def test_damaged_last_checkpoint_falls_back_to_the_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uncut = go(tmp_path, "uncut", settings(), uneven=False)
+    go(tmp_path, "a", settings(max_steps=6), uneven=False)
+    last = tmp_path / "a" / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:2000])
+    capsys.readouterr()
+    second = go(tmp_path, "a", settings(), uneven=False, resume=True)
+    said = capsys.readouterr().out
+    assert "last.ckpt is cut off" in said
+    assert "best.ckpt instead" in said
+    assert "Resuming from step 4" in said
+    for name, value in weights(uncut).items():
+        assert torch.equal(value, weights(second)[name]), name
+    assert rows(tmp_path, "a") == rows(tmp_path, "uncut")
+
+
+def test_both_checkpoints_damaged_is_an_error(tmp_path: Path) -> None:
+    go(tmp_path, "a", settings(max_steps=4), uneven=False)
+    for name in ("last.ckpt", "best.ckpt"):
+        (tmp_path / "a" / "checkpoints" / name).write_bytes(b"PK\x03\x04 and no more")
+    with pytest.raises(UserError, match=r"last\.ckpt.*best\.ckpt"):
+        go(tmp_path, "a", settings(), uneven=False, resume=True)
+
+
+def test_another_seed_or_model_is_refused_and_other_changes_are_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    go(tmp_path, "a", settings(max_steps=4), uneven=False)
+    other_seed = RunConfig(name="a", directory=str(tmp_path), wandb="off", seed=4)
+    with pytest.raises(UserError, match=r"run\.seed 3.*4"):
+        train(ToyTask(), train_loader(), validation_loader(), other_seed, settings(), True)
+    wider = ToyTask()
+    wider.card["config"]["model"]["d_model"] = 32
+    config = run_config(tmp_path, "a")
+    with pytest.raises(UserError, match=r"model\.d_model 16.*32"):
+        train(wider, train_loader(), validation_loader(), config, settings(), True)
+    with pytest.raises(UserError, match=r"seed 5.*6"):
+        train(ToyTask(), train_loader(seed=6), validation_loader(), config, settings(), True)
+    changed = ToyTask(OptimConfig(learning_rate=0.5))
+    changed.card["config"]["optim"]["learning_rate"] = 0.5
+    train(changed, train_loader(), validation_loader(), config, settings(), True)
+    assert "optim.learning_rate was None, is 0.5" in capsys.readouterr().out
+    assert (tmp_path / "a" / "config.step-00000004.yaml").is_file()

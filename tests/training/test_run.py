@@ -1,0 +1,250 @@
+"""A whole run: what lies in its folder, what is refused, how it ends."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from pytorch_lightning import Callback
+from test_resume import KillAt
+from toy_task import ToyTask, make_batch, train_loader, validation_loader, weights
+
+from triptych.errors import UserError
+from triptych.training.checkpoint import read_checkpoint
+from triptych.training.evaluation import evaluate
+from triptych.training.loader import fixed_batches
+from triptych.training.optim import OptimConfig
+from triptych.training.run import RunConfig, train
+from triptych.training.stopped import Diverged, Interrupted
+
+
+def run(tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, **more: Any) -> ToyTask:
+    task = task or ToyTask()
+    trainer = {
+        "max_steps": steps,
+        "val_check_interval": 3,
+        "check_val_every_n_epoch": None,
+        "accelerator": "cpu",
+        "log_every_n_steps": 2,
+        **more,
+    }
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
+    train(task, train_loader(), validation_loader(), config, trainer)
+    return task
+
+
+def test_folder_holds_all_that_was_promised(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        task = run(tmp_path, gradient_clip_val=1.0)
+    folder = tmp_path / "toy"
+    config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+    assert config["model"] == {"d_model": 16}
+    assert config["trainer"]["max_steps"] == 6
+    record = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
+    assert record["starts"][0]["torch"] == str(torch.__version__)
+    rows = list(csv.DictReader((folder / "metrics.csv").open(encoding="utf-8")))
+    logged = [(row["step"], bool(row["train/loss"])) for row in rows]
+    assert logged == [
+        ("1", True),
+        ("2", True),
+        ("3", False),
+        ("4", True),
+        ("6", True),
+        ("6", False),
+    ]
+    assert float(rows[-1]["val/nats_per_token"]) == pytest.approx(task.latest["nats_per_token"])
+    assert rows[-1]["val/exact_match"] == "0.5"
+    assert float(rows[-2]["time/tokens_per_s"]) > 0
+    assert (folder / "samples" / "step-00000006" / "words.csv").read_text() == "in,out\na,1\n"
+    for name in ("best.ckpt", "last.ckpt"):
+        block = read_checkpoint(folder / "checkpoints" / name)["triptych"]
+        assert block["vocabulary"] == ["a", "b"]
+        assert block["domain"] == "toy"
+        assert block["metrics"]["exact_match"] == 0.5
+
+
+def test_checkpoint_rebuilds_the_task(tmp_path: Path) -> None:
+    task = run(tmp_path)
+    content = read_checkpoint(tmp_path / "toy" / "checkpoints" / "last.ckpt")
+    other = ToyTask(initial=9)
+    other.load_state_dict(content["state_dict"])
+    for name, value in weights(task).items():
+        assert torch.equal(value, weights(other)[name])
+
+
+def test_metrics_do_not_depend_on_the_batch_size_and_validation_equals_evaluate(
+    tmp_path: Path,
+) -> None:
+    task = run(tmp_path)
+    for batch_size in (1, 2, 4, 11):
+        task.train()
+        loader = fixed_batches(11, make_batch, batch_size=batch_size)
+        metrics, totals = evaluate(task, loader)
+        assert metrics["nats_per_token"] == pytest.approx(task.latest["nats_per_token"], rel=1e-6)
+        assert totals["tokens"] == sum(2 + number % 5 for number in range(11))
+        assert task.model.training, "evaluate puts the former mode back"
+
+
+def test_uniform_model_has_exactly_log_v() -> None:
+    task = ToyTask()
+    for parameter in task.parameters():
+        parameter.data.zero_()
+    metrics, _ = evaluate(task, validation_loader())
+    assert metrics["nats_per_token"] == pytest.approx(2.302585092994046, rel=1e-7)
+
+
+def test_evaluate_tells_progress_and_skips_none() -> None:
+    told = []
+    batches = [*validation_loader(), None]
+    evaluate(ToyTask(), batches, lambda done, of: told.append((done, of)))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_validation_is_without_autocast_and_dropout(tmp_path: Path) -> None:
+    seen = {}
+
+    class Look(ToyTask):
+        def training_loss(self, batch: Any) -> Any:
+            seen["training"] = (torch.is_autocast_enabled("cpu"), self.model.training)
+            return super().training_loss(batch)
+
+        def score(self, batch: Any) -> Any:
+            seen["score"] = (torch.is_autocast_enabled("cpu"), self.model.training)
+            return super().score(batch)
+
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off", precision="bf16")
+    trainer = {"max_steps": 3, "val_check_interval": 3, "accelerator": "cpu"}
+    train(Look(), train_loader(), validation_loader(), config, trainer)
+    assert seen == {"training": (True, True), "score": (False, False)}
+
+
+def test_learning_rate_follows_the_schedule(tmp_path: Path) -> None:
+    rates = []
+
+    class Look(Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    run(tmp_path, steps=5, callbacks=[Look()])
+    expected = [0.01 * step / 3 for step in (1, 2, 3)] + [0.01 * (3 / n) ** 0.5 for n in (4, 5)]
+    assert rates == pytest.approx(expected)
+
+
+def test_nan_loss_ends_the_run_and_saves_nothing_more(tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match=r"training loss became nan at step 5") as error:
+        run(tmp_path, ToyTask(poison_at=4), steps=20)
+    assert error.value.exit_code == 1
+    content = read_checkpoint(tmp_path / "toy" / "checkpoints" / "last.ckpt")
+    assert content["triptych"]["step"] == 3
+    assert all(value.isfinite().all() for value in content["state_dict"].values())
+
+
+def test_nan_in_validation_ends_the_run(tmp_path: Path) -> None:
+    class Broken(ToyTask):
+        def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+            return {"nats_per_token": float("nan")}
+
+    with pytest.raises(Diverged, match=r"val/nats_per_token is nan at step 3"):
+        run(tmp_path, Broken())
+    assert not list((tmp_path / "toy" / "checkpoints").iterdir())
+
+
+def test_faults_of_the_code_keep_their_class(tmp_path: Path) -> None:
+    class Broken(ToyTask):
+        def score(self, batch: Any) -> Any:
+            raise ZeroDivisionError("planted")
+
+    # The one batch of validation before the training finds it before time is spent.
+    task = Broken()
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        run(tmp_path, task)
+    assert task.seen == []
+
+
+def test_unwritable_folder_is_refused_before_training(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    task = ToyTask()
+    with pytest.raises(UserError, match="cannot be written"):
+        run(tmp_path / "file", task)
+    with pytest.raises(UserError, match="cannot be written"):
+        run(Path("/proc"), task)
+    assert task.seen == []
+
+
+def test_patience_ends_the_run(tmp_path: Path) -> None:
+    class Flat(ToyTask):
+        def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+            return {"nats_per_token": 1.0}
+
+    task = Flat()
+    trainer = {
+        "max_steps": 100,
+        "val_check_interval": 2,
+        "check_val_every_n_epoch": None,
+        "accelerator": "cpu",
+    }
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off", patience=2)
+    train(task, train_loader(), validation_loader(), config, trainer)
+    assert len(task.seen) == 6
+    assert read_checkpoint(tmp_path / "toy/checkpoints/last.ckpt")["triptych"]["step"] == 6
+
+
+def test_sigint_ends_with_130_and_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(Interrupted, match=r"SIGINT ended the run after step 2.*--resume") as error:
+        run(tmp_path, callbacks=[KillAt(1, signal.SIGINT)])
+    assert error.value.exit_code == 130
+    assert read_checkpoint(tmp_path / "toy/checkpoints/last.ckpt")["triptych"]["step"] == 2
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_second_signal_ends_at_once(tmp_path: Path) -> None:
+    class Again(KillAt):
+        def on_train_batch_start(self, trainer: Any, *more: Any) -> None:
+            super().on_train_batch_start(trainer, *more)
+            super().on_train_batch_start(trainer, *more)
+
+    with pytest.raises(Interrupted, match="second time"):
+        run(tmp_path, callbacks=[Again(1)])
+
+
+def test_cosine_without_an_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cosine.*trainer\.max_steps"):
+        run(tmp_path, ToyTask(OptimConfig(schedule="cosine")), steps=-1, max_time="00:00:01:00")
+
+
+def test_cosine_ends_at_the_last_epoch(tmp_path: Path) -> None:
+    task = ToyTask(OptimConfig(schedule="cosine", learning_rate=0.5, warmup_steps=0))
+    run(tmp_path, task, steps=-1, max_epochs=2, accumulate_grad_batches=2)
+    rows = list(csv.DictReader((tmp_path / "toy/metrics.csv").open(encoding="utf-8")))
+    rates = [
+        (int(row["step"]), float(row["train/learning_rate"])) for row in rows if row["train/loss"]
+    ]
+    assert rates[-1] == (8, pytest.approx(0.0))
+
+
+def test_impossible_run_settings_are_named() -> None:
+    for wrong, named in [
+        ({"name": ""}, "name is ''"),
+        ({"name": "../x"}, "name is"),
+        ({"precision": "fp8"}, "auto, bf16, fp32 and fp16"),
+        ({"wandb": "yes"}, "auto, online, offline and off"),
+        ({"seed": -1}, "seed is -1"),
+        ({"save_minutes": -1.0}, "save_minutes"),
+        ({"patience": 0}, "patience"),
+    ]:
+        with pytest.raises(ValueError, match=named):
+            RunConfig(**wrong)
+
+
+def test_fast_dev_run_writes_no_checkpoint(tmp_path: Path) -> None:
+    task = run(tmp_path, fast_dev_run=2)
+    assert len(task.seen) == 2
+    assert not list((tmp_path / "toy" / "checkpoints").iterdir())

@@ -1,0 +1,128 @@
+"""The parts of the base that a whole run does not show."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed
+from toy_task import ToyTask, make_batch
+
+from triptych.training import task as module
+from triptych.training.meter import Meter
+from triptych.training.versions import code_commit, versions
+
+
+def calm_task() -> ToyTask:
+    task = ToyTask()
+    task.model.dropout.p = 0.0
+    task._trainer = SimpleNamespace(global_step=0)  # type: ignore[assignment]
+    return task
+
+
+def gradients(task: ToyTask) -> list[torch.Tensor]:
+    found = [parameter.grad.clone() for parameter in task.parameters()]
+    task.zero_grad()
+    return found
+
+
+def test_every_target_weighs_the_same_on_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DDP's mean over two ranks of unequal batches = the gradient of one batch with all items."""
+    task = calm_task()
+    parts = [make_batch([0, 5], None), make_batch([3, 4, 9], None)]  # 4 and 17 real targets
+    task.training_step(make_batch([0, 5, 3, 4, 9], None), 0).backward()
+    expected = gradients(task)
+    plain = [task.training_loss(part) for part in parts]
+    everything = torch.stack(
+        [torch.stack([count.double(), loss.detach().double() * count]) for loss, count in plain]
+    ).sum(0)
+
+    def all_reduce(shares: torch.Tensor) -> None:
+        shares[:2] = everything
+
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    averaged = [torch.zeros_like(value) for value in expected]
+    for rank, part in enumerate(parts):
+        monkeypatch.setattr(module, "rank_and_world", lambda rank=rank: (rank, 2))
+        task.training_step(part, 0).backward()
+        averaged = [a + g / 2 for a, g in zip(averaged, gradients(task), strict=True)]
+    for one, other in zip(averaged, expected, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(("ranks", "signum"), [((1, 0), 15), ((0, 2), 2), ((1, 1), 15)])
+def test_stop_of_one_rank_is_agreed_one_step_later(
+    ranks: tuple[int, int], signum: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = calm_task()
+    monkeypatch.setattr(module, "rank_and_world", lambda: (1, 2))
+
+    def all_reduce(shares: torch.Tensor) -> None:
+        shares[2:] += torch.tensor(ranks)  # what the other ranks got; we got nothing
+
+    monkeypatch.setattr(distributed, "all_reduce", all_reduce)
+    task.training_step(make_batch([1], None), 0)
+    assert task.agreed_stop == 0
+    task.training_step(make_batch([1], None), 1)
+    assert task.agreed_stop == signum
+
+
+def test_meter_means_over_targets_and_leaves_validation_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("triptych.training.meter.time.monotonic", lambda: now[0])
+    meter = Meter()
+    for targets, loss in ((1.0, 4.0), (3.0, 0.0)):
+        meter.add(targets=torch.tensor(targets), loss_sum=torch.tensor(targets * loss))
+    now[0] += 2.0
+    meter.pause()
+    now[0] += 50.0
+    meter.go_on()
+    assert meter.loss() == 1.0
+    assert meter.tokens_per_second() == 2.0
+    meter.reset()
+    now[0] += 1.0
+    assert meter.seconds_in_all() == 3.0
+    assert meter.is_finite()
+    meter.add(targets=torch.tensor(1.0), loss_sum=torch.tensor(float("inf")))
+    meter.add(targets=torch.tensor(1.0), loss_sum=torch.tensor(1.0))
+    assert not meter.is_finite()
+
+
+def test_card_with_objects_is_refused() -> None:
+    class Config:
+        pass
+
+    class Wrong(ToyTask):
+        def __init__(self) -> None:
+            super().__init__()
+            super(ToyTask, self).__init__(
+                self.model, self.optim, d_model=16, card={"config": {"data": Config()}}
+            )
+
+    with pytest.raises(TypeError, match=r"card\.config\.data is a .*Config"):
+        Wrong()
+
+
+def test_versions_are_plain_and_commit_is_a_hash_or_none() -> None:
+    assert all(type(value) is str for value in versions().values())
+    commit = code_commit()
+    assert commit is None or len(commit.removesuffix("-dirty")) == 40
+
+
+def test_commit_is_none_in_a_foreign_repository(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    import subprocess
+
+    import triptych
+
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "__init__.py").touch()
+    monkeypatch.setattr(triptych, "__file__", str(tmp_path / "__init__.py"))
+    code_commit.cache_clear()
+    assert code_commit() is None
+    code_commit.cache_clear()

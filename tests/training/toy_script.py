@@ -1,0 +1,45 @@
+"""A run as a process of its own: `toy_script.py FOLDER TRAINER_JSON [--resume] [--slow]`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from toy_task import Batch, ToyTask, train_loader, validation_loader
+
+from triptych.errors import UserError
+from triptych.training.run import RunConfig, train
+from triptych.training.stopped import TrainingStopped
+
+
+class Slow(ToyTask):
+    """Takes its time, so that a signal comes between the steps."""
+
+    def training_loss(self, batch: Batch) -> Any:
+        time.sleep(0.05)
+        return super().training_loss(batch)
+
+
+def main() -> int:
+    folder, trainer, *flags = sys.argv[1:]
+    task = Slow() if "--slow" in flags else ToyTask()
+    config = RunConfig(name="toy", directory=folder, wandb="off")
+    loaders = train_loader(), validation_loader(batch_size=2)
+    try:
+        train(task, *loaders, config, json.loads(trainer), "--resume" in flags)
+    except TrainingStopped as stop:
+        print(stop, flush=True)
+        return stop.exit_code
+    except UserError as error:
+        print(error, flush=True)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""The smallest task: a linear model with dropout that predicts the next of ten numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from triptych.training.loader import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
+from triptych.training.media import Media
+from triptych.training.optim import OptimConfig
+from triptych.training.task import Task
+
+PADDING = -1
+
+
+@dataclass
+class Batch:
+    """Inputs [B, L, 4] and targets [B, L], -1 on padding."""
+
+    inputs: Tensor
+    targets: Tensor
+    items: Tensor
+
+
+class ToyModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 16)
+        self.dropout = nn.Dropout(0.3)
+        self.last = nn.Linear(16, 10)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.last(self.dropout(torch.tanh(self.first(inputs))))  # [B, L, 10]
+
+
+class ToyTask(Task):
+    domain: ClassVar[str] = "toy"
+    monitor: ClassVar[str] = "nats_per_token"
+
+    def __init__(
+        self, optim: OptimConfig | None = None, *, poison_at: int = -1, initial: int = 0
+    ) -> None:
+        torch.manual_seed(initial)
+        card = {
+            "domain": "toy",
+            "config": {"data": {"n": 1}, "model": {"d_model": 16}, "optim": {}, "run": {}},
+            "vocabulary": ["a", "b"],
+        }
+        optim = optim or OptimConfig(learning_rate=0.01, warmup_steps=3, weight_decay=0.1)
+        super().__init__(ToyModel(), optim, d_model=16, card=card)
+        self.poison_at = poison_at
+        self.seen: list[list[int]] = []
+        self.losses: list[float] = []
+        self.autocast_in_score: bool | None = None
+
+    def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        logits = self.model(batch.inputs)
+        real = batch.targets != PADDING
+        loss = F.cross_entropy(logits[real], batch.targets[real])
+        if self.trainer.global_step == self.poison_at:
+            loss = loss * float("nan")
+        self.seen.append(batch.items.tolist())
+        self.losses.append(float(loss.detach()))
+        return loss, real.sum()
+
+    def score(self, batch: Batch) -> dict[str, Tensor]:
+        self.autocast_in_score = torch.is_autocast_enabled("cpu")
+        logits = self.model(batch.inputs)
+        real = batch.targets != PADDING
+        nats = F.cross_entropy(logits[real].double(), batch.targets[real], reduction="sum")
+        return {"nats": nats, "tokens": real.sum()}
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        return {"nats_per_token": totals["nats"] / totals["tokens"]}
+
+    def decoded_metrics(self) -> dict[str, float]:
+        return {"exact_match": 0.5}
+
+    def show(self, folder: Path) -> list[Media]:
+        return [Media("table", "words", columns=("in", "out"), rows=[("a", 1)])]
+
+
+def toy_item(number: int) -> tuple[Tensor, Tensor]:
+    """Item `number`: inputs [L, 4] and targets [L], of a length between 2 and 6."""
+    generator = torch.Generator().manual_seed(number)
+    length = 2 + number % 5
+    inputs = torch.randn(length, 4, generator=generator)
+    return inputs, (inputs.sum(-1) * 3).long().clamp(-4, 5) + 4
+
+
+def make_batch(items: list[int], generator: torch.Generator | None) -> Batch:
+    inputs = torch.zeros(len(items), 6, 4)
+    targets = torch.full((len(items), 6), PADDING)
+    for row, item in enumerate(items):
+        values, labels = toy_item(item)
+        inputs[row, : len(values)] = values
+        targets[row, : len(labels)] = labels
+    if generator is not None:  # the augmentation: a little noise
+        inputs = inputs + 0.1 * torch.randn(inputs.shape, generator=generator)
+    return Batch(inputs, targets, torch.tensor(items))
+
+
+def uneven_plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
+    """Epochs of 7, 8, 9, 7, ... batches, as token budgets give them."""
+    batches = shuffled_batches(21, 3)(epoch, generator)
+    return batches + batches[: epoch % 3]
+
+
+def train_loader(*, seed: int = 5, uneven: bool = False) -> ResumableLoader:
+    plan = uneven_plan if uneven else shuffled_batches(21, 3)
+    return ResumableLoader(21, plan, make_batch, seed=seed)
+
+
+def validation_loader(batch_size: int = 4) -> FixedBatches:
+    return fixed_batches(11, make_batch, batch_size=batch_size)
+
+
+def weights(task: Task) -> dict[str, Any]:
+    return {name: value.clone() for name, value in task.state_dict().items()}
