@@ -100,6 +100,7 @@ def test_two_processes_give_the_validation_metrics_of_one(tmp_path: Path) -> Non
     double = finish(tmp_path / "two", DDP)
     assert double.returncode == 0, double.stdout + double.stderr
     assert "2 x CPU" in double.stdout
+    assert "sync_dist" not in double.stdout + double.stderr
     assert double.stdout.count("Finished at step 6") == 1
     content = read_checkpoint(tmp_path / "two" / "toy" / "checkpoints" / "last.ckpt")
 

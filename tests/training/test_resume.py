@@ -140,20 +140,56 @@ def test_finished_run_goes_on_when_more_steps_are_asked(steps: int, tmp_path: Pa
     assert_equal_runs(uncut, first, second)
 
 
-def test_periodic_checkpoint_resumes_exactly(tmp_path: Path) -> None:
-    class Crash(Callback):
-        def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-            if trainer.global_step == 6:
-                raise RuntimeError("planted")
+class CrashAt(Callback):
+    """Raise when the batch of that number begins: what was not saved is lost."""
 
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.fit_loop.total_batch_idx == self.batch:
+            raise RuntimeError("planted")
+
+
+def test_periodic_checkpoint_resumes_exactly(tmp_path: Path) -> None:
     uncut = go(tmp_path, "uncut", settings(), uneven=False)
     first = ToyTask()
     config = run_config(tmp_path, "crash", save_minutes=1e-9)
     with pytest.raises(RuntimeError, match="planted"):
-        train(first, train_loader(), validation_loader(), config, settings(callbacks=[Crash()]))
+        train(first, train_loader(), validation_loader(), config, settings(callbacks=[CrashAt(6)]))
     content = read_checkpoint(tmp_path / "crash" / "checkpoints" / "last.ckpt")
     assert content["triptych"]["step"] == 6
     second = go(tmp_path, "crash", settings(), uneven=False, resume=True)
+    assert_equal_runs(uncut, first, second)
+
+
+def test_periodic_checkpoint_does_not_skip_the_validation_that_is_due(tmp_path: Path) -> None:
+    class CrashInValidation(ToyTask):
+        def score(self, batch: Any) -> Any:
+            if self.trainer.global_step == 8:
+                raise RuntimeError("planted")
+            return super().score(batch)
+
+    go(tmp_path, "uncut", settings(), uneven=False)
+    config = run_config(tmp_path, "crash", save_minutes=1e-9)
+    with pytest.raises(RuntimeError, match="planted"):
+        train(CrashInValidation(), train_loader(), validation_loader(), config, settings())
+    content = read_checkpoint(tmp_path / "crash" / "checkpoints" / "last.ckpt")
+    assert content["triptych"]["step"] == 6, "not at 8, nor at 7, the last batch of its epoch"
+    go(tmp_path, "crash", settings(), uneven=False, resume=True)
+    assert rows(tmp_path, "crash") == rows(tmp_path, "uncut")
+
+
+def test_save_that_is_due_amid_accumulated_gradients_waits_for_the_update(tmp_path: Path) -> None:
+    options = {"accumulate_grad_batches": 2, "max_steps": 6, "val_check_interval": 3}
+    uncut = go(tmp_path, "uncut", settings(**options), uneven=False)
+    first = ToyTask()
+    trainer = settings(**options, callbacks=[CrashAt(4)])
+    with pytest.raises(RuntimeError, match="planted"):
+        train(first, train_loader(), validation_loader(), run_config(tmp_path, "crash"), trainer)
+    content = read_checkpoint(tmp_path / "crash" / "checkpoints" / "last.ckpt")
+    assert content["triptych"]["step"] == 2, "validation was after 3 batches, the update after 4"
+    second = go(tmp_path, "crash", settings(**options), uneven=False, resume=True)
     assert_equal_runs(uncut, first, second)
 
 

@@ -11,7 +11,9 @@ from torch import distributed
 from toy_task import ToyTask, make_batch
 
 from triptych.training import task as module
+from triptych.training.callbacks import KeepCheckpoints
 from triptych.training.meter import Meter
+from triptych.training.stopped import Diverged
 from triptych.training.versions import code_commit, versions
 
 
@@ -92,6 +94,16 @@ def test_meter_means_over_targets_and_leaves_validation_out(
     assert not meter.is_finite()
 
 
+def test_nothing_is_saved_after_a_loss_that_was_not_finite(tmp_path: Any) -> None:
+    """On a GPU losses are read now and then only: a save must look first."""
+    task = calm_task()
+    task.meter.add(targets=torch.tensor(1.0), loss_sum=torch.tensor(float("nan")))
+    keep = KeepCheckpoints(tmp_path, minutes=0)
+    with pytest.raises(Diverged):
+        keep.save(SimpleNamespace(fast_dev_run=False, global_step=1), task)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
+
+
 def test_card_with_objects_is_refused() -> None:
     class Config:
         pass
@@ -120,7 +132,9 @@ def test_commit_is_none_in_a_foreign_repository(
 
     import triptych
 
-    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "theirs"], check=True)
     (tmp_path / "__init__.py").touch()
     monkeypatch.setattr(triptych, "__file__", str(tmp_path / "__init__.py"))
     code_commit.cache_clear()

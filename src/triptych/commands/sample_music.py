@@ -69,6 +69,8 @@ def run(arguments: Sequence[str]) -> int:
     names = [f"{stem}.{ending}" for stem in stems for ending in ("mid", "wav", "png")]
     out = prepare_output(options.out, names, overwrite="overwrite" in flags)
 
+    from triptych.domains.music import render  # after the checks: it imports matplotlib
+
     model, _ = open_model(path, domain="music", device=options.device)
     pieces = model.sample(
         options.count,

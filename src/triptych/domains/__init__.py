@@ -1,0 +1,1 @@
+"""The three arts; none knows the others."""

@@ -38,7 +38,13 @@ class StepSeed(Callback):
     ) -> None:
         """Seed the step that begins."""
         seed = derive_seed(self.seed, trainer.global_rank, self.loader.batches_taken, 2)
-        torch.manual_seed(seed)
+        # torch.manual_seed would do, but takes half a millisecond where CUDA lies unused.
+        torch.default_generator.manual_seed(seed)
+        device = trainer.strategy.root_device.type
+        if device == "cuda":
+            torch.cuda.manual_seed(seed)
+        elif device != "cpu":
+            torch.manual_seed(seed)
 
 
 class StopOnSignal(Callback):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,9 @@ def add_scores(task: Task, batch: Any, totals: Totals) -> None:
     """Add the batch's sums to totals; the caller holds `full_precision` and eval mode."""
     for name, value in task.score(batch).items():
         # Sums stay on the device: reading them every batch would make a GPU wait.
-        amount = torch.as_tensor(value, device=task.device).detach().double()
+        amount = torch.as_tensor(value).detach()
+        # Apple's GPU has no float64; there the CPU adds up.
+        amount = amount.to("cpu" if amount.device.type == "mps" else task.device).double()
         totals[name] = totals[name] + amount if name in totals else amount
 
 
@@ -62,7 +64,7 @@ def evaluate(
     done here; see each domain's `inference`.
     """
     totals: Totals = {}
-    length = len(batches) if hasattr(batches, "__len__") else 0
+    length = len(batches) if isinstance(batches, Sized) else 0
     with scoring(task):
         for done, batch in enumerate(batches, start=1):
             if batch is not None:

@@ -231,6 +231,7 @@ class Task(pl.LightningModule, ABC):
             if self.device.type != "mps"
             else named,
             logger=False,
+            sync_dist=True,  # equal on all ranks already; Lightning warns where it is not set
         )
         self._log({**named, "time/decoding_seconds": time.monotonic() - started}, step)
         if self.trainer.is_global_zero:

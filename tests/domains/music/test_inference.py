@@ -142,7 +142,7 @@ def test_progress_counts_over_windows(choir):
 @pytest.mark.parametrize("n_prompt", [0, 1, 7, 64, 100, 127, 128, 129, 300])
 def test_sampling_beyond_the_window_sees_what_the_evaluation_sees(attention, n_prompt):
     """Greedy tokens must be the best ones given exactly the window of the evaluation."""
-    length, context = 128, 64
+    length, context = 128, 32
     model = model_of(Chorales(), attention=attention).task.model.double()
     prompt = torch.randint(47, (2, n_prompt), generator=torch.Generator().manual_seed(1))
     tokens = extend(

@@ -120,7 +120,9 @@ def write_whole(content: bytes, path: str | Path) -> Path:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
-            os.chmod(temporary, 0o644)
+            umask = os.umask(0)
+            os.umask(umask)
+            os.chmod(temporary, 0o666 & ~umask)  # temporary files are private; results are not
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)

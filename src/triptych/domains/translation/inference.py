@@ -19,6 +19,10 @@ from triptych.training.devices import device_named
 Progress = Callable[[int, int], None]
 """Called with (lines done, lines in all)."""
 
+AT_ONCE = 64
+"""Lines translated at a time where nobody says otherwise."""
+MOST_SCORED = 4_096
+"""Most tokens scored at a time: a training batch for a large GPU would fill a laptop."""
 SAMPLE_ROWS = 20
 """Lines of a split that an evaluation shows."""
 
@@ -76,7 +80,7 @@ class Translator:
         *,
         beam: int = 4,
         n_best: int = 1,
-        batch_size: int = 64,
+        batch_size: int = AT_ONCE,
         length_penalty: PenaltyName = "gnmt",
         alpha: float = 0.6,
         progress: Progress | None = None,
@@ -121,7 +125,7 @@ class Translator:
         split: str = "test",
         *,
         data: str | Path | None = None,
-        batch_size: int = 64,
+        batch_size: int | None = None,
         limit: int | None = None,
         beam: int = 4,
         hypotheses: bool = False,
@@ -129,7 +133,8 @@ class Translator:
     ) -> Evaluation:
         """Nats per token, BLEU, chrF and exact match of a whole split, translated line by line.
 
-        data: a folder in place of the corpus's directory. batch_size: lines translated at a time.
+        data: a folder in place of the corpus's directory. batch_size: lines translated at a time,
+        None for 64; it changes no score.
         limit: the first so many lines. hypotheses: put every translation into the details.
         Raises UserError where the data are missing.
         """
@@ -143,13 +148,17 @@ class Translator:
                 raise UserError(f"limit must be at least 1 line, got {limit}.")
             pairs = pairs[:limit]
         tokenizers = self.task.tokenizers
-        batches = tasks.scoring_batches(
-            EncodedPairs(pairs, tokenizers), self.config.data.tokens_per_batch
-        )
+        budget = min(MOST_SCORED, self.config.data.tokens_per_batch)
+        batches = tasks.scoring_batches(EncodedPairs(pairs, tokenizers), budget)
         metrics, totals = evaluation.evaluate(self.task, batches)
         sources = [source for source, _ in pairs]
         references = [target for _, target in pairs]
-        found = self.translate(sources, beam=beam, batch_size=batch_size, progress=progress)
+        found = self.translate(
+            sources,
+            beam=beam,
+            batch_size=AT_ONCE if batch_size is None else batch_size,
+            progress=progress,
+        )
         scores = score_translations(found, references, tokenizer=corpus.bleu_tokenizer())
         details: dict[str, Any] = {
             "signatures": scores.signatures,
