@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import socket
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -225,6 +226,11 @@ def test_real_wandb_offline_logs_all_kinds_of_media(
     folder = tmp_path / "toy"
     records = list((folder / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(records) == 1
+    # wandb's own process writes the record a moment after the run has finished.
+    for _ in range(100):
+        if records[0].stat().st_size > 500:
+            break
+        time.sleep(0.1)
     assert records[0].stat().st_size > 500
     shown = list((folder / "wandb").glob("offline-run-*/files/media/*/samples/*"))
     assert len(shown) == 3

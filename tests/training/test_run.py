@@ -40,6 +40,28 @@ def run(tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, **more: 
     return task
 
 
+@pytest.mark.parametrize("algorithm", ["norm", "value"])
+def test_bf16_clips_gradients_beside_a_fused_optimiser(tmp_path: Path, algorithm: str) -> None:
+    """Lightning's own clipping refuses that pair."""
+    seen: list[float] = []
+
+    class Look(Callback):
+        def on_train_batch_end(self, trainer: Any, task: Any, *rest: Any) -> None:
+            seen.append(max(float(p.grad.abs().max()) for p in task.parameters()))
+
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off", precision="bf16")
+    trainer = {
+        "max_steps": 3,
+        "accelerator": "cpu",
+        "gradient_clip_val": 1e-4,
+        "gradient_clip_algorithm": algorithm,
+        "callbacks": [Look()],
+    }
+    train(ToyTask(), train_loader(), validation_loader(), config, trainer)
+    assert len(seen) == 3
+    assert max(seen) <= 1.001e-4
+
+
 def test_folder_holds_all_that_was_promised(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

@@ -29,9 +29,10 @@ class Options:
     primer: str | None = None
     """MIDI file to continue; null to begin from nothing."""
     seconds: float | None = None
-    """Length of a piece in seconds, the primer not counted; give this or length, or neither."""
+    """Length of new music in seconds, the primer not counted; give this or length."""
     length: int | None = None
-    """Length of a piece in tokens, the primer not counted; null for the model's own measure."""
+    """Length of new music in the model's own unit, sixteenths of chorales or events of
+    performances; give this or seconds, or neither for 30 seconds."""
     seed: int = 0
     """Seed of the draw; the same seed gives the same pieces on the same device."""
     temperature: float = 1.0

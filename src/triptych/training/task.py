@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Literal
 
 import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.precision import MixedPrecision, Precision
+from pytorch_lightning.utilities import GradClipAlgorithmType
 from torch import Tensor, distributed, nn
 
 from triptych.errors import UserError
@@ -99,6 +101,28 @@ class Task(pl.LightningModule, ABC):
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         # Lightning cannot clip gradients that a fused optimiser unscales by itself.
         return optim.build(self.optim, self, fused=False if scaled else None)
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip as Lightning does, in bf16 beside a fused optimiser too.
+
+        Lightning refuses that pair under autocast because a fused optimiser would unscale fp16
+        gradients only after the clipping; in bf16 there is no scaler, so there is nothing to undo.
+        """
+        plugin = self.trainer.precision_plugin
+        if isinstance(plugin, MixedPrecision) and plugin.scaler is None and gradient_clip_val:
+            Precision.clip_gradients(
+                plugin,
+                optimizer,
+                gradient_clip_val,
+                GradClipAlgorithmType(gradient_clip_algorithm or "norm"),
+            )
+            return
+        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Set the learning rate of the update that comes, a pure function of its number."""

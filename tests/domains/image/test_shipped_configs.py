@@ -1,0 +1,59 @@
+"""Every shipped YAML goes through the real parser and builds a model that draws a picture."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from triptych.domains.image.task import Config
+from triptych.training.settings import from_plain
+
+CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs" / "image").glob("*.yaml"))
+SHAPES = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "folder": (32, 32, 3)}
+
+
+def plain(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content
+
+
+def test_all_five_are_here() -> None:
+    names = {path.stem for path in CONFIGS}
+    assert names == {"digits", "mnist", "cifar10", "cifar10-logistics", "folder"}
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_a_shipped_config_is_complete_and_builds(path: Path) -> None:
+    content = plain(path)
+    trainer = content.pop("trainer")
+    assert trainer["max_steps"] > 0
+    config = from_plain(Config, content)
+    assert config.run.name == f"image/{path.stem}"
+    levels = 17 if path.stem == "digits" else 2 ** (config.data.bits or 8)
+    # One narrow layer: what is asked is whether attention, head and shape go together.
+    small = replace(config.model, n_layers=1, d_model=16, n_heads=2, d_ff=16)
+    shape = SHAPES.get(path.stem, (32, 32, 3))
+    model = small.build(*shape, levels=levels, n_classes=10)
+    pictures = torch.randint(0, levels, (1, *shape), dtype=torch.uint8)
+    nats = model.nats(pictures, torch.tensor([3]))
+    assert nats.shape == (1, model.order.length)
+    assert torch.isfinite(nats).all()
+    assert torch.equal(model.to_pictures(model.to_sequence(pictures)), pictures)
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+def test_no_option_is_left_to_the_default_unseen(path: Path) -> None:
+    content = plain(path)
+    for part, keys in {
+        "data": {"source", "bits", "batch_size", "evaluation_batch_size", "samples"},
+        "model": {"n_layers", "d_model", "dropout", "attention", "head", "class_conditional"},
+        "optim": {"optimizer", "learning_rate", "schedule", "warmup_steps", "weight_decay"},
+        "run": {"name", "directory", "seed", "precision"},
+        "trainer": {"max_steps", "val_check_interval", "gradient_clip_val"},
+    }.items():
+        assert keys <= set(content[part]), f"{part} lacks {keys - set(content[part])}"
