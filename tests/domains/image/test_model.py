@@ -107,6 +107,18 @@ def test_block_order_is_really_used() -> None:
 
 
 @each_attention
+def test_positions_tell_the_row_and_column_of_the_same_order(attention: AttentionConfig) -> None:
+    model = tiny(attention=attention)
+    codes = model.core.positions(torch.arange(model.order.length)).detach()  # [L, D]
+    number = torch.arange(HEIGHT * WIDTH * 3, dtype=torch.uint8).view(1, HEIGHT, WIDTH, 3)
+    place = model.to_sequence(number)[0]  # which sub-pixel each step writes
+    rows, rest = place // (WIDTH * 3), place % (WIDTH * 3)
+    for half, same in ((codes[:, :16], rows), (codes[:, 16:], rest)):
+        alike = (half[:, None] == half[None]).all(-1)  # [L, L]
+        assert torch.equal(alike, same[:, None] == same[None])
+
+
+@each_attention
 @each_head
 def test_an_overfitted_model_draws_its_training_picture(
     attention: AttentionConfig, head: HeadConfig

@@ -251,7 +251,9 @@ def test_samples_are_whole_numbers_on_the_levels(folder: Path, tmp_path: Path) -
     paths = model.save_pictures(tmp_path / "out", pictures[:2])
     read_back = np.asarray(Image.open(paths[1])).astype(int)
     assert np.array_equal(read_back, (pictures[1].astype(int) * 255 + 3) // 7)
-    assert model.save_grid(tmp_path / "out" / "grid.png", pictures[:2]).dtype == np.uint8
+    laid = model.save_grid(tmp_path / "out" / "grid.png", pictures[:6])
+    line, zoom = 2, 96 // WIDTH
+    assert laid.shape == (line + 3 * (HEIGHT * zoom + line), line + 2 * (WIDTH * zoom + line), 3)
 
 
 def test_temperature_zero_always_draws_the_same(folder: Path) -> None:

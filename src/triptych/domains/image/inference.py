@@ -100,9 +100,15 @@ class ImageModel:
             parts.append(part.cpu().numpy())
         return np.concatenate(parts)  # [N, H, W, C]
 
-    def save_grid(self, path: str | Path, pictures: np.ndarray, **options: Any) -> np.ndarray:
-        """Write sampled pictures as one PNG grid and return it; options as `grid.write_grid`."""
-        return grid.write_grid(path, pictures, self.levels, **options)
+    def save_grid(
+        self, path: str | Path, pictures: np.ndarray, *, columns: int | None = None
+    ) -> np.ndarray:
+        """Write sampled pictures as one PNG grid and return it: uint8 [H', W', C].
+
+        columns: pictures a row; by default one a class where there are few, else about a square.
+        """
+        columns = columns or self.task.columns(len(pictures))
+        return grid.write_grid(path, pictures, self.levels, columns=columns)
 
     def save_pictures(self, folder: str | Path, pictures: np.ndarray) -> list[Path]:
         """Write sampled pictures one by one as PNG and return the paths."""

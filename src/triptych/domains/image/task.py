@@ -82,6 +82,11 @@ class ImageTask(Task):
             return None
         return torch.arange(count, device=self.device) % self.model.classes.num_embeddings
 
+    def columns(self, count: int) -> int | None:
+        """Pictures in a row of a grid: with few classes, so that each column is a class."""
+        classes = len(self.class_names) if self.model.classes is not None else 0
+        return classes if 0 < classes <= 16 and classes < count else None
+
     def show(self, folder: Path) -> list[Media]:
         """A grid of samples at temperature 1, from the same random numbers every time."""
         count = self.config.data.samples
@@ -93,7 +98,7 @@ class ImageTask(Task):
             generator=torch.Generator(self.device).manual_seed(self.config.run.seed),
         )
         path = folder / "samples.png"
-        write_grid(path, pixels.cpu(), self.model.levels)
+        write_grid(path, pixels.cpu(), self.model.levels, columns=self.columns(count))
         caption = f"{count} samples at temperature 1"
         if self.model.classes is not None:
             caption += ", the classes in turn"
