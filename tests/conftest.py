@@ -7,8 +7,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported, as in cli.py
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
+import pytest
+import torch
 
 SHARED_DATA = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 

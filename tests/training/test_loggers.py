@@ -24,7 +24,8 @@ from triptych.training.loggers import (
     reachable,
 )
 from triptych.training.media import Media
-from triptych.training.run import RunConfig, train
+from triptych.training.run import train
+from triptych.training.run_settings import RunConfig
 
 KEY = {"WANDB_API_KEY": "x" * 40}
 HOST = "api.wandb.ai"

@@ -15,7 +15,8 @@ from toy_task import ToyTask, train_loader, validation_loader
 from triptych.training import run as run_module
 from triptych.training.media import Media, log_media, write_table
 from triptych.training.progress import ShowProgress, clock, quiet_lightning
-from triptych.training.run import RunConfig, train
+from triptych.training.run import train
+from triptych.training.run_settings import RunConfig
 
 
 def test_media_that_do_not_fit_their_kind_are_refused() -> None:

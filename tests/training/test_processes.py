@@ -17,7 +17,8 @@ from toy_task import ToyTask, train_loader, validation_loader
 
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.evaluation import evaluate
-from triptych.training.run import RunConfig, train
+from triptych.training.run import train
+from triptych.training.run_settings import RunConfig
 
 SCRIPT = Path(__file__).parent / "toy_script.py"
 TRAINER = {

@@ -17,7 +17,8 @@ from toy_task import ToyTask, train_loader, validation_loader, weights
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.optim import OptimConfig
-from triptych.training.run import RunConfig, train
+from triptych.training.run import train
+from triptych.training.run_settings import RunConfig
 from triptych.training.stopped import Interrupted
 
 STEPS = 12

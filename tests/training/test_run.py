@@ -21,7 +21,8 @@ from triptych.training.checkpoint import read_checkpoint
 from triptych.training.evaluation import evaluate
 from triptych.training.loader import fixed_batches
 from triptych.training.optim import OptimConfig
-from triptych.training.run import RunConfig, train
+from triptych.training.run import train
+from triptych.training.run_settings import RunConfig
 from triptych.training.stopped import Diverged, Interrupted
 
 

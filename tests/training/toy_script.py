@@ -13,7 +13,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy_task import Batch, ToyTask, train_loader, validation_loader
 
 from triptych.errors import UserError
-from triptych.training.run import RunConfig, train
+from triptych.training.run import train
+from triptych.training.run_settings import RunConfig
 from triptych.training.stopped import TrainingStopped
 
 

@@ -1,28 +1,15 @@
-"""Honest scores: sums over a whole split, divided once at the end; validation runs here too."""
+"""Honest scores of a whole split, by the code that validation runs too."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import torch
 from lightning_fabric.utilities import move_data_to_device
-from torch import Tensor
 
-if TYPE_CHECKING:
-    from triptych.training.task import Task
-
-Totals = dict[str, Tensor]
-"""Sums so far, float64 scalars on the device."""
-
-
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """No gradients and no autocast: what is reported is computed in the weights' own precision."""
-    with torch.no_grad(), torch.autocast(device_type=device.type, enabled=False):
-        yield
+from triptych.training.sums import Totals, add_sums, full_precision, read_totals
+from triptych.training.task import Task
 
 
 @contextmanager
@@ -36,21 +23,6 @@ def scoring(task: Task) -> Iterator[None]:
     finally:
         for module, mode in modes.items():
             module.training = mode
-
-
-def add_scores(task: Task, batch: Any, totals: Totals) -> None:
-    """Add the batch's sums to totals; the caller holds `full_precision` and eval mode."""
-    for name, value in task.score(batch).items():
-        # Sums stay on the device: reading them every batch would make a GPU wait.
-        amount = torch.as_tensor(value).detach()
-        # Apple's GPU has no float64; there the CPU adds up.
-        amount = amount.to("cpu" if amount.device.type == "mps" else task.device).double()
-        totals[name] = totals[name] + amount if name in totals else amount
-
-
-def read_totals(totals: Totals) -> dict[str, float]:
-    """Return the sums as Python numbers (one wait for the device)."""
-    return {name: float(value) for name, value in totals.items()}
 
 
 def evaluate(
@@ -68,13 +40,8 @@ def evaluate(
     with scoring(task):
         for done, batch in enumerate(batches, start=1):
             if batch is not None:
-                add_scores(task, move_data_to_device(batch, task.device), totals)
+                add_sums(totals, task.score(move_data_to_device(batch, task.device)), task.device)
             if progress is not None:
                 progress(done, length)
     numbers = read_totals(totals)
     return task.metrics(numbers), numbers
-
-
-def is_finite(value: float) -> bool:
-    """Tell whether a figure can be reported."""
-    return math.isfinite(value)

@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 
@@ -14,11 +14,9 @@ from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.loader import ResumableLoader
 from triptych.training.progress import say
+from triptych.training.run_settings import RunConfig
 from triptych.training.task import Task
 from triptych.training.versions import code_commit, versions
-
-if TYPE_CHECKING:
-    from triptych.training.run import RunConfig
 
 
 def is_first_process() -> bool:

@@ -15,7 +15,7 @@ from pytorch_lightning.utilities import GradClipAlgorithmType
 from torch import Tensor, distributed, nn
 
 from triptych.errors import UserError
-from triptych.training import evaluation, optim
+from triptych.training import optim, sums
 from triptych.training.loader import rank_and_world
 from triptych.training.media import Media, log_media, write_table
 from triptych.training.meter import Meter
@@ -65,7 +65,7 @@ class Task(pl.LightningModule, ABC):
         self.agreed_stop = 0
         """Number of the signal that all processes agreed to stop for; see `training_step`."""
         self._shares: Tensor | None = None
-        self._totals: evaluation.Totals = {}
+        self._totals: sums.Totals = {}
         self._logged_step = 0
 
     # What a domain writes
@@ -141,7 +141,7 @@ class Task(pl.LightningModule, ABC):
         if self.trainer.max_steps > 0:
             return self.trainer.max_steps
         estimate = self.trainer.estimated_stepping_batches
-        return int(estimate) if evaluation.is_finite(estimate) else None
+        return int(estimate) if sums.is_finite(estimate) else None
 
     def on_fit_start(self) -> None:
         """Refuse a cosine schedule without an end before time is spent."""
@@ -222,12 +222,12 @@ class Task(pl.LightningModule, ABC):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Add the batch to the sums."""
         if batch is not None:
-            with evaluation.full_precision(self.device):
-                evaluation.add_scores(self, batch, self._totals)
+            with sums.full_precision(self.device):
+                sums.add_sums(self._totals, self.score(batch), self.device)
 
     def on_validation_epoch_end(self) -> None:
         """Divide the sums of all ranks, decode, show samples and log."""
-        totals = self._gather(evaluation.read_totals(self._totals))
+        totals = self._gather(sums.read_totals(self._totals))
         self._totals = {}
         if self.trainer.sanity_checking:
             return
@@ -237,12 +237,12 @@ class Task(pl.LightningModule, ABC):
         media: list[Media] = []
         step = self.trainer.global_step
         if self.trainer.is_global_zero:
-            with evaluation.full_precision(self.device):
+            with sums.full_precision(self.device):
                 decoded = self.decoded_metrics()
                 if self.samples_folder is not None:
                     media = self._show(step)
         metrics = {**metrics, **self.trainer.strategy.broadcast(decoded)}
-        if not evaluation.is_finite(metrics[self.monitor]):
+        if not sums.is_finite(metrics[self.monitor]):
             raise Diverged(
                 f"val/{self.monitor} is {metrics[self.monitor]} at step {step}; checkpoints "
                 "written before stay as they are. A lower optim.learning_rate usually helps."

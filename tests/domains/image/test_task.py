@@ -25,7 +25,8 @@ from triptych.errors import UserError
 from triptych.training import evaluation
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.optim import OptimConfig
-from triptych.training.run import RunConfig, train
+from triptych.training.run import train
+from triptych.training.run_settings import RunConfig
 from triptych.training.versions import block
 
 HEIGHT, WIDTH = 3, 4

@@ -18,7 +18,7 @@ from triptych.domains.music.task import Config, MusicTask, prepare, restore
 from triptych.errors import UserError
 from triptych.training.evaluation import evaluate
 from triptych.training.optim import OptimConfig
-from triptych.training.run import RunConfig
+from triptych.training.run_settings import RunConfig
 from triptych.training.settings import from_plain, to_plain
 
 

@@ -19,7 +19,7 @@ from triptych.errors import UserError
 from triptych.training.loader import FixedBatches, ResumableLoader
 from triptych.training.media import Media
 from triptych.training.optim import OptimConfig
-from triptych.training.run import RunConfig
+from triptych.training.run_settings import RunConfig
 from triptych.training.settings import from_plain, to_plain
 from triptych.training.task import Task
 

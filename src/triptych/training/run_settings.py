@@ -1,0 +1,48 @@
+"""Settings of a run that are the same in every domain."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Name, place, seed and bookkeeping of a run."""
+
+    name: str = "run"
+    """Name of the run; its folder is <directory>/<name>."""
+    directory: str = "runs"
+    """Folder that holds the folders of all runs."""
+    seed: int = 0
+    """Seed of weights, data order, augmentation and dropout."""
+    precision: Literal["auto", "bf16", "fp32", "fp16"] = "auto"
+    """Arithmetic of training; auto takes bf16 where the hardware has it, validation fp32."""
+    wandb: Literal["auto", "online", "offline", "off"] = "auto"
+    """Where Weights & Biases logs; auto is online where a key is found, else offline."""
+    project: str = "triptych"
+    """Name of the Weights & Biases project."""
+    samples: bool = True
+    """Write samples (pictures, sounds, sentences) into the run's folder after each validation."""
+    save_minutes: float = 10.0
+    """Minutes of training after which last.ckpt is written between validations; 0 for never."""
+    patience: int | None = None
+    """Validations without a better score after which the run ends; null for never."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError with a sentence for values that cannot be meant."""
+        parts = self.name.split("/")
+        if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
+            raise ValueError(f"name is {self.name!r}; the name of a folder is needed.")
+        if self.precision not in ("auto", "bf16", "fp32", "fp16"):
+            raise ValueError(
+                f"precision is {self.precision!r}; allowed are auto, bf16, fp32 and fp16."
+            )
+        if self.wandb not in ("auto", "online", "offline", "off"):
+            raise ValueError(f"wandb is {self.wandb!r}; allowed are auto, online, offline and off.")
+        if self.seed < 0:
+            raise ValueError(f"seed is {self.seed}; it must not be negative.")
+        if self.save_minutes < 0:
+            raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative.")
+        if self.patience is not None and self.patience < 1:
+            raise ValueError(f"patience is {self.patience}; it must be at least 1 or null.")

@@ -1,0 +1,40 @@
+"""Sums over a split: added up batch by batch on the device, read and divided once at the end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+Totals = dict[str, Tensor]
+"""Sums so far, float64 scalars on the device."""
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """No gradients and no autocast: what is reported is computed in the weights' own precision."""
+    with torch.no_grad(), torch.autocast(device_type=device.type, enabled=False):
+        yield
+
+
+def add_sums(totals: Totals, sums: Mapping[str, Tensor], device: torch.device) -> None:
+    """Add a batch's sums to the totals."""
+    for name, value in sums.items():
+        # Sums stay on the device: reading them every batch would make a GPU wait.
+        amount = torch.as_tensor(value).detach()
+        # Apple's GPU has no float64; there the CPU adds up.
+        amount = amount.to("cpu" if amount.device.type == "mps" else device).double()
+        totals[name] = totals[name] + amount if name in totals else amount
+
+
+def read_totals(totals: Totals) -> dict[str, float]:
+    """Return the sums as Python numbers (one wait for the device)."""
+    return {name: float(value) for name, value in totals.items()}
+
+
+def is_finite(value: float) -> bool:
+    """Tell whether a figure can be reported."""
+    return math.isfinite(value)
