@@ -4,12 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from lightning_fabric.utilities import move_data_to_device
 
+from triptych.errors import UserError
 from triptych.training.sums import Totals, add_sums, full_precision, read_totals
 from triptych.training.task import Task
+
+Progress = Callable[[int, int], None]
+"""Called with (units done, units in all, or 0 where that is unknown)."""
+
+Source = TypeVar("Source")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The score of a whole split."""
+
+    domain: str
+    """Name of the domain, such as image."""
+    split: str
+    """Name of the split."""
+    metrics: dict[str, float]
+    """Ratios named with their unit."""
+    count: int
+    """Items scored: pairs, pictures or pieces."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """What stands beside: simple models' figures, signatures, settings; JSON types only."""
+
+
+def reading_from(source: Source, directory: str) -> Source:
+    """The same data source reading another folder; UserError where it reads none."""
+    if not hasattr(source, "directory"):
+        raise UserError(
+            f"the data of this model come from {type(source).__name__}, which reads no folder"
+        )
+    return replace(source, directory=directory)  # type: ignore[type-var]
 
 
 @contextmanager
@@ -26,7 +58,7 @@ def scoring(task: Task) -> Iterator[None]:
 
 
 def evaluate(
-    task: Task, batches: Iterable[Any], progress: Callable[[int, int], None] | None = None
+    task: Task, batches: Iterable[Any], progress: Progress | None = None
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Score all batches as validation does and return (metrics, totals).
 

@@ -1,7 +1,6 @@
 """A trained picture model in use: sample, evaluate."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +12,13 @@ from triptych.decoding.pick import Sampling
 from triptych.domains.image import grid, task
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import DataConfig, evaluation_batches, read
-from triptych.domains.image.sources import Pictures, PictureSource, Split
+from triptych.domains.image.sources import Pictures, Split
 from triptych.errors import UserError
-from triptych.training import evaluation
-
-Progress = Callable[[int, int], None]
-"""Called with (units done, units in all)."""
+from triptych.training.devices import device_named
+from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
 
 AT_ONCE = 64
 """Pictures drawn together; fixed, so that a seed gives the same pictures on every machine."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The score of a whole split."""
-
-    domain: str
-    """Always image."""
-    split: str
-    """Name of the split."""
-    metrics: dict[str, float]
-    """Ratios named with their unit."""
-    count: int
-    """Pictures scored."""
-    details: dict[str, Any] = field(default_factory=dict)
-    """What stands beside: the bits per dim of models that know nothing, the levels."""
 
 
 class ImageModel:
@@ -131,7 +112,7 @@ class ImageModel:
         """
         settings = self.config.data
         if data is not None:
-            settings = replace(settings, source=_moved(settings.source, str(data)))
+            settings = replace(settings, source=reading_from(settings.source, str(data)))
         pictures = self._fitting(read(settings, split))
         if limit is not None:
             if limit < 1:
@@ -139,7 +120,7 @@ class ImageModel:
             pictures = pictures.pick(torch.arange(len(pictures))[:limit])
         size = settings.evaluation_batch_size if batch_size is None else batch_size
         batches = evaluation_batches(pictures, batch_size=size)
-        metrics, totals = evaluation.evaluate(self.task, batches, progress)
+        metrics, totals = evaluate(self.task, batches, progress)
         details = {
             "levels": self.levels,
             "sub_pixels": int(totals["dims"]),
@@ -195,17 +176,8 @@ class ImageModel:
 
 
 def load(checkpoint: dict[str, Any], *, device: str = "cpu") -> ImageModel:
-    """The model of a checkpoint's content (see `triptych.load`)."""
-    return ImageModel(task.restore(checkpoint).to(device))
-
-
-def _moved(source: PictureSource, directory: str) -> PictureSource:
-    """The same source reading another folder; UserError where it reads none."""
-    if not hasattr(source, "directory"):
-        raise UserError(
-            f"the pictures of this model come from {type(source).__name__}, which reads no folder"
-        )
-    return replace(source, directory=directory)  # type: ignore[call-arg]
+    """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
+    return ImageModel(task.restore(checkpoint).to(device_named(device)))
 
 
 def _histogram(settings: DataConfig, held_out: Pictures) -> float | None:

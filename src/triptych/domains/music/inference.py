@@ -1,12 +1,10 @@
 """A trained music model in use: sample, continue, evaluate."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pretty_midi
-import torch
 
 from triptych.decoding.pick import Sampling
 from triptych.domains.music import task
@@ -16,29 +14,11 @@ from triptych.domains.music.midi import read_midi
 from triptych.domains.music.representation import ChoraleGrid, Piece
 from triptych.domains.music.sources import SPLITS, PieceSource, Split
 from triptych.errors import UserError
-from triptych.training import evaluation
-
-Progress = Callable[[int, int], None]
-"""Called with (units done, units in all)."""
+from triptych.training.devices import device_named
+from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
 
 DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The score of a whole split."""
-
-    domain: str
-    """Always music."""
-    split: str
-    """Name of the split."""
-    metrics: dict[str, float]
-    """Ratios named with their unit."""
-    count: int
-    """Pieces scored."""
-    details: dict[str, Any] = field(default_factory=dict)
-    """What stands beside: tokens and notes scored, windows, nats per token of simple models."""
 
 
 class MusicModel:
@@ -128,10 +108,10 @@ class MusicModel:
         if batch_size is not None and batch_size < 1:
             raise UserError(f"batch_size must be at least 1 window, got {batch_size}")
         if data is not None:
-            settings = replace(settings, source=_moved(settings.source, str(data)))
+            settings = replace(settings, source=reading_from(settings.source, str(data)))
         pieces = settings.source.load(split)[:limit]
         batches = evaluation_loader(pieces, settings, batch_size=batch_size or settings.batch_size)
-        metrics, totals = evaluation.evaluate(self.task, batches, progress)
+        metrics, totals = evaluate(self.task, batches, progress)
         details = {
             "tokens": int(totals["tokens"]),
             "notes": int(totals["notes"]),
@@ -162,19 +142,5 @@ class MusicModel:
 
 
 def load(checkpoint: dict[str, Any], *, device: str = "cpu") -> MusicModel:
-    """The model of a checkpoint's content (see `triptych.load`).
-
-    device: "cpu", "cuda", "cuda:1" or "auto", a GPU where there is one.
-    """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return MusicModel(task.restore(checkpoint).to(device))
-
-
-def _moved(source: PieceSource, directory: str) -> PieceSource:
-    """Give the same source reading another folder; UserError where it reads none."""
-    if not hasattr(source, "directory"):
-        raise UserError(
-            f"the music of this model comes from {type(source).__name__}, which reads no folder"
-        )
-    return replace(source, directory=directory)  # type: ignore[call-arg,type-var]
+    """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
+    return MusicModel(task.restore(checkpoint).to(device_named(device)))

@@ -1,23 +1,19 @@
 """A trained translation model in use: translate, evaluate."""
 
 import copy
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, overload
 
 from triptych.decoding.beam import LengthPenalty, PenaltyName
 from triptych.domains.translation import task as tasks
-from triptych.domains.translation.corpora import Corpus, check_folder
+from triptych.domains.translation.corpora import check_folder
 from triptych.domains.translation.data import EncodedPairs, read_split
 from triptych.domains.translation.decode import translate_lines
 from triptych.domains.translation.score import score_translations
 from triptych.errors import UserError
-from triptych.training import evaluation
 from triptych.training.devices import device_named
-
-Progress = Callable[[int, int], None]
-"""Called with (lines done, lines in all)."""
+from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
 
 AT_ONCE = 64
 """Lines translated at a time where nobody says otherwise."""
@@ -25,23 +21,6 @@ MOST_SCORED = 4_096
 """Most tokens scored at a time: a training batch for a large GPU would fill a laptop."""
 SAMPLE_ROWS = 20
 """Lines of a split that an evaluation shows."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The score of a whole split."""
-
-    domain: str
-    """Always translation."""
-    split: str
-    """Name of the split."""
-    metrics: dict[str, float]
-    """nats_per_token (natural logarithm, ends counted, padding not), bleu and chrf (0 to 100),
-    exact_match (share of lines, 0 to 1)."""
-    count: int
-    """Pairs scored."""
-    details: dict[str, Any] = field(default_factory=dict)
-    """Signatures, search settings, vocabulary sizes, tokens, sample rows, hypotheses if asked."""
 
 
 class Translator:
@@ -140,7 +119,8 @@ class Translator:
         """
         corpus = self.config.data.source
         if data is not None:
-            corpus = _moved(corpus, str(data))
+            corpus = reading_from(corpus, str(data))
+            check_folder(str(data))
         corpus.check_split(split)
         pairs = read_split(corpus, split)
         if limit is not None:
@@ -150,7 +130,7 @@ class Translator:
         tokenizers = self.task.tokenizers
         budget = min(MOST_SCORED, self.config.data.tokens_per_batch)
         batches = tasks.scoring_batches(EncodedPairs(pairs, tokenizers), budget)
-        metrics, totals = evaluation.evaluate(self.task, batches)
+        metrics, totals = evaluate(self.task, batches)
         sources = [source for source, _ in pairs]
         references = [target for _, target in pairs]
         found = self.translate(
@@ -182,13 +162,3 @@ class Translator:
 def load(checkpoint: dict[str, Any], *, device: str = "cpu") -> Translator:
     """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
     return Translator(tasks.restore(checkpoint).to(device_named(device)))
-
-
-def _moved(corpus: Corpus, directory: str) -> Corpus:
-    """The same corpus reading another folder; UserError where it reads none."""
-    if not hasattr(corpus, "directory"):
-        raise UserError(
-            f"the sentences of this model come from {type(corpus).__name__}, which reads no folder."
-        )
-    check_folder(directory)
-    return replace(corpus, directory=directory)  # type: ignore[call-arg]
