@@ -24,6 +24,12 @@ def test_sinusoids_of_late_positions_are_exact_in_single_precision() -> None:
     torch.testing.assert_close(Sinusoid(16)(late).double(), exact, rtol=0.0, atol=1e-7)
 
 
+def test_sinusoids_of_a_half_precision_model_are_only_rounded() -> None:
+    late = torch.tensor([100_003])
+    exact = Sinusoid(16).double()(late)
+    assert torch.equal(Sinusoid(16).bfloat16()(late), exact.bfloat16())
+
+
 def test_sinusoids_follow_the_dtype_of_the_model() -> None:
     assert Sinusoid(8).bfloat16()(torch.tensor([1])).dtype == torch.bfloat16
     with pytest.raises(ValueError, match="even width"):

@@ -21,18 +21,19 @@ class Sinusoid(nn.Module):
         super().__init__()
         if d_model % 2:
             raise ValueError(f"sinusoids need an even width, got {d_model}")
-        # In double precision: at position 10,000 a float32 angle has lost three digits.
-        even = torch.arange(0, d_model, 2, dtype=torch.float64)
-        frequency = torch.exp(-math.log(10000.0) / d_model * even)  # [D / 2]
-        self.register_buffer("frequency", frequency, persistent=False)
-        # Follows the module's dtype and device; the frequencies stay in double precision.
+        self.d_model = d_model
+        # Follows the module's dtype and device, as weights would.
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
-    frequency: Tensor
     like: Tensor
 
     def forward(self, index: Tensor) -> Tensor:
-        angle = index.unsqueeze(-1) * self.frequency.double()  # [..., D / 2]
+        # Angles in double precision whatever the model's dtype: at position 10,000 a float32
+        # angle has lost three digits. Apple's GPU knows no float64.
+        exact = torch.float32 if index.device.type == "mps" else torch.float64
+        even = torch.arange(0, self.d_model, 2, dtype=exact, device=index.device)
+        frequency = torch.exp(-math.log(10000.0) / self.d_model * even)  # [D / 2]
+        angle = index.unsqueeze(-1) * frequency  # [..., D / 2]
         code = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # [..., D]
         return code.to(self.like.dtype)
 
