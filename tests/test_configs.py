@@ -1,0 +1,56 @@
+"""Every shipped YAML goes through the real parser and builds its model."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from triptych.training.settings import from_plain, to_plain
+
+CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+FILES = sorted(CONFIGS.rglob("*.yaml"))
+SECTIONS = {"data", "model", "optim", "run", "trainer"}
+
+
+def read(path: Path) -> dict:
+    return yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def name(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+def test_every_domain_ships_configs() -> None:
+    assert {path.parent.name for path in FILES} == {"translation", "image", "music"}
+    assert len(FILES) >= 12
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_config_is_complete_and_parses(path: Path) -> None:
+    content = read(path)
+    assert set(content) == SECTIONS
+    trainer = content.pop("trainer")
+    config_class = importlib.import_module(f"triptych.domains.{path.parent.name}.task").Config
+    config = from_plain(config_class, content)
+    assert from_plain(config_class, to_plain(config)) == config
+    assert config.run.name == name(path), "a run is named after its file"
+    assert "max_steps" in trainer or "max_epochs" in trainer
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_config_tells_how_it_is_run(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert f"triptych train {path.parent.name} --config configs/{name(path)}.yaml" in text
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_config_names_the_trainers_own_arguments(path: Path) -> None:
+    from inspect import signature
+
+    from pytorch_lightning import Trainer
+
+    assert set(read(path)["trainer"]) <= set(signature(Trainer.__init__).parameters)

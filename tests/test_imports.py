@@ -1,0 +1,92 @@
+"""Who may import whom: cli -> domains -> training -> decoding -> core, and none sideways."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "triptych"
+LAYERS = ["core", "decoding", "training", "domains", "commands", "cli"]
+LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
+EVERYBODY = {"errors"}
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names of everything that a file imports, inside functions too."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def place(path: Path) -> list[str]:
+    return list(path.relative_to(SOURCE).with_suffix("").parts)
+
+
+def breaches(where: list[str], name: str) -> str | None:
+    """Why the file at `where` may not import `name`, or None."""
+    parts = name.split(".")
+    layer = where[0]
+    if layer not in LAYERS:
+        return None
+    if layer in LIGHT and parts[0] not in LIGHT[layer] | sys.stdlib_module_names:
+        return f"{layer} needs torch and einops alone"
+    if parts[0] != "triptych" or len(parts) < 2 or parts[1] in EVERYBODY | {"__version__"}:
+        return None
+    target = parts[1]
+    if target in LAYERS and LAYERS.index(target) > LAYERS.index(layer):
+        return f"{target} stands above {layer}"
+    if layer == target == "domains" and len(parts) > 2 and len(where) > 1 and parts[2] != where[1]:
+        return "one domain knows another"
+    if where[:2] == ["core", "attention"] and parts[1:3] == ["core", "attention"]:
+        shared = {"interface", "softmax"}
+        if where[2] not in shared and parts[3] not in shared:
+            return "one attention variant knows another"
+    return None
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: "/".join(place(path)))
+def test_imports_run_downwards_only(path: Path) -> None:
+    found = {name: breaches(place(path), name) for name in imported(path)}
+    assert not {name: why for name, why in found.items() if why}
+
+
+def test_the_rule_itself_can_fail() -> None:
+    assert breaches(["core", "heads"], "triptych.decoding.pick.Sampling")
+    assert breaches(["core", "heads"], "numpy.array")
+    assert breaches(["domains", "image", "task"], "triptych.domains.music.events")
+    assert breaches(["core", "attention", "full"], "triptych.core.attention.local2d.Local2D")
+    assert breaches(["training", "run"], "triptych.domains.image.task")
+    assert not breaches(["domains", "image", "task"], "triptych.domains.image.data.read")
+    assert not breaches(["core", "attention", "full"], "triptych.core.attention.softmax.attend")
+
+
+def test_core_and_decoding_import_with_torch_and_einops_alone() -> None:
+    """They must serve on a machine that has neither Lightning nor wandb nor jsonargparse."""
+    code = (
+        "import importlib, pkgutil, sys\n"
+        "for name in ('pytorch_lightning', 'wandb', 'jsonargparse', 'pretty_midi', 'torchvision',\n"
+        "             'tokenizers', 'sacrebleu', 'matplotlib', 'rich', 'yaml'):\n"
+        "    sys.modules[name] = None\n"
+        "import triptych.core, triptych.decoding\n"
+        "for package in (triptych.core, triptych.decoding):\n"
+        "    for module in pkgutil.walk_packages(package.__path__, package.__name__ + '.'):\n"
+        "        importlib.import_module(module.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
+    assert not [path for path in FILES if path.stem in ("utils", "util", "helpers", "misc")]
+    long = {str(path): n for path in FILES if (n := path.read_text().count("\n")) > 400}
+    assert not long, "past 400 lines there are two subjects in a file"
