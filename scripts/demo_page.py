@@ -162,7 +162,9 @@ def scored(domain: str, folder: Path, score: dict[str, Any]) -> list[str]:
         for name, value in score["metrics"].items()
         if name != metric
     ]
-    facts.append(f"<span>scored <b>{score['count']:,}</b> items of the {score['split']} split</span>")
+    facts.append(
+        f"<span>scored <b>{score['count']:,}</b> items of the {score['split']} split</span>"
+    )
     parts.append(f"<div class='facts'>{''.join(facts)}</div>")
     record = folder / domain / "metrics.csv"
     if record.is_file():
