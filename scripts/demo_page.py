@@ -68,17 +68,13 @@ def build(folder: Path) -> str:
 
 def headline(scores: dict[str, dict[str, Any]]) -> str:
     cells = []
-    for domain, metric, unit, scale, digits in (
-        ("translation", "exact_match", "held-out numbers translated exactly", 100, 1),
-        ("image", "bits_per_dim", "bits per pixel on held-out digits", 1, 2),
-        ("music", "nats_per_token", "nats per note on held-out chorales", 1, 3),
+    for domain, metric, unit in (
+        ("translation", "exact_match", "of held-out numbers translated exactly"),
+        ("image", "bits_per_dim", "bits per pixel on held-out digits"),
+        ("music", "nats_per_token", "nats per token on held-out chorales"),
     ):
         value = scores[domain].get("metrics", {}).get(metric)
-        if metric == "exact_match":
-            shown = "&ndash;" if value is None else f"{as_percent(value):.{digits}f} %"
-        else:
-            shown = "&ndash;" if value is None else f"{value * scale:.{digits}f}"
-        unit = "nats per token on held-out chorales" if domain == "music" else unit
+        shown = "&ndash;" if value is None else figure(metric, value)
         cells.append(f"<a href='#{domain}'><b>{shown}</b><span>{unit}</span></a>")
     return f"<nav class='three'>{''.join(cells)}</nav>"
 
@@ -109,12 +105,12 @@ def image(folder: Path, score: dict[str, Any]) -> str:
     parts = [
         "<section id='image'><h2>Pictures</h2>",
         "<p>Handwritten digits of 8 by 8 pixels and 17 levels of grey, drawn one pixel at a time; "
-        "each pixel is chosen knowing all before it.</p>",
+        "each pixel is chosen knowing all before it and which digit is wanted.</p>",
     ]
     if grid.is_file():
         parts.append(
             f"<figure><img class='grid' alt='grid of sampled digits' src='{data_uri(grid)}'>"
-            "<figcaption>Samples at temperature 1, as they came.</figcaption></figure>"
+            "<figcaption>Samples at temperature 1, as they came; a column a digit.</figcaption></figure>"
         )
     else:
         parts.append(missing("the sampled pictures", folder))
@@ -162,9 +158,8 @@ def scored(domain: str, folder: Path, score: dict[str, Any]) -> list[str]:
         for name, value in score["metrics"].items()
         if name != metric
     ]
-    facts.append(
-        f"<span>scored <b>{score['count']:,}</b> items of the {score['split']} split</span>"
-    )
+    count, split = f"{score['count']:,}", score["split"]
+    facts.append(f"<span>scored <b>{count}</b> items of the {split} split</span>")
     parts.append(f"<div class='facts'>{''.join(facts)}</div>")
     record = folder / domain / "metrics.csv"
     if record.is_file():
@@ -231,12 +226,7 @@ def missing(what: str, folder: Path) -> str:
 
 
 def figure(name: str, value: float) -> str:
-    return f"{as_percent(value):.1f} %" if name == "exact_match" else f"{value:.3f}"
-
-
-def as_percent(share: float) -> float:
-    """exact_match in percent, whether it is kept as a share (0 to 1) or in percent already."""
-    return share * 100 if share <= 1 else share
+    return f"{value:.1%}" if name == "exact_match" else f"{value:.3f}"
 
 
 def data_uri(path: Path) -> str:

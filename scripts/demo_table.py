@@ -1,7 +1,7 @@
-"""Writes the demo's table of translated held-out sentences: source, reference, translation, match.
+"""Writes the demo's table of translated held-out sentences: source, reference, translation.
 
-    .venv/bin/python scripts/demo_table.py --checkpoint runs/demo/translation/checkpoints/best.ckpt \
-        --out runs/demo/translations.csv
+    .venv/bin/python scripts/demo_table.py \
+        --checkpoint runs/demo/translation/checkpoints/best.ckpt --out runs/demo/translations.csv
 
 The sentences are the first ones of the test split, which the model has never seen; nothing is
 picked out. The column "match" says yes where translation and reference agree letter for letter.
