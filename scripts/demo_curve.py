@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 
 WIDTH, HEIGHT = 640, 250
-LEFT, RIGHT, TOP, BOTTOM = 52, 14, 14, 34
+LEFT, RIGHT, TOP, BOTTOM = 52, 26, 14, 34
 
 Line = list[tuple[float, float]]
 

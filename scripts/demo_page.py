@@ -110,7 +110,8 @@ def image(folder: Path, score: dict[str, Any]) -> str:
     if grid.is_file():
         parts.append(
             f"<figure><img class='grid' alt='grid of sampled digits' src='{data_uri(grid)}'>"
-            "<figcaption>Samples at temperature 1, as they came; a column a digit.</figcaption></figure>"
+            "<figcaption>Samples at temperature 1, as they came; a column a digit.</figcaption>"
+            "</figure>"
         )
     else:
         parts.append(missing("the sampled pictures", folder))
