@@ -5,6 +5,7 @@ A variant takes part by standing in core/attention; its `examples` say on which 
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from attention_cases import CAUSAL, EXAMPLES, all_examples, build, inputs, length_of, name
 
+from triptych.core.attention.full import Full
 from triptych.core.attention.interface import Example, SelfAttention
 from triptych.core.attention.softmax import SoftmaxAttention
 from triptych.decoding.beam import reorder_rows
@@ -202,6 +204,9 @@ def test_a_new_file_takes_part_by_itself(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     try:
         kinds = {type(example.config).__name__ for example in all_examples()}
-    finally:
+    finally:  # leave no trace: other code lists the subclasses too
         sys.modules.pop("triptych.core.attention.planted", None)
+        vars(package).pop("planted", None)
+        gc.collect()
     assert "Planted" in kinds
+    assert "Planted" not in {variant.__name__ for variant in Full.__subclasses__()}
