@@ -196,7 +196,7 @@ def test_a_performance_continues_its_primer(pianist, make_piano):
         ]
 
 
-def test_sampled_performances_are_ones_that_the_encoder_writes(pianist):
+def test_sampled_performances_hold_nothing_that_says_nothing(pianist):
     task = pianist.task
     kind = task.representation
     tokens = extend(
@@ -217,7 +217,6 @@ def test_sampled_performances_are_ones_that_the_encoder_writes(pianist):
             if token == END:
                 break
             if token < NOTE_OFF:
-                assert token not in sounding
                 sounding.add(token)
             elif token < SHIFT:
                 assert token - NOTE_OFF in sounding
@@ -238,10 +237,9 @@ def test_what_may_come_next_by_hand():
     velocities = set(range(VELOCITY, END))
     assert allowed() == ons | shifts | velocities | {END}
     assert allowed(VELOCITY) == ons
-    assert allowed(VELOCITY, 60) == (ons - {60}) | shifts | velocities | {END}
-    assert allowed(VELOCITY, 60, SHIFT) == (ons - {60}) | velocities | {NOTE_OFF + 60, END}
+    assert allowed(VELOCITY, 60) == ons | shifts | velocities | {END}
+    assert allowed(VELOCITY, 60, SHIFT) == ons | velocities | {NOTE_OFF + 60, END}
     assert NOTE_OFF + 60 not in allowed(VELOCITY, 60, SHIFT, NOTE_OFF + 60)
-    assert 60 in allowed(VELOCITY, 60, SHIFT, NOTE_OFF + 60)
 
 
 def test_every_written_performance_is_possible(busy_piece):

@@ -166,12 +166,13 @@ class ChoraleGrid(Representation):
 
 
 class PossibleEvents:
-    """Which events may come next in a piece that `events.encode` could have written.
+    """Which events may come next: those that would say nothing, or contradict, are ruled out.
 
-    Off only for a sounding pitch, on only for a silent one, after a velocity only an on, after a
-    shift of less than a second no further shift, after an on no off in the same instant, and none
-    but END once `seconds` of new music have been written. Pitches outside the piano's 88 keys are
-    left to the model.
+    Off only for a sounding pitch, after a velocity only an on, after a shift of less than a second
+    no further shift, after an on no off in the same instant, and none but END once `seconds` of
+    new music have been written. An on of a sounding pitch is left to the model, though `encode`
+    writes an off before it: `decode` strikes the key anew. Ruled out, it would push the mass of a
+    model that forgets its offs onto keys that no piano has, until every key is held.
 
     Called with all events so far, int64 [B, t], t growing; reads each event once.
     """
@@ -193,7 +194,6 @@ class PossibleEvents:
         self.n_read = values.shape[1]
         size = (len(values), events.VOCABULARY_SIZE)
         forbidden = torch.zeros(size, dtype=torch.bool, device=values.device)  # [B, V]
-        forbidden[:, : events.NOTE_OFF] = self.sounding
         forbidden[:, events.NOTE_OFF : events.SHIFT] = ~self.sounding | self.struck[:, None]
         short = (self.last >= events.SHIFT) & (self.last < events.VELOCITY - 1)
         forbidden[:, events.SHIFT : events.VELOCITY] = short[:, None]
