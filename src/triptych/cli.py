@@ -59,6 +59,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except TrainingStopped as error:
         _say(error)
         return error.exit_code
+    except SystemExit as stop:  # argparse leaves so after --help and --print_config
+        return int(stop.code or 0)
     except KeyboardInterrupt:
         _say("interrupted")
         return _EXIT_INTERRUPTED
@@ -70,7 +72,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     known_domains = _modules_in(domains)
-    samplers = [name.removeprefix("sample_") for name in _modules_in(commands) if "_" in name]
+    samplers = [
+        name.removeprefix("sample_") for name in _modules_in(commands) if name.startswith("sample_")
+    ]
     second_words = {
         "train": known_domains,
         "evaluate": known_domains,
@@ -97,8 +101,10 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     domain, rest = rest[0], rest[1:]
     if domain not in allowed:
-        what = "option" if domain.startswith("-") else "domain"
-        raise UserError(f"unknown {what} {domain!r} after {command}{_instead(domain, allowed)}")
+        if domain.startswith("-"):
+            usage = f"triptych {command} {'|'.join(allowed)} {domain} ..."
+            raise UserError(f"{command} needs a domain before {domain}: {usage}")
+        raise UserError(f"unknown domain {domain!r} after {command}{_instead(domain, allowed)}")
     if command == "sample":
         return int(importlib.import_module(f"triptych.commands.sample_{domain}").run(rest))
     return int(importlib.import_module(f"triptych.commands.{command}").run(domain, rest))

@@ -10,8 +10,9 @@ from typing import Any
 
 from triptych import __version__
 from triptych.commands.options import (
-    check_file,
+    check_checkpoint,
     check_writable,
+    counted,
     open_model,
     progress_on_stderr,
     read_options,
@@ -55,8 +56,8 @@ def run(domain: str, arguments: Sequence[str]) -> int:
         prog=f"triptych evaluate {domain}",
         description=f"Score a checkpoint of the domain {domain} on a split of its data.",
     )
-    path = check_file(options.checkpoint, "checkpoint")
-    out = check_writable(options.json, "json") if options.json else None
+    path = check_checkpoint(options.checkpoint)
+    out = check_writable(options.json, "json") if options.json is not None else None
     if options.data is not None:
         check_data(options.data)
 
@@ -97,7 +98,8 @@ def check_data(path: str) -> None:
 def print_metrics(result: dict[str, Any]) -> None:
     """Print one metric a line, aligned, with the split and the number of items above them."""
     first = f", the first {result['limit']} of it" if result["limit"] else ""
-    print(f"{result['domain']}, split {result['split']}{first}: {result['count']} items scored")
+    items = counted(result["count"], "item", "items")
+    print(f"{result['domain']}, split {result['split']}{first}: {items} scored")
     width = max(map(len, result["metrics"]), default=0)
     for name, value in result["metrics"].items():
         print(f"  {name:<{width}}  {value:.4f}")

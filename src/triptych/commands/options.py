@@ -40,32 +40,53 @@ def read_options(
     return options, {name for name in flags or {} if values[name]}
 
 
-def check_file(path: str, option: str) -> Path:
+def check_checkpoint(path: str) -> Path:
+    """The path that --checkpoint names; raises UserError where there is no file."""
+    return check_file(path, "checkpoint", expected="a file such as runs/NAME/checkpoints/best.ckpt")
+
+
+def check_file(path: str, option: str, *, expected: str) -> Path:
     """The path of a file that an option names; raises UserError where there is none."""
     file = Path(path)
-    if file.is_dir():
-        raise UserError(f"--{option} {path} is a folder; expected a file")
-    if not file.exists():
-        raise UserError(f"--{option} {path} does not exist")
-    return file
+    if not path:
+        found = "is empty"
+    elif os.path.isdir(file):
+        found = f"{path} is a folder"
+    elif not os.path.exists(file):
+        found = f"{path} does not exist"
+    else:
+        return file
+    raise UserError(f"--{option} {found}; expected {expected}")
 
 
-def check_directory(path: str, option: str) -> Path:
-    """The path of a folder that an option names; raises UserError where there is none."""
-    folder = Path(path)
-    if not folder.is_dir():
-        found = "is a file" if folder.exists() else "does not exist"
-        raise UserError(f"--{option} {path} {found}; expected a folder")
-    return folder
+def why_unwritable(folder: Path) -> str | None:
+    """Why no file could be made in a folder, which may be missing still; None where one could.
+
+    Nothing is left behind, so that a command that fails after this has touched nothing.
+    """
+    there = folder.absolute()
+    while not os.path.lexists(there):
+        there = there.parent
+    if not there.is_dir():
+        return f"{there} is a file"
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return None
+    except OSError as error:
+        return error.strerror
 
 
-def prepare_output(folder: str, names: Sequence[str], *, overwrite: bool) -> Path:
-    """The output folder, made where it is missing and found to be writable.
+def check_output(folder: str, names: Sequence[str], *, overwrite: bool) -> Path:
+    """The output folder, found to be writable; it is made later, when there is something in hand.
 
     Files of other names in it are left alone. Raises UserError where one of `names` is there
     already and `overwrite` was not asked for, or where nothing can be written.
     """
     out = Path(folder)
+    if not folder:
+        raise UserError("--out is empty; expected the name of a folder")
+    if (why := why_unwritable(out)) is not None:
+        raise UserError(f"cannot write into --out {folder}: {why}; expected a folder to write into")
     clashes = [name for name in names if (out / name).exists()]
     if clashes and not overwrite:
         more = f" and {len(clashes) - 1} more" if len(clashes) > 1 else ""
@@ -73,31 +94,23 @@ def prepare_output(folder: str, names: Sequence[str], *, overwrite: bool) -> Pat
             f"--out {folder} already holds {clashes[0]}{more}: choose another folder, "
             "or add --overwrite to replace them"
         )
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out):
-            pass
-    except OSError as error:
-        raise UserError(f"cannot write into --out {folder}: {error.strerror}") from None
     return out
 
 
 def check_writable(path: str, option: str) -> Path:
     """The path of a file to be written; raises UserError where its folder cannot take it."""
     file = Path(path)
-    if file.is_dir():
-        raise UserError(f"--{option} {path} is a folder; expected the name of a file")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=file.parent):
-            pass
-    except OSError as error:
-        raise UserError(f"cannot write --{option} {path}: {error.strerror}") from None
+    if not path or file.is_dir():
+        found = f"{path} is a folder" if path else "is empty"
+        raise UserError(f"--{option} {found}; expected the name of a file to write")
+    if (why := why_unwritable(file.parent)) is not None:
+        raise UserError(f"cannot write --{option} {path}: {why}; expected a file in a folder")
     return file
 
 
 def write_json(path: Path, content: Any) -> None:
     """Write JSON whole or not at all: a temporary file beside it, fsync, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
         with open(handle, "w", encoding="utf-8") as file:
@@ -115,9 +128,11 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def check_sampling(options: Any) -> None:
-    """Raise ValueError where count, temperature, top_k or top_p of the options are impossible."""
+    """Raise ValueError where count, seed, temperature, top_k or top_p cannot be drawn with."""
     if options.count < 1:
         raise ValueError(f"count must be at least 1, got {options.count}")
+    if not 0 <= options.seed < 2**63:  # what every torch generator takes
+        raise ValueError(f"seed must be from 0 to 2^63 - 1, got {options.seed}")
     if not 0 <= options.temperature < float("inf"):
         raise ValueError(f"temperature must be 0 or more, got {options.temperature}")
     if options.top_k is not None and options.top_k < 1:
@@ -138,9 +153,17 @@ def open_model(path: Path, *, domain: str, device: str) -> tuple[Any, dict[str, 
     content = read_checkpoint(path)
     found = content["triptych"]["domain"]
     if found != domain:
-        raise UserError(f"{path} is a checkpoint of the domain {found}; expected one of {domain}")
+        raise UserError(
+            f"--checkpoint {path} is of the domain {found}; expected a checkpoint of the domain "
+            f"{domain}"
+        )
     inference = importlib.import_module(f"triptych.domains.{domain}.inference")
     return inference.load(content, device=str(target)), content["triptych"]
+
+
+def counted(number: int, one: str, many: str) -> str:
+    """A number and its noun: `1 picture`, `2 pictures`."""
+    return f"{number} {one if number == 1 else many}"
 
 
 def progress_on_stderr(what: str, *, every: float = 0.5) -> Progress:

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
-    check_file,
+    check_checkpoint,
+    check_output,
     check_sampling,
+    counted,
     open_model,
-    prepare_output,
     progress_on_stderr,
     read_options,
 )
@@ -53,9 +54,9 @@ def run(arguments: Sequence[str]) -> int:
         description="Sample pictures. Existing files are kept unless --overwrite is given.",
         flags={"overwrite": "Replace files of the same names in the output folder."},
     )
-    path = check_file(options.checkpoint, "checkpoint")
+    path = check_checkpoint(options.checkpoint)
     names = ["grid.png", *(f"sample-{index:04d}.png" for index in range(options.count))]
-    out = prepare_output(options.out, names, overwrite="overwrite" in flags)
+    out = check_output(options.out, names, overwrite="overwrite" in flags)
 
     model, _ = open_model(path, domain="image", device=options.device)
     pictures = model.sample(
@@ -67,7 +68,9 @@ def run(arguments: Sequence[str]) -> int:
         label=options.label,
         progress=progress_on_stderr("drawn positions"),
     )
+    out.mkdir(parents=True, exist_ok=True)
     model.save_pictures(out, pictures)
     model.save_grid(out / "grid.png", pictures)
-    print(f"{options.count} pictures and grid.png are in {out}", file=sys.stderr)
+    made = counted(options.count, "picture", "pictures")
+    print(f"{made} and grid.png are in {out}", file=sys.stderr)
     return 0

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
+    check_checkpoint,
     check_file,
+    check_output,
     check_sampling,
+    counted,
     open_model,
-    prepare_output,
     progress_on_stderr,
     read_options,
 )
@@ -64,11 +66,13 @@ def run(arguments: Sequence[str]) -> int:
         description="Sample pieces. Existing files are kept unless --overwrite is given.",
         flags={"overwrite": "Replace files of the same names in the output folder."},
     )
-    path = check_file(options.checkpoint, "checkpoint")
-    primer = check_file(options.primer, "primer") if options.primer is not None else None
+    path = check_checkpoint(options.checkpoint)
+    primer = None
+    if options.primer is not None:
+        primer = check_file(options.primer, "primer", expected="a MIDI file")
     stems = [f"piece-{index:02d}" for index in range(options.count)]
     names = [f"{stem}.{ending}" for stem in stems for ending in ("mid", "wav", "png")]
-    out = prepare_output(options.out, names, overwrite="overwrite" in flags)
+    out = check_output(options.out, names, overwrite="overwrite" in flags)
 
     from triptych.domains.music import render  # after the checks: it imports matplotlib
 
@@ -84,13 +88,15 @@ def run(arguments: Sequence[str]) -> int:
         top_p=options.top_p,
         progress=progress_on_stderr("drawn tokens"),
     )
+    out.mkdir(parents=True, exist_ok=True)
     synthesiser = ""
     for stem, piece in zip(stems, pieces, strict=True):
         render.write_midi(piece, out / f"{stem}.mid")
         synthesiser = render.write_wav(piece, out / f"{stem}.wav")
         render.write_piano_roll(piece, out / f"{stem}.png")
     print(
-        f"{options.count} pieces (.mid, .wav, .png) are in {out}; sound by {synthesiser}",
+        f"{counted(options.count, 'piece', 'pieces')} (.mid, .wav, .png) in {out}; "
+        f"sound by {synthesiser}",
         file=sys.stderr,
     )
     return 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 from triptych.commands.options import (
-    check_file,
+    check_checkpoint,
     open_model,
     progress_on_stderr,
     read_options,
@@ -46,22 +46,24 @@ class Options:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.n_best > self.beam:
             raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
+        if self.alpha < 0:
+            raise ValueError(f"alpha must be 0 or more, got {self.alpha}")
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Translate standard input; raises UserError before the model is loaded where it can."""
+    """Translate standard input; raises UserError before a line is read where it can."""
     options, _ = read_options(
         Options,
         arguments,
         prog="triptych translate",
         description="Translate lines (UTF-8) from standard input to standard output, in order.",
     )
-    path = check_file(options.checkpoint, "checkpoint")
+    path = check_checkpoint(options.checkpoint)
+    # A wrong checkpoint is told before anybody has typed or computed what should be translated.
+    translator, _ = open_model(path, domain="translation", device=options.device)
     if sys.stdin.isatty():
         print("reading sentences from the terminal; end with Ctrl-D", file=sys.stderr)
     lines = read_lines(sys.stdin.buffer)
-
-    translator, _ = open_model(path, domain="translation", device=options.device)
     report = progress_on_stderr("translated lines")
     run_length = options.batch_size * _BATCHES_AT_ONCE
     for start in range(0, len(lines), run_length):

@@ -26,7 +26,9 @@ _MANY = {int: "whole numbers", float: "numbers", bool: "true or false", str: "te
 
 def check_keys(parser: argparse.ArgumentParser, plain: Any, place: Place) -> None:
     """Raise UserError for a key that no option has, a value for a group, a null out of place."""
-    _check_keys(plain, "", _destinations(parser), place)
+    flags = {action.dest for action in parser._actions if action.nargs == 0}
+    known = {key: hint for key, hint in _destinations(parser).items() if key not in flags}
+    _check_keys(plain, "", known, place)
 
 
 def sentence(parser: argparse.ArgumentParser, message: str, place: Place) -> str:
@@ -39,9 +41,15 @@ def in_words(hint: Any) -> str:
     """A type as a user would say it: `a whole number or null`."""
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in _UNIONS:
-        return " or ".join(map(in_words, arguments))
+        choices = [get_args(argument) for argument in arguments if get_origin(argument) is Literal]
+        words = [
+            in_words(argument) for argument in arguments if get_origin(argument) is not Literal
+        ]
+        if choices:  # several lists of allowed words are one list to a person
+            words.insert(0, in_words(Literal[*(word for words in choices for word in words)]))
+        return " or ".join(words)
     if origin is Literal:
-        return "one of " + ", ".join(str(argument) for argument in arguments)
+        return "one of " + ", ".join(dict.fromkeys(map(str, arguments)))
     if origin in (list, tuple):
         items = [argument for argument in arguments if argument is not Ellipsis]
         count = f"{len(items)} " if origin is tuple and Ellipsis not in arguments else ""
@@ -91,7 +99,9 @@ def _check_keys(plain: Any, prefix: str, known: dict[str, Any], place: Place) ->
     if not isinstance(plain, dict):
         group = prefix.rstrip(".") or "the whole"
         inside = ", ".join(_children(prefix, known))
-        raise UserError(f"{place(group)}: {group} is a group of settings ({inside}), got {plain!r}")
+        raise UserError(
+            f"{place(group)}: {group} is a group of settings ({inside}), got {_shown(plain)}"
+        )
     for name, value in plain.items():
         key = f"{prefix}{name}"
         if _children(key + ".", known):
@@ -100,6 +110,41 @@ def _check_keys(plain: Any, prefix: str, known: dict[str, Any], place: Place) ->
             raise UserError(f"{place(key)}: unknown key {key}{_allowed_instead(key, known)}")
         elif value is None and known[key] is not None and not allows_null(known[key]):
             raise UserError(f"{place(key)}: {key} must be {in_words(known[key])}, got null")
+        elif isinstance(value, dict) and _is_part(known[key]):
+            _check_part(value, key, known[key], place)
+
+
+def _is_part(hint: Any) -> bool:
+    """Whether a setting is a part of which there are several kinds, named by a class path."""
+    part = _class_in(hint)
+    return part is not None and issubclass(part, ABC)
+
+
+def _check_part(value: dict[str, Any], key: str, hint: Any, place: Place) -> None:
+    """Raise UserError for a class path or arguments of another form (jsonargparse's is obscure)."""
+    form = ("class_path", "init_args")
+    for name in value:
+        if name in form or ("class_path" not in value and not _names_near(form, name)):
+            continue
+        near = _names_near(form, name)
+        told = f"; did you mean {near[0]}?" if near else "; allowed here: class_path, init_args"
+        raise UserError(f"{place(f'{key}.{name}')}: unknown key {key}.{name}{told}")
+    arguments = value.get("init_args")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise UserError(
+            f"{place(f'{key}.init_args')}: {key}.init_args must be settings by name "
+            f"(`name: value`), got {_shown(arguments)}"
+        )
+
+
+def _names_near(allowed: Iterable[str], name: object) -> list[str]:
+    return difflib.get_close_matches(str(name), list(allowed), n=1, cutoff=0.75)
+
+
+def _shown(value: Any) -> str:
+    """A value as YAML writes it."""
+    text = str(value).strip()
+    return {"None": "null", "True": "true", "False": "false"}.get(text, text)
 
 
 def _allowed_instead(key: str, known: Iterable[str], dashes: str = "") -> str:
@@ -108,7 +153,7 @@ def _allowed_instead(key: str, known: Iterable[str], dashes: str = "") -> str:
     siblings = _children(prefix + dot, known)
     near = [prefix + dot + n for n in difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)]
     near += [other for other in known if other.rpartition(".")[2] == name]  # in another group
-    near += difflib.get_close_matches(key, list(known), n=1, cutoff=0.6)
+    near += difflib.get_close_matches(key, list(known), n=1, cutoff=0.8)  # the group itself
     if near:
         return f"; did you mean {dashes}{near[0]}?"
     return f"; allowed here: {', '.join(sorted(siblings))}" if siblings else ""
@@ -137,15 +182,23 @@ def _explain(message: str, known: dict[str, Any]) -> tuple[str, str]:
         told = f"{classes[-1]} has no setting {found[1]}"
         instead = _allowed_instead(found[1], allowed) or "; it has none at all"
         return f"{key}.{found[1]}", told + instead
+    if (found := re.search(r"arguments are required: (.+)", message)) and classes:
+        missing = [f"{key}.{name.strip()}" for name in found[1].split(",")]
+        are = "is" if len(missing) == 1 else "are"
+        return key, f"{' and '.join(missing)} {are} missing; {classes[-1]} has no default for it"
     if not keys:
         return "", " ".join(message.split())
     hint = _type_of(keys, classes, known)
     if found := re.search(r"(?:Got value|Given value): (.*)", message):
-        return key, f"{key} must be {in_words(hint)}, got {found[1].strip()}"
+        shown = _shown(found[1])
+        told = f"{key} must be {in_words(hint)}, got {shown}"
+        if shown in ("true", "false"):
+            told += " (YAML reads a bare on, off, yes or no so: put it into quotes)"
+        return key, told
     wrong = re.search(r"Import path (\S+) does not|import path string: (\S+)", message)
     path = next(filter(None, wrong.groups())) if wrong else classes[-1] if classes else ""
     base = _class_in(hint)
-    if path and base:
+    if path and base and path not in _subclass_paths(base):
         reason = f"is not a kind of {base.__name__}" if wrong else "was not found"
         return key, f"{key}: {path} {reason}{_nearest_class(path, _subclass_paths(base))}"
     return key, f"{key}: {' '.join(message.split())}"

@@ -6,6 +6,7 @@ YAML is answered at once.
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def read_settings_file(path: Path) -> SettingsFile:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise UserError(f"the settings file {path} does not exist") from None
+        raise UserError(f"the settings file {path} does not exist{_near(path)}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"the settings file {path} is not UTF-8 text: {error}") from None
     except OSError as error:
@@ -62,6 +63,15 @@ def read_settings_file(path: Path) -> SettingsFile:
     lines: dict[str, int] = {}
     _collect_lines(node, "", lines, path)
     return SettingsFile(path, text, content, lines)
+
+
+def _near(path: Path) -> str:
+    """The end of a sentence on a missing file: the one in its folder that may have been meant."""
+    if not path.parent.is_dir():
+        return f", nor does its folder {path.parent}"
+    there = [other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml")]
+    near = difflib.get_close_matches(path.name, there, n=1)
+    return f"; did you mean {path.parent / near[0]}?" if near else "; expected a YAML file"
 
 
 def _collect_lines(node: yaml.MappingNode, prefix: str, lines: dict[str, int], path: Path) -> None:

@@ -12,6 +12,7 @@ Whatever a user got wrong comes out as one UserError that names the file, the li
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
 import os
@@ -37,6 +38,7 @@ jsonargparse.set_parsing_settings(
 
 Config = TypeVar("Config")
 CONFIG_OPTION = "--config"
+COMMAND_LINE = "the command line"
 
 
 def to_plain(config: Any) -> Any:
@@ -100,6 +102,7 @@ def parser_for(cls: type, *, prog: str, description: str, config: bool = True) -
         )
     setting_errors.import_kinds(cls)  # so that the help lists them, and short names are known
     parser.add_class_arguments(cls, None, as_group=True)
+    parser.hide_group_options()
     return parser
 
 
@@ -109,13 +112,20 @@ class SettingsParser(jsonargparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         """Takes what jsonargparse's parser takes; abbreviated options are off, as they mislead."""
         super().__init__(*args, allow_abbrev=False, **kwargs)
-        self._place: Place = lambda key: "the command line"
+        self._place: Place = lambda key: COMMAND_LINE
 
     def error(self, message: str, ex: Exception | None = None) -> Any:
         """Raise the UserError that tells this fault (argparse's own hook for every fault)."""
         if not self.exit_on_error:  # the parser of a class inside; the outer one knows its key
             super().error(message, ex)
         raise UserError(setting_errors.sentence(self, message, self._place)) from ex
+
+    def hide_group_options(self) -> None:
+        """Leave `--model FILE` and its like out of the help: one settings file holds all groups."""
+        keys = [action.dest for action in self._actions if not action.dest.endswith(".help")]
+        for action in self._actions:
+            if any(key.startswith(action.dest + ".") for key in keys):
+                action.help = argparse.SUPPRESS
 
     @contextmanager
     def reading(self, place: Place) -> Iterator[None]:
@@ -150,11 +160,16 @@ class SettingsParser(jsonargparse.ArgumentParser):
 
 
 def _place_of(files: list[SettingsFile], options: list[str]) -> Place:
-    given = {option.lstrip("-").partition("=")[0] for option in options if option.startswith("--")}
+    # `--model.attention.init_args.window` and `--model.attention.window` set the same key.
+    given = {
+        option.lstrip("-").partition("=")[0].replace(".init_args", "")
+        for option in options
+        if option.startswith("--")
+    }
 
     def place(key: str) -> str:
         if any(option == key or option.startswith(key + ".") for option in given):
-            return "the command line"
+            return COMMAND_LINE
         holding = [file for file in files if key in file.lines] or files
         return holding[-1].place(key) if holding else "the settings"
 
@@ -206,5 +221,7 @@ def _build(kind: Any, values: Any, key: str, place: Place) -> Any:
         return cls(**arguments)
     except ValueError as error:  # from __post_init__: a sentence that names the field
         named = [name for name in arguments if re.search(rf"\b{name}\b", str(error))]
-        inner = ".".join(filter(None, [key, *named[:1]]))
-        raise UserError(f"{place(inner)}: {key + ': ' if key else ''}{error}") from error
+        keys = [".".join(filter(None, [key, name])) for name in named] or [key]
+        # Of several settings that do not go together, the one just typed is the one to look at.
+        where = COMMAND_LINE if COMMAND_LINE in map(place, keys) else place(keys[0])
+        raise UserError(f"{where}: {key + ': ' if key else ''}{error}") from error

@@ -1,0 +1,218 @@
+"""The command line called inside this process, and one tiny trained run of each domain."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pretty_midi
+import pytest
+import yaml
+
+from triptych.cli import main
+
+MODEL = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 16, "dropout": 0.0}
+TRAINER = {
+    "max_steps": 3,
+    "val_check_interval": 3,
+    "check_val_every_n_epoch": None,
+    "num_sanity_val_steps": 0,
+    "accelerator": "cpu",
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Cli = Callable[..., Answer]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
+    """Call `triptych` with arguments, in an empty folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: Any, stdin: bytes = b"") -> Answer:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        return Answer(code, *capsys.readouterr())
+
+    return call
+
+
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    """Every file below a folder with its content; folders stand for themselves, with None."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None
+        for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture
+def refused(cli: Cli, tmp_path: Path) -> Callable[..., str]:
+    """Call `triptych`, which must answer one sentence with exit code 2 and touch nothing."""
+
+    def call(*arguments: Any, says: list[str], stdin: bytes = b"") -> str:
+        before = snapshot(tmp_path)
+        answer = cli(*arguments, stdin=stdin)
+        assert answer.code == 2, answer
+        assert answer.out == ""
+        assert answer.err.startswith("triptych: ")
+        assert answer.err.count("\n") == 1, answer.err
+        assert answer.err.endswith("\n")
+        missing = [part for part in says if part not in answer.err]
+        assert not missing, (missing, answer.err)
+        assert snapshot(tmp_path) == before
+        return answer.err
+
+    return call
+
+
+@pytest.fixture
+def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder can be written; done by hand, as root (whom tests may run as) may write all."""
+
+    def denied(*arguments: Any, **options: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", denied)
+
+
+def settings(data: dict[str, Any], **run: Any) -> dict[str, Any]:
+    return {
+        "data": data,
+        "model": dict(MODEL),
+        "run": {"wandb": "off", **run},
+        "trainer": dict(TRAINER),
+    }
+
+
+def digits() -> dict[str, Any]:
+    content = settings({"batch_size": 8, "validation_limit": 8, "samples": 2})
+    content["model"]["class_conditional"] = True
+    return content
+
+
+def numbers() -> dict[str, Any]:
+    source = {
+        "class_path": "triptych.domains.translation.numbers.NumberWords",
+        "init_args": {"high": 999, "train": 100, "validation": 8, "test": 8},
+    }
+    return settings(
+        {
+            "source": source,
+            "vocabulary_size": 270,
+            "tokens_per_batch": 512,
+            "validation_lines": 4,
+        }
+    )
+
+
+def performances(directory: Path) -> dict[str, Any]:
+    source = {
+        "class_path": "triptych.domains.music.sources.MidiFolder",
+        "init_args": {"directory": str(directory), "validation": 0.3, "test": 0.3},
+    }
+    return settings(
+        {
+            "source": source,
+            "length": 32,
+            "context": 16,
+            "batch_size": 2,
+            "samples": 1,
+            "sample_seconds": 1,
+        }
+    )
+
+
+def write_piece(path: Path, *, first_pitch: int, count: int = 12) -> Path:
+    midi = pretty_midi.PrettyMIDI()
+    piano = pretty_midi.Instrument(0)
+    for index in range(count):
+        pitch, onset = first_pitch + index * 3 % 30, index * 0.25
+        piano.notes.append(pretty_midi.Note(60, pitch, onset, onset + 0.2))
+    midi.instruments.append(piano)
+    midi.write(str(path))
+    return path
+
+
+def write_yaml(path: Path, content: Any) -> Path:
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def digits_yaml(tmp_path: Path) -> Path:
+    return write_yaml(tmp_path / "digits.yaml", digits())
+
+
+@contextlib.contextmanager
+def working_in(folder: Path) -> Iterator[None]:
+    with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+        yield
+
+
+@pytest.fixture(scope="session")
+def image_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("image")
+    with working_in(folder):
+        assert (
+            main(["train", "image", "--config", str(write_yaml(folder / "d.yaml", digits()))]) == 0
+        )
+    return folder / "runs/run/checkpoints/best.ckpt"
+
+
+@pytest.fixture(scope="session")
+def translation_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("translation")
+    path = write_yaml(folder / "n.yaml", numbers())
+    with working_in(folder):
+        assert main(["train", "translation", "--config", str(path)]) == 0
+    return folder / "runs/run/checkpoints/best.ckpt"
+
+
+@dataclass(frozen=True)
+class MusicRun:
+    """A run trained by the real command in a process of its own, on a folder with bad files."""
+
+    folder: Path
+    corrupt: list[str]
+    answer: Answer
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "runs/run/checkpoints/best.ckpt"
+
+
+@pytest.fixture(scope="session")
+def music_run(tmp_path_factory: pytest.TempPathFactory) -> MusicRun:
+    folder = tmp_path_factory.mktemp("music")
+    pieces = folder / "midi"
+    pieces.mkdir()
+    rows = ["midi_filename,split"]
+    for index in range(10):
+        write_piece(pieces / f"p{index}.mid", first_pitch=40 + 3 * index)
+        rows.append(f"p{index}.mid,{['train', 'train', 'validation', 'test'][index % 4]}")
+    corrupt = ["cut.mid", "noise.mid"]
+    (pieces / "cut.mid").write_bytes((pieces / "p0.mid").read_bytes()[:60])
+    (pieces / "noise.mid").write_bytes(b"MThd and then nothing that is music")
+    rows += [f"{name},train" for name in corrupt]
+    (pieces / "split.csv").write_text("\n".join(rows) + "\n")
+    path = write_yaml(folder / "m.yaml", performances(pieces))
+    command = [sys.executable, "-m", "triptych.cli", "train", "music", "--config", str(path)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return MusicRun(folder, corrupt, Answer(done.returncode, done.stdout, done.stderr))

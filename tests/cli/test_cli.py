@@ -1,0 +1,195 @@
+"""Words, help and ends: what the thin dispatch does, without a model."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import triptych
+from triptych import cli as module
+from triptych.errors import UserError
+from triptych.training.stopped import Interrupted
+
+HEAVY = ("torch", "numpy", "pytorch_lightning", "matplotlib", "wandb", "torchvision")
+DOMAINS = ("image", "music", "translation")
+
+
+def in_a_new_process(*lines: list[str], cwd: Path) -> list[dict[str, Any]]:
+    """Run command lines one after the other; the heavy modules there were after each."""
+    code = (
+        "import json, sys\n"
+        "from triptych.cli import main\n"
+        "for line in json.loads(sys.argv[1]):\n"
+        "    code = main(line)\n"
+        f"    heavy = [name for name in {HEAVY} if name in sys.modules]\n"
+        "    light = 'jsonargparse' not in sys.modules\n"
+        "    print('\\n@', json.dumps({'code': code, 'heavy': heavy, 'light': light}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, json.dumps(lines)],
+        capture_output=True, text=True, cwd=cwd, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return [json.loads(row[2:]) for row in done.stdout.splitlines() if row.startswith("@ ")]
+
+
+def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
+    (tmp_path / "slip.yaml").write_text("model:\n  n_layers: 3\n d_model: 4\n")
+    quick = [["--help"], ["--version"], ["train", "--help"], ["evaluat"], ["train", "imag"]]
+    others = [
+        ["train", "image"],
+        ["train", "image", "--config", "nowhere.yaml"],
+        ["train", "image", "--config", "slip.yaml"],
+        ["evaluate", "image", "--checkpoint", "nowhere.ckpt"],
+        ["evaluate", "image", "--checkpont", "nowhere.ckpt"],
+        ["sample", "image", "--checkpoint", "nowhere.ckpt", "--out", "out"],
+        ["sample", "image", "--checkpoint", "nowhere.ckpt", "--out", "out", "--top_p", "2"],
+        ["sample", "music", "--checkpoint", "nowhere.ckpt", "--out", "out"],
+        ["sample", "music", "--help"],
+        ["translate", "--checkpoint", "nowhere.ckpt"],
+    ]
+    found = in_a_new_process(*quick, *others, cwd=tmp_path)
+    assert [row["heavy"] for row in found] == [[]] * len(found)
+    assert all(row["light"] for row in found[: len(quick)])
+    zero = {"--help", "--version"}
+    assert [row["code"] for row in found] == [
+        0 if zero & set(line) else 2 for line in quick + others
+    ]
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["help"]])
+def test_help_names_every_command_and_domain(cli, words: list[str]) -> None:
+    answer = cli(*words)
+    assert answer.code == 0
+    assert answer.err == ""
+    for word in ("train", "evaluate", "translate", "sample", *DOMAINS):
+        assert word in answer.out
+
+
+def test_version(cli) -> None:
+    assert cli("--version").out == f"triptych {triptych.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["trian", "image"], ["'trian'", "did you mean train?"]),
+        (["xyz"], ["'xyz'", "expected one of train, evaluate, translate, sample"]),
+        (["train"], ["train needs a domain", "image|music|translation"]),
+        (["evaluate", "imgae"], ["'imgae'", "did you mean image?"]),
+        (["evaluate", "xyz"], ["'xyz'", "expected one of image, music, translation"]),
+        (["sample", "translation"], ["'translation'", "expected one of image, music"]),
+        (["train", "--config", "a"], ["train needs a domain before --config"]),
+        (["train", "image", "a.yaml"], ["needs a settings file", "--config FILE"]),
+        (["train", "image", "--config"], ["--config needs the name"]),
+        (["evaluate", "image"], ["--checkpoint is missing"]),
+        (["sample", "image", "--checkpoint", "a"], ["--out is missing"]),
+        (["sample", "music"], ["--checkpoint and --out are missing"]),
+        (["translate", "--checkpoint"], ["--checkpoint needs a value"]),
+        (["translate", "--n-best", "2"], ["--n-best", "did you mean --n_best?"]),
+        (["translate", "more", "--checkpoint", "a"], ["unexpected argument 'more'"]),
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_word_is_answered_with_the_right_one(
+    refused, words: list[str], says: list[str]
+) -> None:
+    refused(*words, says=says)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(["train", domain] for domain in DOMAINS),
+        *(["evaluate", domain] for domain in DOMAINS),
+        ["sample", "image"],
+        ["sample", "music"],
+        ["translate"],
+    ],
+    ids=" ".join,
+)
+def test_help_has_a_text_and_a_default_for_every_option(
+    cli, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    from triptych.training.settings import SettingsParser
+
+    parsers = []
+    original = SettingsParser.format_help
+
+    def keep(self: SettingsParser) -> str:
+        parsers.append(self)
+        return original(self)
+
+    monkeypatch.setattr(SettingsParser, "format_help", keep)
+    answer = cli(*words, "--help")
+    assert answer.code == 0
+    flat = " ".join(answer.out.split())
+    options = [action for action in parsers[0]._actions if action.help != argparse.SUPPRESS]
+    assert len(options) > 5
+    for action in options:
+        assert action.help, f"{action.dest} has no text"
+        assert action.option_strings[-1] in answer.out
+        meta = action.dest in ("help", "config", "print_config") or action.dest.endswith(".help")
+        if meta or action.dest.startswith("trainer."):
+            continue  # Lightning's options are in its own words
+        assert len(action.help.split()) > 2, action.dest
+        text = " ".join(action.help.replace("%%", "%").split())
+        start = flat.index(text)
+        end = flat.find(" --", start + len(text))
+        section = flat[start : end if end > 0 else None]
+        assert "(required" in section or "default: " in section, f"{action.dest} has no default"
+
+
+def test_train_help_lists_the_kinds_of_a_part_and_hides_nothing_else(cli) -> None:
+    out = cli("train", "image", "--help").out
+    for path in ("core.attention.local2d.Local2D", "domains.image.sources.PictureFolder"):
+        assert f"triptych.{path}" in out
+    assert "--model CONFIG" not in out
+    assert "--trainer.logger" not in out, "the run sets it itself"
+    assert len(out.splitlines()[0]) < 120
+
+
+class TestEnds:
+    """Exit codes of `main`, whatever the command raises."""
+
+    @pytest.fixture
+    def ending(self, cli, monkeypatch: pytest.MonkeyPatch):
+        def end(error: BaseException):
+            def stop(arguments: list[str]) -> int:
+                raise error
+
+            monkeypatch.setattr(module, "_dispatch", stop)
+            return cli("train")
+
+        return end
+
+    def test_a_users_mistake_is_one_line(self, ending) -> None:
+        answer = ending(UserError("two\n  lines"))
+        assert (answer.code, answer.err) == (2, "triptych: two lines\n")
+
+    def test_a_stop_has_its_own_code(self, ending) -> None:
+        assert ending(Interrupted("SIGTERM ended the run", 15)).code == 143
+
+    def test_ctrl_c(self, ending) -> None:
+        assert ending(KeyboardInterrupt()).code == 130
+
+    def test_a_fault_of_triptych_keeps_its_traceback(self, ending) -> None:
+        with pytest.raises(RuntimeError, match="a fault"):
+            ending(RuntimeError("a fault"))
+
+    def test_a_reader_that_went_away(self) -> None:
+        reading, writing = os.pipe()
+        os.close(reading)
+        done = subprocess.run(
+            [sys.executable, "-m", "triptych.cli", "--help"],
+            stdout=writing, stderr=subprocess.PIPE, check=False,
+        )  # fmt: skip
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (141, b"")

@@ -1,0 +1,211 @@
+"""Wrong checkpoints, impossible options and bad places for results: a sentence, nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+
+def foreign_checkpoints(good: Path, folder: Path) -> dict[str, str]:
+    """Files that are no checkpoints of ours, and what is said of each."""
+    content = good.read_bytes()
+    torch.save({"weights": torch.zeros(2)}, folder / "dict.ckpt")
+    torch.save({"state_dict": {}, "epoch": 3}, folder / "lightning.ckpt")
+    torch.save(torch.nn.Linear(2, 2), folder / "object.ckpt")
+    (folder / "text.ckpt").write_text("hello")
+    (folder / "empty.ckpt").write_bytes(b"")
+    (folder / "half.ckpt").write_bytes(content[: len(content) // 2])
+    (folder / "nearly.ckpt").write_bytes(content[:-10])
+    (folder / "folder.ckpt").mkdir()
+    return {
+        "dict.ckpt": "not written by Triptych",
+        "lightning.ckpt": "not written by Triptych",
+        "object.ckpt": "Triptych did not write it",
+        "text.ckpt": "is no checkpoint file at all",
+        "empty.ckpt": "is empty",
+        "half.ckpt": "is cut off or damaged",
+        "nearly.ckpt": "is cut off or damaged",
+        "folder.ckpt": "is a folder",
+        "nowhere.ckpt": "does not exist",
+    }
+
+
+@pytest.mark.parametrize("command", ["evaluate", "sample", "translate"])
+def test_a_checkpoint_that_is_none(
+    refused, tmp_path: Path, image_checkpoint: Path, command: str
+) -> None:
+    options = {
+        "evaluate": ["evaluate", "image", "--json", "new/score.json"],
+        "sample": ["sample", "image", "--out", "new/folder"],
+        "translate": ["translate"],
+    }[command]
+    for name, said in foreign_checkpoints(image_checkpoint, tmp_path).items():
+        refused(*options, "--checkpoint", name, says=[name, said, "expected"])
+    refused(*options, "--checkpoint", "", says=["--checkpoint is empty", "expected"])
+
+
+def test_a_checkpoint_of_another_domain(
+    refused, image_checkpoint: Path, translation_checkpoint: Path
+) -> None:
+    for options, path, found, wanted in [
+        (
+            ["evaluate", "image", "--json", "a/b.json"],
+            translation_checkpoint,
+            "translation",
+            "image",
+        ),
+        (["evaluate", "music"], image_checkpoint, "image", "music"),
+        (["sample", "image", "--out", "a/b"], translation_checkpoint, "translation", "image"),
+        (["sample", "music", "--out", "a/b"], image_checkpoint, "image", "music"),
+        (["translate"], image_checkpoint, "image", "translation"),
+    ]:
+        says = [
+            str(path),
+            f"of the domain {found}",
+            f"expected a checkpoint of the domain {wanted}",
+        ]
+        refused(*options, "--checkpoint", path, says=says)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--temperature", -1], ["the command line: temperature must be 0 or more, got -1.0"]),
+        (["--temperature", "warm"], ["the command line: temperature must be a number, got warm"]),
+        (["--temperature", "nan"], ["the command line: temperature must be a number, got nan"]),
+        (["--top_p", 2], ["the command line: top_p must be above 0 and at most 1, got 2.0"]),
+        (["--top_p", 0], ["the command line: top_p must be above 0 and at most 1, got 0.0"]),
+        (["--top_k", 0], ["the command line: top_k must be at least 1, got 0"]),
+        (["--count", 0], ["the command line: count must be at least 1, got 0"]),
+        (["--seed", -1], ["the command line: seed must be from 0", "got -1"]),
+        (["--seed", 10**30], ["the command line: seed must be from 0", f"got {10**30}"]),
+        (["--device", "tpu9"], ["device is", "expected auto, cpu, cuda"]),
+        (["--device", "cuda:99"], ["device is cuda:99", "does not have"]),
+        (["--temperatur", 1], ["--temperatur;", "did you mean --temperature?"]),
+    ],
+    ids=lambda value: " ".join(map(str, value))[:40],
+)
+def test_impossible_sampling(
+    refused, image_checkpoint: Path, music_run, options: list[Any], says: list[str]
+) -> None:
+    for domain, path in (("image", image_checkpoint), ("music", music_run.checkpoint)):
+        refused("sample", domain, "--checkpoint", path, "--out", "new", *options, says=says)
+
+
+@pytest.mark.parametrize("label", [-1, 10])
+def test_a_label_out_of_range(refused, image_checkpoint: Path, label: int) -> None:
+    refused(
+        "sample", "image", "--checkpoint", image_checkpoint, "--out", "new", "--label", label,
+        says=[f"label is {label}", "classes 0 to 9"],
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--seconds", 0], ["seconds must be above 0"]),
+        (["--length", -4], ["length must be above 0"]),
+        (["--seconds", 1, "--length", 4], ["seconds and length were both given"]),
+        (["--primer", "nowhere.mid"], ["--primer nowhere.mid does not exist", "a MIDI file"]),
+        (["--primer", "bad.mid"], ["bad.mid is not a MIDI file"]),
+        (["--primer", "text.mid"], ["text.mid is not a MIDI file"]),
+    ],
+    ids=lambda value: " ".join(map(str, value))[:40],
+)
+def test_impossible_music(
+    refused, tmp_path: Path, music_run, options: list[Any], says: list[str]
+) -> None:
+    whole = (music_run.folder / "midi/p0.mid").read_bytes()
+    (tmp_path / "bad.mid").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "text.mid").write_text("not music\n" * 20)
+    command = ["sample", "music", "--checkpoint", music_run.checkpoint, "--out", "new"]
+    refused(*command, *options, says=says)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--beam", 0], ["beam must be at least 1, got 0"]),
+        (["--n_best", 9], ["the command line: n_best (9) must not be larger than beam (4)"]),
+        (["--batch_size", 0], ["batch_size must be at least 1"]),
+        (["--alpha", -1], ["alpha must be 0 or more"]),
+        (["--length_penalty", "short"], ["one of none, average, gnmt, got short"]),
+    ],
+    ids=lambda value: " ".join(map(str, value))[:40],
+)
+def test_impossible_search(
+    refused, translation_checkpoint: Path, options: list[Any], says: list[str]
+) -> None:
+    command = ["translate", "--checkpoint", translation_checkpoint]
+    refused(*command, *options, says=says, stdin=b"one\n")
+
+
+def test_bytes_that_are_no_text(refused, translation_checkpoint: Path) -> None:
+    for stdin, line, position in [(b"one\ntw\xffo\n", 2, 3), (b"\xc3", 1, 1)]:
+        refused(
+            "translate", "--checkpoint", translation_checkpoint, stdin=stdin,
+            says=[f"standard input, line {line} is not UTF-8", f"position {position} of the line"],
+        )  # fmt: skip
+
+
+class TestOutput:
+    """Where results go is looked at first and made last."""
+
+    def test_the_out_folder_is_a_file(
+        self, refused, tmp_path: Path, image_checkpoint: Path
+    ) -> None:
+        (tmp_path / "file").write_text("kept")
+        for out in ("file", "file/inside"):
+            refused(
+                "sample", "image", "--checkpoint", image_checkpoint, "--out", out,
+                says=[f"--out {out}", "is a file", "expected a folder"],
+            )  # fmt: skip
+
+    def test_the_out_folder_cannot_be_written(
+        self, refused, image_checkpoint: Path, unwritable: None
+    ) -> None:
+        checkpoint = ["--checkpoint", image_checkpoint]
+        says = ["new", "Permission denied"]
+        refused("sample", "image", *checkpoint, "--out", "new", says=["--out", *says])
+        refused("evaluate", "image", *checkpoint, "--json", "new/a", says=["--json", *says])
+
+    def test_existing_samples_are_kept(
+        self, refused, tmp_path: Path, image_checkpoint: Path
+    ) -> None:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/sample-0001.png").write_bytes(b"kept")
+        command = ["sample", "image", "--checkpoint", image_checkpoint, "--out", "out"]
+        refused(*command, "--count", 2, says=["out already holds sample-0001.png", "--overwrite"])
+
+    def test_where_the_score_goes(self, refused, tmp_path: Path, image_checkpoint: Path) -> None:
+        (tmp_path / "file").write_text("kept")
+        (tmp_path / "folder").mkdir()
+        command = ["evaluate", "image", "--checkpoint", image_checkpoint, "--json"]
+        refused(*command, "folder", says=["--json folder is a folder", "expected the name"])
+        refused(*command, "file/a.json", says=["--json file/a.json", "is a file"])
+        refused(*command, "", says=["--json is empty"])
+
+
+def test_a_split_that_does_not_exist(
+    refused, image_checkpoint: Path, translation_checkpoint: Path, music_run
+) -> None:
+    for domain, path in [
+        ("image", image_checkpoint),
+        ("translation", translation_checkpoint),
+        ("music", music_run.checkpoint),
+    ]:
+        says = ["'dev'", "train", "validation", "test"]
+        command = ["evaluate", domain, "--checkpoint", path, "--json", "new/score.json"]
+        refused(*command, "--split", "dev", says=says)
+        refused(*command, "--data", "nowhere", says=["--data nowhere does not exist", "expected"])
+        refused(*command, "--limit", 0, says=["limit must be at least 1, got 0"])
+
+
+def test_other_data_for_a_model_that_reads_no_folder(
+    refused, tmp_path: Path, image_checkpoint: Path
+) -> None:
+    command = ["evaluate", "image", "--checkpoint", image_checkpoint, "--data", tmp_path]
+    refused(*command, says=["Digits", "reads no folder"])

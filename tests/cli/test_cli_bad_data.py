@@ -1,0 +1,119 @@
+"""Mistakes in data, files and folders end in one sentence, exit code 2 and nothing written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+FILES = {name: [f"{name}.{{language}}"] for name in ("train", "validation", "test")}
+
+
+def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -> list[Any]:
+    content: dict[str, Any] = {
+        "data": {"source": {"class_path": f"triptych.domains.{source}", "init_args": arguments}},
+        "model": {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 16},
+        "run": {"wandb": "off"},
+        "trainer": {"max_steps": 1, "accelerator": "cpu"},
+    }
+    path.write_text(yaml.safe_dump(content))
+    return ["train", source.partition(".")[0], "--config", path.name]
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments"),
+    [
+        ("image.sources.PictureFolder", {"height": 4, "width": 4}),
+        ("image.sources.MNIST", {}),
+        ("image.sources.CIFAR10", {}),
+        ("music.sources.MidiFolder", {}),
+        ("music.sources.JSBChorales", {}),
+        ("translation.corpora.ParallelText", {}),
+        ("translation.corpora.TabSeparated", {}),
+    ],
+)
+def test_a_missing_data_folder(refused, tmp_path: Path, source: str, arguments: dict) -> None:
+    command = config(tmp_path / "c.yaml", source, directory="nowhere/data", **arguments)
+    refused(*command, says=["nowhere/data", "does not exist"])
+
+
+def test_unequal_line_counts(refused, tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for name in FILES:
+        (tmp_path / f"text/{name}.en").write_text("a\nb\nc\n")
+        (tmp_path / f"text/{name}.de").write_text("a\nb\n" if name == "train" else "a\nb\nc\n")
+    command = config(
+        tmp_path / "c.yaml", "translation.corpora.ParallelText", directory="text", files=FILES
+    )
+    refused(*command, says=["text/train.en has 3 lines", "text/train.de has 2", "the same number"])
+
+
+def test_a_missing_side_of_the_text(refused, tmp_path: Path) -> None:
+    (tmp_path / "text").mkdir()
+    for name in ("train.en", "validation.en", "validation.de", "test.en", "test.de"):
+        (tmp_path / "text" / name).write_text("a\n")
+    command = config(
+        tmp_path / "c.yaml", "translation.corpora.ParallelText", directory="text", files=FILES
+    )
+    refused(*command, says=["text/train.de does not exist"])
+
+
+def test_a_picture_of_the_wrong_size(refused, tmp_path: Path) -> None:
+    (tmp_path / "pictures").mkdir()
+    for index in range(8):
+        shape = (5, 4, 3) if index == 6 else (4, 4, 3)
+        pixels = np.full(shape, index, dtype=np.uint8)
+        Image.fromarray(pixels).save(tmp_path / f"pictures/{index}.png")
+    command = config(
+        tmp_path / "c.yaml", "image.sources.PictureFolder", directory="pictures", height=4, width=4
+    )
+    refused(*command, says=["pictures/6.png is 4 wide and 5 high", "expected 4 wide and 4 high"])
+
+
+def test_a_folder_of_nothing_but_corrupt_midi(cli, tmp_path: Path) -> None:
+    (tmp_path / "midi").mkdir()
+    for index in range(4):
+        (tmp_path / f"midi/{index}.mid").write_bytes(bytes([index]) * 50)
+    command = config(
+        tmp_path / "c.yaml", "music.sources.MidiFolder", directory="midi",
+        validation=0.01, test=0.01,
+    )  # fmt: skip
+    answer = cli(*command)
+    assert answer.code == 2
+    assert "midi gives no piece for the split train" in answer.err
+    assert not (tmp_path / "runs").exists()
+
+
+class TestTheRunsFolder:
+    """The folder is looked at before the data are read."""
+
+    @pytest.fixture
+    def train(self, refused, digits_yaml: Path):
+        def call(*options: Any, says: list[str]) -> None:
+            refused("train", "image", "--config", "digits.yaml", *options, says=says)
+
+        return call
+
+    def test_it_holds_a_run_already(self, train, tmp_path: Path) -> None:
+        (tmp_path / "runs/run").mkdir(parents=True)
+        (tmp_path / "runs/run/metrics.csv").write_text("kept")
+        train(says=["runs/run holds a run already", "--resume", "--run.name"])
+
+    def test_it_is_a_file(self, train, tmp_path: Path) -> None:
+        (tmp_path / "runs").mkdir()
+        (tmp_path / "runs/run").write_text("kept")
+        train(says=["runs/run is a file"])
+
+    def test_its_parent_is_a_file(self, train, tmp_path: Path) -> None:
+        (tmp_path / "runs").write_text("kept")
+        train(says=["runs is a file", "--run.directory"])
+
+    def test_it_cannot_be_written(self, train, unwritable: None) -> None:
+        train(says=["runs/run", "cannot be written", "Permission denied", "--run.directory"])
+
+    def test_there_is_nothing_to_resume(self, train) -> None:
+        train("--resume", "--run.name", "new", says=["nothing to resume", "runs/new/checkpoints"])

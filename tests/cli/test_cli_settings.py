@@ -1,0 +1,241 @@
+"""`triptych train`: mistakes in settings, options over files, --print_config, the Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from triptych.domains.image.task import Config
+from triptych.training import run as run_module
+from triptych.training.settings import from_plain, to_plain
+
+RELATIVE = "triptych.core.attention.relative.Relative"
+ATTENTION = "model: {attention: {class_path: triptych.core.attention.%s, init_args: {%s}}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("modle: {n_layers: 2}", ["line 1", "unknown key modle", "did you mean model?"]),
+        (
+            "run: {name: a}\nmodel:\n  n_layer: 2",
+            ["line 3", "model.n_layer", "did you mean model.n_layers?"],
+        ),
+        ("data: {seed: 3}", ["data.seed", "did you mean run.seed?"]),
+        ("trainer: {max_step: 3}", ["trainer.max_step", "did you mean trainer.max_steps?"]),
+        ("model: {zzz: 2}", ["model.zzz", "allowed here: activation, attention"]),
+        ("run:\n  seed: two", ["line 2", "run.seed must be a whole number, got two"]),
+        ("model: {n_layers: 2.5}", ["must be a whole number, got 2.5"]),
+        ("model: {n_layers: null}", ["model.n_layers must be a whole number, got null"]),
+        ("optim: {betas: 0.9}", ["optim.betas must be a list of 2 numbers", "got 0.9"]),
+        ("model: {norm: mid}", ["model.norm must be one of pre, post, got mid"]),
+        ("run: {wandb: off}", ["must be one of auto, online", "got false", "quotes"]),
+        ("model: 3", ["model is a group of settings (n_layers,", "got 3"]),
+        ("model:", ["model is a group of settings", "got null"]),
+        ("model: {n_layers: 0}", ["line 1", "n_layers must be at least 1, got 0"]),
+        ("model: {d_model: 30, n_heads: 4}", ["n_heads must divide d_model", "4", "30"]),
+        ("optim: {learning_rate: -1}", ["learning_rate is -1.0", "above 0"]),
+        ("data: {batch_size: 0}", ["batch_size must be at least 1 picture, got 0"]),
+        (ATTENTION % ("relativ.Relative", ""), ["relativ.Relative was not found", RELATIVE]),
+        (ATTENTION % ("relative.Relatve", ""), ["relative.Relatve was not found", RELATIVE]),
+        (ATTENTION % ("relative.Relative", "max_distanc: 3"), ["did you mean max_distance?"]),
+        (ATTENTION % ("relative.Relative", "max_distance: far"), ["a whole number, got far"]),
+        (ATTENTION % ("relative.Relative", "max_distance: 0"), ["at least 1, got 0"]),
+        (f"model: {{attention: {{class_pth: {RELATIVE}}}}}", ["did you mean class_path?"]),
+        (
+            f"model: {{attention: {{class_path: {RELATIVE}, init_args: 3}}}}",
+            ["model.attention.init_args must be settings by name", "got 3"],
+        ),
+        (
+            f"model: {{attention: {{class_path: {RELATIVE}, max_distance: 3}}}}",
+            ["unknown key model.attention.max_distance", "allowed here: class_path, init_args"],
+        ),
+        ("model: {attention: torch.nn.Linear}", ["is not a kind of AttentionConfig", RELATIVE]),
+        ("model: {attention: 3}", ["must be one of the classes", RELATIVE, "got 3"]),
+        ("model:\n  n_layers: 3\n d_model: 4", ["line 3", "is not YAML"]),
+        ("model:\n\tn_layers: 3", ["line 2", "is not YAML"]),
+        ("run: {seed: 1}\nrun: {seed: 2}", ["line 2: run was already set on line 1"]),
+        ("", ["holds nothing"]),
+        ("- a\n- b", ["holds a list"]),
+        ("resume: true", ["unknown key resume"]),
+        ("trainer: {accelerator: cpu}", ["Nothing says when to stop", "max_steps"]),
+    ],
+    ids=lambda value: value.replace("\n", "|")[:60] if isinstance(value, str) else "",
+)
+def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[str]) -> None:
+    (tmp_path / "slip.yaml").write_text(text, encoding="utf-8")
+    answer = refused("train", "image", "--config", "slip.yaml", says=says)
+    assert "slip.yaml" in answer or "Nothing says" in answer
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--model.n_layer", 3], ["--model.n_layer;", "did you mean --model.n_layers?"]),
+        (["--model.n_layers", "three"], ["the command line", "a whole number, got three"]),
+        (["--model.n_layers"], ["--model.n_layers needs a value"]),
+        (["--model.n_heads", 3], ["the command line", "n_heads must divide d_model, got 3 heads"]),
+        (["--model", "big"], ["--model is a group of settings", "--model.n_layers"]),
+        (["--run.seed", -1], ["the command line", "seed is -1"]),
+        (["--run.name", "../up"], ["name is '../up'"]),
+        (["--model.attention", "Relativ"], ["Relativ is not a kind", RELATIVE]),
+        (
+            ["--model.attention", RELATIVE, "--model.attention.init_args.max_distance", 0],
+            ["the command line: model.attention: max_distance must be at least 1, got 0"],
+        ),
+        (["--model.attention.init_args.far", 3], ["full.Full has no setting far"]),
+        (["--data.source", "MNIST"], ["the command line: data.source.directory is missing"]),
+        (
+            ["--data.source", "PictureFolder", "--data.source.height", 3],
+            ["data.source.directory and data.source.width are missing"],
+        ),
+        (["--trainer.max_step", 3], ["did you mean --trainer.max_steps?"]),
+        (["--trainer.precision", "x"], ["one of 64, 32, 16, transf", "bf16 or null, got x"]),
+        (["--trainer.accelerator", "x"], ["trainer.accelerator", "'x'", "cpu"]),
+        (["--trainer.strategy", "x"], ["trainer.strategy", "'x'", "ddp"]),
+        (["--trainer.devices", "x"], ["trainer.devices", "int > 0"]),
+        (["--trainer.max_steps", -5], ["trainer.max_steps", "-5"]),
+        (["--trainer.max_steps", "null"], ["a whole number, got null"]),
+        (["--trainer.limit_val_batches", 1.5], ["trainer.limit_val_batches", "1.5"]),
+        (["--trainer.accumulate_grad_batches", 0], ["at least 1, got 0"]),
+        (["--trainer.gradient_clip_val", -1], ["at least 0, got -1"]),
+        (["--resume"], ["nothing to resume", "runs/run/checkpoints"]),
+        (["--resume", "yes"], ["unexpected argument 'yes'"]),
+        (["--config", "digitz.yaml"], ["digitz.yaml does not exist", "did you mean digits.yaml?"]),
+        (["--config", "no/d.yaml"], ["no/d.yaml does not exist", "nor does its folder no"]),
+        (["--config", "."], ["cannot be read"]),
+    ],
+    ids=lambda value: " ".join(map(str, value)),
+)
+def test_a_mistake_in_the_options(
+    refused, digits_yaml: Path, options: list[Any], says: list[str]
+) -> None:
+    refused("train", "image", "--config", digits_yaml.name, *options, says=says)
+
+
+def test_a_file_of_another_domain(refused, digits_yaml: Path) -> None:
+    for domain in ("translation", "music"):
+        refused("train", domain, "--config", "digits.yaml", says=["digits.yaml, line", "unknown"])
+
+
+def test_validation_beyond_the_end_of_every_epoch(cli, digits_yaml: Path) -> None:
+    """Lightning tells this by a traceback after the run's folder is made."""
+    answer = cli(
+        "train", "image", "--config", "digits.yaml", "--trainer.val_check_interval", 999,
+        "--trainer.check_val_every_n_epoch", 1,
+    )  # fmt: skip
+    assert answer.code == 2
+    assert "trainer.val_check_interval is 999, but an epoch has 180 batches" in answer.err
+    assert not Path("runs").exists()
+
+
+@pytest.fixture
+def trained(cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Config, dict, bool]]:
+    """What a training would have been called with."""
+
+    def call(*arguments: Any) -> tuple[Config, dict[str, Any], bool]:
+        found: list[Any] = []
+
+        def record(task, train_loader, validation_loader, run, trainer, resume=False) -> Path:
+            found.append((task.config, trainer, resume))
+            return Path("runs")
+
+        monkeypatch.setattr(run_module, "train", record)
+        answer = cli("train", "image", *arguments)
+        assert answer.code == 0, answer.err
+        return found[0]
+
+    return call
+
+
+def test_options_win_over_the_file_wherever_they_stand(trained, digits_yaml: Path) -> None:
+    file = ["--config", digits_yaml.name]
+    options = ["--model.n_layers", 2, "--run.seed=7", "--trainer.max_steps", 5]
+    for arguments in (file + options, options + file, [*options, "--config=digits.yaml"]):
+        config, trainer, resume = trained(*arguments)
+        assert (config.model.n_layers, config.run.seed, trainer["max_steps"]) == (2, 7, 5)
+        assert config.model.d_model == 16, "the rest of the file holds"
+        assert resume is False
+
+
+def test_of_two_files_the_later_wins(trained, digits_yaml: Path) -> None:
+    Path("second.yaml").write_text("model: {n_layers: 3}\n")
+    config, *_ = trained("--config", "digits.yaml", "--config", "second.yaml")
+    assert (config.model.n_layers, config.model.d_model) == (3, 16)
+
+
+def test_settings_of_a_class_by_dotted_options(trained, digits_yaml: Path) -> None:
+    from triptych.core.attention.local1d import Local1D
+    from triptych.core.attention.relative import Relative
+
+    file = ["--config", "digits.yaml"]
+    deep = ["--model.attention.init_args.max_distance", 5]
+    for name in (RELATIVE, "Relative"):
+        config, *_ = trained(*file, "--model.attention", name, *deep)
+        assert config.model.attention == Relative(max_distance=5)
+    short = ["--model.attention.max_distance", 6]
+    assert trained(*file, "--model.attention", RELATIVE, *short)[0].model.attention == Relative(6)
+
+    content = yaml.safe_load(digits_yaml.read_text())
+    content["model"]["attention"] = to_plain(Local1D(block=4, memory=4))
+    digits_yaml.write_text(yaml.safe_dump(content))
+    config, *_ = trained(*file, "--model.attention.init_args.memory", 8)
+    assert config.model.attention == Local1D(block=4, memory=8)
+    config, *_ = trained(*file, "--model.attention", RELATIVE)
+    assert config.model.attention == Relative()
+
+
+def test_devices_and_strategy_reach_the_trainer(trained, digits_yaml: Path) -> None:
+    options = ["--trainer.devices", 2, "--trainer.strategy", "ddp", "--trainer.num_nodes", 1]
+    _, trainer, _ = trained("--config", "digits.yaml", *options)
+    assert trainer == {
+        "max_steps": 3,
+        "val_check_interval": 3,
+        "check_val_every_n_epoch": None,
+        "num_sanity_val_steps": 0,
+        "accelerator": "cpu",
+        "devices": 2,
+        "strategy": "ddp",
+    }
+
+
+def test_a_strategy_by_its_class(trained, digits_yaml: Path) -> None:
+    from pytorch_lightning.strategies import DDPStrategy
+
+    options = [
+        "--trainer.strategy", "pytorch_lightning.strategies.DDPStrategy",
+        "--trainer.strategy.process_group_backend", "gloo",
+    ]  # fmt: skip
+    _, trainer, _ = trained("--config", "digits.yaml", *options)
+    assert isinstance(trainer["strategy"], DDPStrategy)
+    assert trainer["strategy"].process_group_backend == "gloo"
+
+
+def test_print_config_prints_what_would_run_and_runs_nothing(
+    cli, trained, digits_yaml: Path, tmp_path: Path
+) -> None:
+    options = ["--model.attention", RELATIVE, "--model.attention.init_args.max_distance", 5]
+    options += ["--trainer.devices", 2, "--trainer.strategy", "ddp", "--run.seed", 3]
+    answer = cli("train", "image", *options, "--config", "digits.yaml", "--print_config")
+    assert answer.code == 0
+    assert answer.err == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["digits.yaml"]
+
+    printed = yaml.safe_load(answer.out)
+    assert set(printed) == {"data", "model", "optim", "run", "trainer"}
+    Path("printed.yaml").write_text(answer.out)
+    first = trained("--config", "digits.yaml", *options)
+    second = trained("--config", "printed.yaml")
+    assert first == second
+    del printed["trainer"]
+    assert from_plain(Config, printed) == first[0]
+
+
+def test_print_config_without_a_file_prints_the_defaults(cli) -> None:
+    printed = yaml.safe_load(cli("train", "image", "--print_config").out)
+    del printed["trainer"]
+    assert from_plain(Config, printed) == Config()

@@ -1,0 +1,272 @@
+"""Settings to plain JSON types and back; places of errors; files with their lines."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+
+from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.relative import Relative
+from triptych.core.heads import MixtureOfLogistics
+from triptych.domains.image.sources import PictureFolder
+from triptych.domains.image.task import Config as ImageConfig
+from triptych.domains.music.augment import Augmentation
+from triptych.domains.music.sources import MidiFolder
+from triptych.domains.music.task import Config as MusicConfig
+from triptych.domains.translation.corpora import ParallelText, TabSeparated
+from triptych.domains.translation.task import Config as TranslationConfig
+from triptych.errors import UserError
+from triptych.training.run_settings import RunConfig
+from triptych.training.setting_errors import allows_null, in_words
+from triptych.training.setting_files import read_settings_file
+from triptych.training.settings import from_plain, parser_for, split_config, to_plain
+
+CONFIGS = [ImageConfig, MusicConfig, TranslationConfig]
+
+
+def changed(config: Any, **parts: Any) -> Any:
+    """The settings with fields of their groups replaced: `model={"n_layers": 2}`."""
+    return replace(
+        config,
+        **{name: replace(getattr(config, name), **fields) for name, fields in parts.items()},
+    )
+
+
+OTHERS = {
+    "image": changed(
+        ImageConfig(),
+        data={"source": PictureFolder("pictures", height=4, width=6, resize=True), "bits": 5},
+        model={
+            "attention": Local2D(block_height=2, block_width=3, up=1, side=2, order="blocks"),
+            "head": MixtureOfLogistics(components=3),
+            "norm": "post",
+        },
+        optim={"betas": (0.8, 0.9), "schedule": "noam"},
+        run={"name": "그림/a", "patience": 3, "samples": False},
+    ),
+    "music": changed(
+        MusicConfig(),
+        data={
+            "source": MidiFolder("midi", validation=0.2, limit=3),
+            "augmentation": Augmentation(transpose=1, stretch=(0.9, 1.0)),
+        },
+        model={"attention": Relative(max_distance=5, window=4), "positions": "sinusoid"},
+    ),
+    "translation": changed(
+        TranslationConfig(),
+        data={
+            "source": ParallelText(
+                "ko", "en", directory="d", files={"train": ["a | b"], "odd name": ["x.{language}"]}
+            )
+        },
+        model={"attention": Local1D(block=8, memory=4), "tie": "none", "n_decoder_layers": 2},
+    ),
+    "tab-separated": changed(
+        TranslationConfig(),
+        data={"source": TabSeparated(files=["{split}.tsv"], split_column=None)},
+    ),
+}
+
+
+def types_in(value: Any) -> set[type]:
+    if type(value) is dict:
+        return {dict}.union(*(types_in(item) for pair in value.items() for item in pair))
+    if type(value) is list:
+        return {list}.union(*map(types_in, value))
+    return {type(value)}
+
+
+@pytest.mark.parametrize(
+    "config", [*(kind() for kind in CONFIGS), *OTHERS.values()], ids=lambda c: c.run.name
+)
+def test_there_and_back(config: Any) -> None:
+    plain = to_plain(config)
+    assert types_in(plain) <= {dict, list, str, int, float, bool, type(None)}
+    assert json.loads(json.dumps(plain)) == plain, "JSON keeps every value and key"
+    again = from_plain(type(config), plain)
+    assert again == config
+    assert to_plain(again) == plain
+    assert type(again.model.attention) is type(config.model.attention)
+
+
+def test_a_part_is_written_with_its_class() -> None:
+    plain = to_plain(OTHERS["image"])
+    assert plain["model"]["head"] == {
+        "class_path": "triptych.core.heads.MixtureOfLogistics",
+        "init_args": {"components": 3},
+    }
+    assert "class_path" not in plain["run"], "a group of which there is one kind is spread out"
+
+
+def test_what_is_left_out_takes_its_default() -> None:
+    for kind in CONFIGS:
+        assert from_plain(kind, {}) == kind()
+    part = {"attention": {"class_path": "triptych.core.attention.relative.Relative"}}
+    assert from_plain(ImageConfig, {"model": part}).model.attention == Relative()
+    short = from_plain(ImageConfig, {"model": {"attention": "Relative"}})
+    assert short.model.attention == Relative()
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Values that are nearly plain."""
+
+    value: Any
+    made: int = dataclasses.field(default=3, init=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (np.float64(0.5), 0.5),
+        (Path("a/b"), "a/b"),
+        ((1, (2, 3)), [1, [2, 3]]),
+        ({1: True}, {"1": True}),
+        (None, None),
+        (True, True),
+    ],
+    ids=repr,
+)
+def test_nearly_plain_values(value: Any, plain: Any) -> None:
+    found = to_plain(Odd(value))
+    assert found == {"value": plain}, "what no argument sets is left out"
+    assert types_in(found) == types_in({"value": plain})
+
+
+def test_what_has_no_plain_form() -> None:
+    for value in (object(), {1, 2}, np.zeros(2)):
+        with pytest.raises(TypeError, match="no plain form"):
+            to_plain(Odd(value))
+
+
+@pytest.mark.parametrize(
+    ("plain", "says"),
+    [
+        ({"modle": {}}, "unknown key modle; did you mean model?"),
+        ({"model": {"n_layers": "x"}}, "model.n_layers must be a whole number, got x"),
+        ({"model": {"n_layers": None}}, "model.n_layers must be a whole number, got null"),
+        ({"model": 3}, "model is a group of settings"),
+        (3, "the whole is a group of settings"),
+        ({"model": {"d_ff": 0}}, "model: d_ff must be at least 1, got 0"),
+        (
+            {"model": {"attention": {"class_path": "os.system", "init_args": {}}}},
+            "os.system is not a kind of AttentionConfig",
+        ),
+        (
+            {"data": {"source": {"class_path": "triptych.domains.image.sources.MNIST"}}},
+            "data.source.directory is missing; triptych.domains.image.sources.MNIST has no default",
+        ),
+    ],
+    ids=str,
+)
+def test_a_mistake_names_where_it_was_read(plain: Any, says: str) -> None:
+    with pytest.raises(UserError) as caught:
+        from_plain(ImageConfig, plain, where="the checkpoint x.ckpt")
+    assert str(caught.value).startswith("the checkpoint x.ckpt: ")
+    assert says in str(caught.value)
+
+
+def test_every_setting_of_every_kind_has_a_sentence() -> None:
+    """The literal below a field is its help; a field that a class forgot would have none."""
+    for kind in CONFIGS:
+        parser = parser_for(kind, prog="x", description="x", config=False)
+        for action in parser._actions:
+            if action.option_strings and not action.dest.endswith(("help", "config")):
+                assert action.help, f"{kind.__module__}: {action.dest}"
+    for config in OTHERS.values():
+        for part in (config.data.source, config.model.attention):
+            parser = parser_for(type(part), prog="x", description="x", config=False)
+            helps = {action.dest: action.help for action in parser._actions}
+            for field in dataclasses.fields(part):
+                assert helps[field.name], f"{type(part).__name__}.{field.name}"
+
+
+def test_the_place_of_an_error() -> None:
+    parser = parser_for(ImageConfig, prog="x", description="x")
+    options = ["--model.attention.init_args.window=4", "--run.seed", "3"]
+    _, place = parser.parse_settings(["--model.attention", "Relative", *options])
+    for key in ("model.attention.window", "run.seed", "model.attention", "run"):
+        assert place(key) == "the command line"
+    for key in ("model.n_layers", "run.see", "run.seeds"):
+        assert place(key) == "the settings"
+
+
+def test_the_file_and_line_of_an_error(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    first.write_text("# first\nmodel:\n  d_ff: 8\n  attention:\n    class_path: Relative\n"
+                     "    init_args:\n      window: 3\nrun: {seed: 2}\n")  # fmt: skip
+    second.write_text("run:\n  name: x\n")
+    parser = parser_for(ImageConfig, prog="x", description="x")
+    files = ["--config", str(first), "--config", str(second)]
+    values, place = parser.parse_settings([*files, "--model.n_heads", "2"])
+    assert (values.run.seed, values.run.name, values.model.n_heads) == (2, "x", 2)
+    assert place("model.d_ff") == f"{first}, line 3"
+    assert place("model.attention.window") == f"{first}, line 7"
+    assert place("run.seed") == f"{first}, line 8"
+    assert place("run.name") == f"{second}, line 2"
+    assert place("model.n_heads") == "the command line"
+
+
+def test_config_files_of_a_command_line() -> None:
+    found = split_config(["--a", "1", "--config", "x.yaml", "--config=y.yaml", "--b"])
+    assert found == ([Path("x.yaml"), Path("y.yaml")], ["--a", "1", "--b"])
+    with pytest.raises(UserError, match="--config needs the name"):
+        split_config(["--a", "--config"])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"a: 1\na: 2\n", "line 2: a was already set on line 1"),
+        (b"a: {b: 1, b: 2}\n", "line 1: a.b was already set"),
+        (b"a: [1\n", "is not YAML"),
+        (b"a: 1\n---\nb: 1\n", "is not YAML"),
+        (b"a: \x00\n", "is not YAML"),
+        (b"word", "holds a str"),
+        (b"# nothing\n", "holds nothing"),
+    ],
+    ids=repr,
+)
+def test_a_settings_file_that_is_none(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError) as caught:
+        read_settings_file(path)
+    assert says in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hint", "words", "null"),
+    [
+        (int, "a whole number", False),
+        (float | None, "a number or null", True),
+        (bool, "true or false", False),
+        (str, "text", False),
+        (tuple[float, float], "a list of 2 numbers in brackets", False),
+        (list[str], "a list of texts in brackets", False),
+        (dict[str, int], "a mapping", False),
+        (Literal["a", "b"] | None, "one of a, b or null", True),
+        (Literal[1, "a"] | Literal["a", "b"] | None, "one of 1, a, b or null", True),
+    ],
+    ids=str,
+)
+def test_types_in_words(hint: Any, words: str, null: bool) -> None:
+    assert in_words(hint) == words
+    assert allows_null(hint) is null
+
+
+@pytest.mark.parametrize("domain", ["image", "music", "translation"])
+def test_every_domain_has_the_same_four_groups(domain: str) -> None:
+    config = importlib.import_module(f"triptych.domains.{domain}.task").Config
+    assert [field.name for field in dataclasses.fields(config)] == ["data", "model", "optim", "run"]
+    assert isinstance(config().run, RunConfig)
