@@ -99,9 +99,16 @@ class TestTheRunsFolder:
         return call
 
     def test_it_holds_a_run_already(self, train, tmp_path: Path) -> None:
+        (tmp_path / "runs/run/checkpoints").mkdir(parents=True)
+        (tmp_path / "runs/run/checkpoints/last.ckpt").write_text("kept")
+        train(says=["runs/run holds a run already", "--resume", "--run.name"])
+
+    def test_it_holds_something_that_never_saved(self, train, tmp_path: Path) -> None:
+        """Neither answer may send the user to the other."""
         (tmp_path / "runs/run").mkdir(parents=True)
         (tmp_path / "runs/run/metrics.csv").write_text("kept")
-        train(says=["runs/run holds a run already", "--resume", "--run.name"])
+        train(says=["runs/run is not empty", "nothing to resume", "--run.name"])
+        train("--resume", says=["runs/run is not empty", "nothing to resume", "--run.name"])
 
     def test_it_is_a_file(self, train, tmp_path: Path) -> None:
         (tmp_path / "runs").mkdir()

@@ -31,12 +31,20 @@ def refuse_overwriting(folder: Path, *, resume: bool) -> None:
     """Raise UserError where a run lies in the folder already, or where there is none to resume."""
     if folder.exists() and not folder.is_dir():
         raise UserError(f"{folder} is a file; the run needs a folder of that name.")
+    occupied = folder.is_dir() and any(folder.iterdir())
+    checkpoints = folder / "checkpoints"
+    if occupied and not any((checkpoints / name).exists() for name in ("last.ckpt", "best.ckpt")):
+        raise UserError(
+            f"The folder {folder} is not empty, but {checkpoints} holds no last.ckpt or best.ckpt: "
+            "there is nothing to resume, and nothing is overwritten. Delete it, or choose another "
+            "--run.name."
+        )
     if resume:
         raise UserError(
-            f"There is nothing to resume: {folder / 'checkpoints'} holds no last.ckpt or "
-            "best.ckpt. Leave --resume out to start the run."
+            f"There is nothing to resume: there is no {checkpoints / 'last.ckpt'} or best.ckpt. "
+            "Leave --resume out to start the run."
         )
-    if folder.is_dir() and any(folder.iterdir()):
+    if occupied:
         raise UserError(
             f"The folder {folder} holds a run already and nothing is overwritten: give --resume to "
             "go on with it, or another --run.name."

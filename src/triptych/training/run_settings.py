@@ -40,8 +40,8 @@ class RunConfig:
             )
         if self.wandb not in ("auto", "online", "offline", "off"):
             raise ValueError(f"wandb is {self.wandb!r}; allowed are auto, online, offline and off.")
-        if self.seed < 0:
-            raise ValueError(f"seed is {self.seed}; it must not be negative.")
+        if not 0 <= self.seed < 2**63:  # what every generator of torch takes
+            raise ValueError(f"seed is {self.seed}; it must be from 0 to 2^63 - 1.")
         if self.save_minutes < 0:
             raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative.")
         if self.patience is not None and self.patience < 1:

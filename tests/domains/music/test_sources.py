@@ -164,7 +164,7 @@ def test_missing_and_empty_folders_are_told(tmp_path):
     with pytest.raises(UserError, match="no piece"):
         MidiFolder(str(tmp_path)).load("train")
     (tmp_path / "a.tar.gz").write_bytes(b"no archive")
-    with pytest.raises(UserError, match=r"a\.tar\.gz is not an archive"):
+    with pytest.raises(UserError, match=r"a\.tar\.gz is neither a folder nor a tar archive"):
         MidiFolder(str(tmp_path)).load("train")
 
 

@@ -316,5 +316,7 @@ def _walk_archive(
                 file = archive.extractfile(member)
                 assert file is not None
                 yield member.name, file.read(-1 if limit is None else limit)
+    except tarfile.ReadError as error:
+        raise UserError(f"{path} is neither a folder nor a tar archive that is whole.") from error
     except (OSError, EOFError, tarfile.TarError) as error:
         raise UserError(f"{path} is not an archive that can be read ({error}).") from error
