@@ -1,0 +1,170 @@
+"""A decoding step: no wait for the device, a bounded cache, and nothing computed twice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attention_cases import CAUSAL, D_MODEL, build, length_of, name
+from torch import Tensor, nn
+
+from triptych.core.attention.cross import CrossAttention
+from triptych.core.attention.interface import AttentionConfig, Example
+from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.relative import Relative
+from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
+from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.positions import Cycles, Grid, Learned, Sinusoid, Sum
+from triptych.core.seq2seq import Seq2Seq
+from triptych.core.sequence import SequenceModel
+from triptych.core.transformer import Decoder, TransformerConfig
+from triptych.decoding.beam import beam_search
+from triptych.decoding.pick import Sampling, draw
+
+D = 12
+
+
+def no_sync_device(module: nn.Module) -> torch.device:
+    """Move a module where every look at a value is an error, as tensors there have none.
+
+    What would be a wait for the device on a GPU (`.item()`, indexing with a 0-d tensor, a Python
+    branch on a tensor) raises here.
+    """
+    device = torch.device("meta")
+    module.to(device)
+    return device
+
+
+def test_the_device_without_values_finds_what_waits() -> None:
+    table, position = torch.empty(5, 2, device="meta"), torch.tensor(3, device="meta")
+    with pytest.raises(RuntimeError, match="meta"):
+        table[position]  # .item() inside, unlike the index_select below
+    with pytest.raises(RuntimeError, match="meta"):
+        bool(position > 2)
+    assert table.index_select(0, position.view(1)).shape == (1, 2)
+
+
+@pytest.mark.parametrize("example", CAUSAL, ids=name)
+def test_a_step_of_every_variant_never_waits_for_the_device(example: Example) -> None:
+    layer = build(example)
+    device = no_sync_device(layer)
+    state = layer.empty_state(2, length_of(example))
+    x = torch.empty(2, 1, D_MODEL, dtype=torch.float64, device=device)
+    assert layer.step(x, torch.tensor(3, device=device), state).shape == x.shape
+
+
+def sizes(attention: AttentionConfig) -> TransformerConfig:
+    return TransformerConfig(
+        n_layers=2, d_model=D, n_heads=3, d_ff=16, dropout=0.1, attention=attention
+    )
+
+
+def music_model() -> SequenceModel:
+    positions = Sum([Sinusoid(D), Cycles(D, [(1, 4), (4, 4)]), Learned(24, D)])
+    return SequenceModel(
+        TokenEmbedding(7, D), positions, sizes(Relative(4, window=5)).decoder((24,)),
+        CategoricalHead(D, 7), d_model=D,
+    )  # fmt: skip
+
+
+def sub_pixel_model() -> SequenceModel:
+    attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (4, 2, 3)
+    order = attention.order_of(shape)
+    return SequenceModel(
+        ChannelEmbedding(7, order.coordinates[:, 2], D), Grid(order, D),
+        sizes(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
+    )  # fmt: skip
+
+
+def pixel_model() -> SequenceModel:
+    attention, shape = Local2D(2, 2, 1, 1), (4, 6, 1)
+    return SequenceModel(
+        PixelEmbedding(7, 3, D), Grid(attention.order_of(shape), D),
+        sizes(attention).decoder(shape),
+        MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [music_model, sub_pixel_model, pixel_model])
+def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(make: object) -> None:
+    model = make().eval()  # type: ignore[operator]
+    device = no_sync_device(model)
+    value = torch.zeros(2, *model.embedding.value_shape, dtype=torch.int64, device=device)
+    state = model.empty_state(2, 24)
+    parameters = model.step(value, torch.tensor(3, device=device), state, None)
+    filters = {"top_k": 3, "top_p": 0.5} if isinstance(model.head, CategoricalHead) else {}
+    for sampling in (Sampling(), Sampling(temperature=0.0), Sampling(temperature=0.5, **filters)):
+        assert draw(model.head, parameters, sampling).shape == value.shape
+
+
+def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
+    config = TransformerConfig(n_layers=2, d_model=D, n_heads=3, d_ff=16)
+    model = Seq2Seq.build(config, source_vocabulary=9, target_vocabulary=9).eval()
+    device = no_sync_device(model)
+    source = torch.zeros(2, 5, dtype=torch.int64, device=device)
+    state = model.empty_state(model.encode(source, source == 0), source == 0, 8)
+    assert model.step(source[:, 0], torch.tensor(3, device=device), state).shape == (2, 9)
+
+
+# A bounded cache ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "shape", "slots", "read"),
+    [
+        (Relative(max_distance=9, window=5), (1000,), 5, 5),
+        (Relative(max_distance=9), (100,), 100, 100),
+        (Local1D(block=6, memory=4), (1000,), 10, 10),
+        (Local2D(4, 4, 2, 1), (40, 16, 3), 6 * 16 * 3, 6 * 6 * 3),
+        (Local2D(4, 4, 2, 1, "blocks"), (40, 16, 3), 6 * 16 * 3, 6 * 6 * 3),
+    ],
+    ids=str,
+)
+def test_what_is_kept_and_read_is_the_designs(
+    config: AttentionConfig, shape: tuple[int, ...], slots: int, read: int
+) -> None:
+    """The table of the design: slots kept, and slots read in a step."""
+    layer = config.build(8, 2, shape, causal=True)
+    length = torch.Size(shape).numel()
+    state = layer.empty_state(1, length)
+    assert state["key"].shape[2] == state["value"].shape[2] == state["position"].shape[1] == slots
+    widths = []
+    original = layer.pattern.allowed  # type: ignore[operator,union-attr]
+
+    def allowed(query: Tensor, key: Tensor) -> Tensor:
+        widths.append(key.shape[-1])
+        return original(query, key)
+
+    layer.pattern.allowed = allowed  # type: ignore[method-assign,union-attr]
+    layer.step(torch.randn(1, 1, 8), torch.tensor(length - 1), state)
+    assert widths == [read]
+
+
+# Nothing twice -----------------------------------------------------------------------------------
+
+
+def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = TransformerConfig(n_layers=3, d_model=D, n_heads=3, d_ff=16)
+    model = Seq2Seq.build(config, source_vocabulary=9, target_vocabulary=9).eval()
+    projected: list[int] = []
+    remember = CrossAttention.remember
+
+    def counted(layer: CrossAttention, memory: Tensor, padding: Tensor | None) -> object:
+        projected.append(len(memory))
+        return remember(layer, memory, padding)
+
+    def whole(*_: object, **__: object) -> Tensor:
+        raise AssertionError("the whole prefix is run again")
+
+    monkeypatch.setattr(CrossAttention, "remember", counted)
+    monkeypatch.setattr(Decoder, "forward", whole)
+    monkeypatch.setattr(Decoder, "prefill", whole)
+    source = torch.randint(3, 9, (2, 5))
+    with torch.no_grad():
+        state = model.empty_state(model.encode(source), None, 7)
+        beam_search(
+            model.step, state, beam=3, start=1, end=2, max_lengths=torch.tensor([7, 7])
+        )
+    assert projected == [2, 2, 2]  # once a layer, for both sentences, before the beams
