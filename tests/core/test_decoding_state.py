@@ -164,7 +164,5 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     source = torch.randint(3, 9, (2, 5))
     with torch.no_grad():
         state = model.empty_state(model.encode(source), None, 7)
-        beam_search(
-            model.step, state, beam=3, start=1, end=2, max_lengths=torch.tensor([7, 7])
-        )
+        beam_search(model.step, state, beam=3, start=1, end=2, max_lengths=torch.tensor([7, 7]))
     assert projected == [2, 2, 2]  # once a layer, for both sentences, before the beams

@@ -140,3 +140,5 @@ def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
     torch.testing.assert_close(x[0, 0], model.target_embedding.table.weight[4] * D**0.5, **EXACT)
     with pytest.raises(ValueError, match="one vocabulary"):
         Seq2Seq.build(config(), source_vocabulary=9, target_vocabulary=8, tie="all")
+    with pytest.raises(ValueError, match="tie is all, target or none, got both"):
+        Seq2Seq.build(config(), source_vocabulary=9, target_vocabulary=9, tie="both")

@@ -88,8 +88,11 @@ def test_pre_norm_ends_with_a_norm_and_post_norm_needs_none() -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"n_heads": 5}, {"n_layers": 0}, {"d_ff": 0}, {"dropout": 1.0}],
-)
-def test_impossible_sizes_are_refused(wrong: dict[str, float]) -> None:
+    [
+        {"n_heads": 5}, {"n_layers": 0}, {"d_ff": 0}, {"dropout": 1.0},
+        {"norm": "Pre"}, {"activation": "swish"},
+    ],
+)  # fmt: skip
+def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         TransformerConfig(**({"d_model": 12, "n_heads": 3} | wrong))

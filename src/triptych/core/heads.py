@@ -144,7 +144,7 @@ class MixtureOfLogisticsHead(Head):
         self.parameters_of = nn.Linear(d_model, components * sum(self.sizes))
         initialise(self)
         with torch.no_grad():
-            # Components start spread over the range, each as wide as its share of it.
+            # Components start spread over the range, all with the scale exp(-1).
             bias = self.parameters_of.bias.view(sum(self.sizes), components)
             bias[1 : 1 + channels] = torch.linspace(-1, 1, components + 2)[1:-1]
             bias[1 + channels : 1 + 2 * channels] = -1.0

@@ -59,8 +59,10 @@ class Seq2Seq(nn.Module):
         tie: `all` shares one matrix between both embeddings and the output, `target` between the
         target's embedding and the output. max_length: the extent that attention variants are told,
         in tokens; full and relative attention also serve longer sequences.
-        Raises ValueError where `all` meets vocabularies of different sizes.
+        Raises ValueError for another `tie`, and where `all` meets vocabularies of different sizes.
         """
+        if tie not in ("all", "target", "none"):
+            raise ValueError(f"tie is all, target or none, got {tie}")
         if tie == "all" and source_vocabulary != target_vocabulary:
             raise ValueError(
                 "sharing all embeddings needs one vocabulary for both sides, got "

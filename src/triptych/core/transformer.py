@@ -47,6 +47,10 @@ class TransformerConfig:
             )
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout must be in [0, 1), got {self.dropout}")
+        if self.norm not in ("pre", "post"):
+            raise ValueError(f"norm is pre or post, got {self.norm}")
+        if self.activation not in ("relu", "gelu"):
+            raise ValueError(f"activation is relu or gelu, got {self.activation}")
 
     def encoder(self, shape: tuple[int, ...], *, n_layers: int | None = None) -> Encoder:
         """A stack that reads in both directions; shape as in `AttentionConfig.build`."""

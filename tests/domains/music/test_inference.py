@@ -180,6 +180,28 @@ def test_a_model_can_end_its_piece(pianist):
             bias.copy_(before)
 
 
+@pytest.mark.parametrize("context", [0, 1, 20])
+def test_a_row_that_has_ended_stays_ended_in_later_windows(context):
+    """Without context the next window shows nothing of the end."""
+    model = model_of(Performances(), length=40, context=context).task.model
+    with torch.no_grad():
+        model.head.logits.bias[END] += 2.5
+    tokens = extend(
+        model,
+        torch.zeros(40, 0, dtype=torch.int64),
+        n_new=150,
+        length=40,
+        context=context,
+        sampling=Sampling(),
+        generator=torch.Generator().manual_seed(0),
+        end=END,
+    )
+    ended = (tokens == END).cumsum(1) > 0
+    assert (tokens[ended] == END).all()
+    assert 5 < ended[:, 39].sum() < 35  # some end in the first window, some do not
+    assert ended[:, 60:].sum() > 0
+
+
 def test_seconds_of_a_performance_end_in_time(pianist):
     for midi in pianist.sample(3, seconds=5, seed=2):
         assert midi.get_end_time() <= 6 + 1e-6

@@ -53,6 +53,34 @@ def test_the_tempo_map_counts_even_outside_the_first_track(raw_midi):
     assert spans(parse_midi(content, name="x")) == [(60, 0, 1, 64), (62, 1, 2, 64)]
 
 
+def test_every_change_of_tempo_counts_wherever_it_stands(raw_midi):
+    """The changes of all tracks are one map, by their ticks and not by their tracks."""
+
+    def tempo(microseconds):
+        return mido.MetaMessage("set_tempo", tempo=microseconds)
+
+    notes = [(tick, message) for t in range(0, 2500, 500) for tick, message in (
+        (t, on(60 + t // 500)), (t + 500, off(60 + t // 500)))]  # fmt: skip
+    content = raw_midi(
+        [(0, mido.MetaMessage("track_name", name="x")), (1500, tempo(250_000))],
+        [*notes[:4], (1000, tempo(1_000_000)), *notes[4:]],
+        [(500, tempo(2_000_000)), (2000, tempo(500_000))],
+    )
+    # Quarters of 0.5 s (MIDI's default), 2 s, 1 s, 0.25 s and 0.5 s.
+    assert spans(parse_midi(content, name="x")) == [
+        (60, 0, 0.5, 64), (61, 0.5, 2.5, 64), (62, 2.5, 3.5, 64),
+        (63, 3.5, 3.75, 64), (64, 3.75, 4.25, 64),
+    ]  # fmt: skip
+
+
+def test_the_cap_on_the_end_follows_the_tempo_map(raw_midi):
+    """10,000 quarters: 5,000 s by the default tempo, 10,000 s by the one that comes later."""
+    slow = mido.MetaMessage("set_tempo", tempo=1_000_000)
+    content = raw_midi([(0, on()), (10_000 * 500, off())], [(1, slow)])
+    with pytest.raises(UserError, match="claims to last 10,000 s"):
+        parse_midi(content, name="x")
+
+
 def test_note_on_with_velocity_zero_is_a_release(raw_midi):
     content = raw_midi([(0, on()), (500, on(velocity=0))])
     assert spans(parse_midi(content, name="x")) == [(60, 0, 0.5, 64)]

@@ -11,6 +11,7 @@ import torch
 
 from triptych.domains.translation import decode
 from triptych.domains.translation.corpora import ParallelText
+from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.decode import one_line, plan_rows, translate_lines
 from triptych.domains.translation.inference import Translator, load
 from triptych.domains.translation.task import TranslationTask
@@ -75,6 +76,27 @@ def test_the_text_is_the_same_at_every_batch_size(translator: Translator, beam: 
     random.Random(2).shuffle(order)
     shuffled = translator.translate([lines[place] for place in order], beam=beam)
     assert shuffled == [together[place] for place in order]
+
+
+def test_sources_in_use_look_as_they_did_in_training(
+    taught: TranslationTask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same marks at both ends; a start or end on one side only would shift everything."""
+    trained_on: list[torch.Tensor] = []
+    used: list[torch.Tensor] = []
+    encode = taught.model.encode
+    lines = ["seven", "two hundred and thirty-four"]
+    batch = EncodedPairs([(line, "x") for line in lines], taught.tokenizers).batch([1, 0])
+
+    def spy(seen: list[torch.Tensor]) -> object:
+        return lambda source, padding: (seen.append(source), encode(source, padding))[1]
+
+    with torch.no_grad():
+        monkeypatch.setattr(taught.model, "encode", spy(trained_on))
+        taught.training_loss(batch)
+        monkeypatch.setattr(taught.model, "encode", spy(used))
+        translate_lines(taught.model, taught.tokenizers, lines)
+    assert used[0].tolist() == trained_on[0].tolist()  # the longest first in use
 
 
 def test_scores_of_a_row_are_those_of_the_row_alone_to_double_precision(

@@ -94,6 +94,7 @@ def test_the_decoder_may_have_its_own_depth() -> None:
     ("settings", "message"),
     [
         ({"label_smoothing": 1.0}, "label_smoothing must be in"),
+        ({"tie": "both"}, "tie is all, target or none"),
         ({"n_decoder_layers": 0}, "n_decoder_layers must be at least 1"),
         ({"d_model": 10, "n_heads": 3}, "n_heads must divide d_model"),
     ],

@@ -47,6 +47,7 @@ def extend(
         while tokens.shape[1] >= start + length:
             start += length - context
         before = tokens[:, :start]
+        n_known = tokens.shape[1] - start
         drawn = session.sample(
             model,
             batch=len(tokens),
@@ -59,6 +60,10 @@ def extend(
             forbid=_with_past(forbid, before),
             progress=_counted(progress, tokens.shape[1] - prompt.shape[1], n_new),
         )
+        if end is not None and tokens.shape[1]:
+            # A window without context (0 tokens of it) does not show that a row has ended.
+            ended = tokens[:, -1:] == end  # [B, 1]
+            drawn[:, n_known:] = drawn[:, n_known:].masked_fill(ended, end)
         tokens = torch.cat([before, drawn], dim=1)
         if end is not None and bool((tokens[:, -1] == end).all()):
             break

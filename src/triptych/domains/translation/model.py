@@ -27,6 +27,8 @@ class ModelConfig(TransformerConfig):
         super().__post_init__()
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        if self.tie not in ("all", "target", "none"):
+            raise ValueError(f"tie is all, target or none, got {self.tie}")
         if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
             raise ValueError(f"n_decoder_layers must be at least 1, got {self.n_decoder_layers}")
 
