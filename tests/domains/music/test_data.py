@@ -180,6 +180,20 @@ def test_performances_end_with_end_and_chorales_do_not(busy_piece):
     assert ChoraleGrid().end is None
 
 
+def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece):
+    """A model that is never asked for END never stops."""
+    pieces = [Piece("p", reference_notes(busy_piece(seed))) for seed in range(2)]
+    config = settings(source=Performances(), length=1024, context=0)  # a crop is a whole piece
+    trained = next(iter(training_loader(pieces, config, seed=0)))
+    assert trained.scored[trained.values == END].tolist() == [True, True]
+    cut = settings(source=Performances(), length=100, context=50)
+    scored = [
+        int((batch.values[batch.scored] == END).sum())
+        for batch in evaluation_loader(pieces, cut, batch_size=3)
+    ]
+    assert sum(scored) == 2
+
+
 def test_performance_crops_start_anywhere_and_reach_the_end(busy_piece):
     pieces = [Piece("p", reference_notes(busy_piece(seed))) for seed in range(2)]
     config = settings(source=Performances(), length=100, context=50)
