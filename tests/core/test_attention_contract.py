@@ -45,6 +45,7 @@ def test_the_suite_sees_every_variant() -> None:
 
 @every_example
 @pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.usefixtures("kernel")
 def test_the_fast_path_is_the_reference(example: Example, padded: bool) -> None:
     layer, x = build(example), inputs(example)
     padding = right_padding(example, 3) if padded else None
@@ -52,6 +53,7 @@ def test_the_fast_path_is_the_reference(example: Example, padded: bool) -> None:
 
 
 @every_example
+@pytest.mark.usefixtures("kernel")
 def test_the_fast_path_has_the_gradients_of_the_reference(example: Example) -> None:
     layer, padding = build(example), right_padding(example, 2)
     weights = torch.randn_like(inputs(example))
@@ -73,6 +75,20 @@ def test_stepping_is_the_forward_pass_at_every_position(example: Example) -> Non
 
 
 @every_causal_example
+@pytest.mark.parametrize("room", [1, 4])
+def test_steps_on_narrowed_states_are_the_forward_pass(example: Example, room: int) -> None:
+    """`room`: the views are made anew at every so many positions, and serve all until then."""
+    layer, x = build(example), inputs(example)
+    state = layer.empty_state(2, length_of(example))
+    steps = []
+    for t in range(length_of(example)):
+        views = layer.narrow(state, t // room * room + room)
+        steps.append(layer.step(x[:, t : t + 1], torch.tensor(t), views))
+    torch.testing.assert_close(torch.cat(steps, dim=1), layer(x), **EXACT)
+
+
+@every_causal_example
+@pytest.mark.usefixtures("kernel")
 def test_prefill_of_any_length_and_then_steps_is_the_forward_pass(example: Example) -> None:
     layer, x = build(example), inputs(example)
     expected, length = layer(x), length_of(example)
@@ -97,6 +113,7 @@ def test_the_state_is_bounded_and_stays_where_it_is(example: Example) -> None:
 
 
 @every_causal_example
+@pytest.mark.usefixtures("kernel")
 def test_no_position_sees_the_future(example: Example) -> None:
     layer, x = build(example), inputs(example, batch=1).requires_grad_()
     y = layer(x)
@@ -106,6 +123,7 @@ def test_no_position_sees_the_future(example: Example) -> None:
 
 
 @every_example
+@pytest.mark.usefixtures("kernel")
 def test_every_position_that_should_be_seen_is_seen(example: Example) -> None:
     """Coverage against the definition: gradients reach exactly the keys that are allowed."""
     layer, x = build(example), inputs(example, batch=1).requires_grad_()
@@ -120,6 +138,7 @@ def test_every_position_that_should_be_seen_is_seen(example: Example) -> None:
 
 
 @every_example
+@pytest.mark.usefixtures("kernel")
 def test_a_row_alone_is_the_row_in_its_batch(example: Example) -> None:
     layer, x = build(example), inputs(example, batch=3)
     together = layer(x)
@@ -128,6 +147,7 @@ def test_a_row_alone_is_the_row_in_its_batch(example: Example) -> None:
 
 
 @every_example
+@pytest.mark.usefixtures("kernel")
 def test_padding_changes_nothing(example: Example) -> None:
     """What stands on padded positions is never read by real ones."""
     layer, x = build(example), inputs(example)
@@ -138,6 +158,7 @@ def test_padding_changes_nothing(example: Example) -> None:
 
 
 @every_example
+@pytest.mark.usefixtures("kernel")
 def test_a_row_of_padding_alone_is_finite_with_its_gradients(example: Example) -> None:
     layer, x = build(example), inputs(example).requires_grad_()
     padding = torch.zeros(2, length_of(example), dtype=torch.bool)
@@ -167,6 +188,7 @@ def test_reordering_the_state_is_exact(example: Example) -> None:
 
 @every_causal_example
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.usefixtures("kernel")
 def test_lower_precision_stays_near_double(example: Example, dtype: torch.dtype) -> None:
     layer, x = build(example), inputs(example)
     exact = layer(x)

@@ -8,10 +8,12 @@ from attention_cases import CAUSAL, D_MODEL, build, length_of, name
 from torch import Tensor, nn
 
 from triptych.core.attention.cross import CrossAttention
-from triptych.core.attention.interface import AttentionConfig, Example
+from triptych.core.attention.full import Full
+from triptych.core.attention.interface import AttentionConfig, Example, LayerState, Place
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
+from triptych.core.attention.softmax import SoftmaxAttention
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
 from triptych.core.positions import Cycles, Grid, Learned, Sinusoid, Sum
@@ -127,17 +129,32 @@ def test_what_is_kept_and_read_is_the_designs(
     layer = config.build(8, 2, shape, causal=True)
     length = torch.Size(shape).numel()
     state = layer.empty_state(1, length)
-    assert state["key"].shape[2] == state["value"].shape[2] == state["position"].shape[1] == slots
-    widths = []
-    original = layer.pattern.allowed  # type: ignore[operator,union-attr]
+    assert state["key"].shape[2] == state["value"].shape[2] == slots
+    place = layer.place(torch.tensor(length - 1), state)
+    assert place is not None
+    assert place.mask.shape == (1, read)
 
-    def allowed(query: Tensor, key: Tensor) -> Tensor:
-        widths.append(key.shape[-1])
-        return original(query, key)
 
-    layer.pattern.allowed = allowed  # type: ignore[method-assign,union-attr]
-    layer.step(torch.randn(1, 1, 8), torch.tensor(length - 1), state)
-    assert widths == [read]
+@pytest.mark.parametrize("height", [8, 40, 120])
+def test_the_state_of_local_2d_does_not_grow_with_the_pictures_height(height: int) -> None:
+    layer = Local2D(4, 4, 2, 1).build(8, 2, (height, 16, 3), causal=True)
+    state = layer.empty_state(1, height * 16 * 3)
+    assert sum(tensor.numel() for tensor in state.values()) == 2 * (6 * 16 * 3) * 8
+
+
+@pytest.mark.parametrize(
+    ("config", "used"),
+    [(Full(), 9), (Relative(4), 9), (Relative(4, window=5), 5), (Local1D(4, 2), 6)],
+    ids=str,
+)
+def test_a_step_reads_no_more_slots_than_positions_so_far(
+    config: AttentionConfig, used: int
+) -> None:
+    layer = config.build(8, 2, (1000,), causal=True)
+    state = layer.empty_state(1, 1000)
+    views = layer.narrow(state, 9)
+    assert views["key"].shape[2] == views["value"].shape[2] == used
+    assert views["key"].data_ptr() == state["key"].data_ptr()  # a view: what is written stays
 
 
 # Nothing twice -----------------------------------------------------------------------------------
@@ -166,3 +183,40 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
         state = model.empty_state(model.encode(source), None, 7)
         beam_search(model.step, state, beam=3, start=1, end=2, max_lengths=torch.tensor([7, 7]))
     assert projected == [2, 2, 2]  # once a layer, for both sentences, before the beams
+
+
+def test_blocks_of_one_kind_share_what_depends_on_the_position_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one, other = sizes(Relative(4, window=5)).decoder((24,)), sizes(Local1D(3, 2)).decoder((24,))
+    mixed = Decoder([*one.blocks, *other.blocks, *one.blocks]).eval()  # type: ignore[arg-type]
+    made: list[str] = []
+    original = SoftmaxAttention.place
+
+    def counted(layer: SoftmaxAttention, position: Tensor, state: LayerState) -> Place:
+        made.append(type(layer.pattern).__name__)
+        return original(layer, position, state)
+
+    monkeypatch.setattr(SoftmaxAttention, "place", counted)
+    mixed.step(torch.randn(2, 1, D), torch.tensor(0), mixed.empty_state(2, 24))
+    assert made == ["RelativePattern", "Local1DPattern"]
+
+
+def test_kinds_differ_where_places_do() -> None:
+    """Layers that must not share a place: another rule, another setting, another order."""
+    built = [
+        config.build(8, 2, shape, causal=True).kind()
+        for config, shape in [
+            (Full(), (4, 6, 3)),
+            (Relative(4), (4, 6, 3)),
+            (Relative(5), (4, 6, 3)),
+            (Relative(4, window=3), (4, 6, 3)),
+            (Local1D(4, 2), (4, 6, 3)),
+            (Local1D(2, 4), (4, 6, 3)),
+            *((Local2D(2, 2, 1, 1, order), (4, 6, 3)) for order in ("raster", "blocks")),
+            (Local2D(2, 2, 1, 2), (4, 6, 3)),
+            (Local2D(2, 2, 1, 1), (6, 4, 3)),
+        ]
+    ]
+    assert len(set(built)) == len(built)
+    assert Relative(4).build(8, 2, (9,), True).kind() == Relative(4).build(8, 2, (9,), True).kind()

@@ -85,8 +85,8 @@ def test_what_a_pixel_sees_by_hand() -> None:
 
 def test_the_cost_of_local_2d_grows_with_the_pixels() -> None:
     def logits(side: int) -> int:
-        pattern = Local2D(4, 4, 2, 2).build(4, 1, (side, side, 3), causal=True).pattern
-        return pattern.mask.numel()
+        blocks = Local2D(4, 4, 2, 2).build(4, 1, (side, side, 3), causal=True).pattern.blocks
+        return blocks.rows * blocks.columns * blocks.n_queries * blocks.n_keys
 
     assert logits(32) == 4 * logits(16)
 

@@ -5,7 +5,9 @@ import torch
 from attention_cases import CAUSAL, length_of, name
 
 from triptych.core.attention.cross import CrossAttention
+from triptych.core.attention.full import Full
 from triptych.core.attention.interface import Example
+from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.relative import Relative
 from triptych.core.transformer import Decoder, TransformerConfig
 
@@ -31,6 +33,14 @@ def test_a_decoder_of_every_variant_steps_as_it_trains(example: Example) -> None
     decoder = config(attention=example.config).decoder(example.shape).double()
     x = torch.randn(2, length_of(example), 12, dtype=torch.float64)
     torch.testing.assert_close(decode(decoder, x, 5), decoder(x), **EXACT)
+
+
+def test_blocks_of_different_variants_step_as_they_train() -> None:
+    settings = (Full(), Relative(4), Local1D(4, 2), Relative(4, window=3), Relative(2))
+    stacks = [config(attention=attention).decoder((11,)) for attention in settings]
+    decoder = Decoder([block for stack in stacks for block in stack.blocks]).double()
+    x = torch.randn(2, 11, 12, dtype=torch.float64)
+    torch.testing.assert_close(decode(decoder, x, 3), decoder(x), **EXACT)
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])

@@ -6,7 +6,10 @@ import math
 import pytest
 import torch
 
-from triptych.decoding.beam import Hypothesis, LengthPenalty, beam_search, expand_rows, reorder_rows
+from triptych.core.attention.cross import CrossAttention
+from triptych.decoding import beam as beams
+from triptych.decoding.beam import beam_search, expand_rows, reorder_rows
+from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
 
 V, START, END = 4, 0, 1
 PENALTIES = [
@@ -27,12 +30,15 @@ class Table:
         return drawn * self.sharpness
 
     def state(self) -> list[dict[str, torch.Tensor]]:
+        rows = torch.tensor(self.rows)
         history = torch.full((len(self.rows), 40), -1)
-        return [{"row": torch.tensor(self.rows), "history": history}]
+        return [{"row": rows.clone(), "history": history, "memory_row": rows}]
 
     def step(
         self, token: torch.Tensor, position: torch.Tensor, state: list[dict[str, torch.Tensor]]
     ) -> torch.Tensor:
+        row, memory = state[0]["row"], state[0]["memory_row"]
+        assert row.equal(memory.repeat_interleave(len(row) // len(memory)))  # its own sentence
         state[0]["history"][:, position] = token
         past = state[0]["history"][:, 1 : position + 1].tolist()
         return torch.stack(
@@ -49,10 +55,11 @@ class Table:
 
 
 def search(table: Table, lengths: list[int], **options: object) -> list[list[Hypothesis]]:
-    return beam_search(
+    found = beam_search(
         table.step, table.state(), start=START, end=END, max_lengths=torch.tensor(lengths),
         **options,
     )  # fmt: skip
+    return [row.best for row in found]
 
 
 def complete(limit: int) -> list[tuple[int, ...]]:
@@ -209,5 +216,182 @@ def test_rows_expand_and_reorder_without_touching_the_memory() -> None:
     assert wide[0]["key"].tolist() == [0, 0, 1, 1, 2, 2]
     reorder_rows(wide, torch.tensor([5, 0, 0, 0, 0, 0]))
     assert wide[0]["key"].tolist() == [2, 0, 0, 0, 0, 0]
-    assert wide[0]["memory_key"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert wide[0]["memory_key"] is state[0]["memory_key"]
+    assert wide[0]["memory_key"].tolist() == [0, 1, 2]
     assert wide[0]["key"].data_ptr() == storage
+
+
+# Rows that leave, and what is not copied ----------------------------------------------------------
+
+
+def step_sizes(table: Table) -> list[int]:
+    """The number of rows in each step of the table, filled as it is searched."""
+    sizes: list[int] = []
+    original = table.step
+    table.step = lambda *args: (sizes.append(len(args[0])), original(*args))[1]
+    return sizes
+
+
+@pytest.mark.parametrize("leaving", [0.01, 0.25, 0.5])
+@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (3, 1), (3, 3)])
+def test_rows_that_leave_change_nothing(
+    leaving: float, beam: int, n_best: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, lengths = list(range(12)), [2, 9, 30, 7, 3, 9, 4, 12, 1, 25, 6, 5]
+    monkeypatch.setattr(beams, "LEAVING", leaving)
+    table = Table(rows)
+    sizes = step_sizes(table)
+    found = search(table, lengths, beam=beam, n_best=n_best)
+    alone = []
+    for row, length in zip(rows, lengths, strict=True):
+        single = Table([row])
+        steps = step_sizes(single)
+        assert search(single, [length], beam=beam, n_best=n_best)[0] == found[row]
+        alone.append(len(steps))
+    # A step has all rows that still search, and at most `leaving` of it are others.
+    assert len(sizes) == max(alone)
+    for t, size in enumerate(sizes):
+        searching = beam * sum(steps > t for steps in alone)
+        assert searching <= size
+        assert size - searching < leaving * size
+    monkeypatch.setattr(beams, "LEAVING", 2.0)
+    stays = Table(rows)
+    sizes = step_sizes(stays)
+    assert search(stays, lengths, beam=beam, n_best=n_best) == found
+    assert set(sizes) == {12 * beam}
+
+
+def test_the_memory_is_there_once_a_sentence() -> None:
+    table, seen = Table([0, 1, 2, 3]), []
+    state = table.state()
+    original = table.step
+
+    def spy(token: torch.Tensor, position: torch.Tensor, part: list) -> torch.Tensor:
+        memory = part[0]["memory_row"]
+        seen.append((len(token), len(memory), memory.untyped_storage().nbytes()))
+        if len(memory) == 4:
+            assert memory is state[0]["memory_row"]
+        return original(token, position, part)
+
+    beam_search(spy, state, beam=3, start=START, end=END, max_lengths=torch.tensor([2, 5, 9, 14]))
+    assert {tokens // sentences for tokens, sentences, _ in seen} == {3}
+    assert {nbytes // sentences for _, sentences, nbytes in seen} == {8}  # one int64 each
+    assert seen[0][1] == 4
+    assert seen[-1][1] < 4
+
+
+@pytest.mark.parametrize("length", [1, 3])
+@pytest.mark.parametrize("padded", [False, True])
+def test_hypotheses_read_their_sentence_as_if_each_had_its_own(length: int, padded: bool) -> None:
+    cross = CrossAttention(8, 2).double()
+    memory = torch.randn(3, 5, 8, dtype=torch.float64)
+    padding = torch.arange(5) >= torch.tensor([[5], [2], [4]]) if padded else None
+    x = torch.randn(12, length, 8, dtype=torch.float64)
+    state = cross.remember(memory, padding)
+    own = {name: tensor.repeat_interleave(4, dim=0) for name, tensor in state.items()}
+    assert torch.allclose(cross.read(x, state), cross.read(x, own), atol=1e-12)
+
+
+def test_steps_and_moves_touch_what_is_filled_alone() -> None:
+    """Whatever lies behind the narrow view stays as it was, and the outputs are the same."""
+    table, lengths = Table(list(range(6))), []
+
+    def narrow(state: list[dict[str, torch.Tensor]], length: int) -> list[dict[str, torch.Tensor]]:
+        lengths.append(length)
+        return [layer | {"history": layer["history"][:, :length]} for layer in state]
+
+    original = table.step
+
+    def step(token: torch.Tensor, position: torch.Tensor, state: list) -> torch.Tensor:
+        assert state[0]["history"].shape[1] == position + 1
+        return original(token, position, state)
+
+    table.step = step
+    found = search(table, [9] * 6, beam=3, n_best=2, narrow=narrow)
+    assert found == search(Table(list(range(6))), [9] * 6, beam=3, n_best=2)
+    assert lengths == list(range(1, len(lengths) + 1))
+
+
+# The margin of the closest decision ---------------------------------------------------------------
+
+
+class Noisy(Table):
+    """The same table with its log p off by at most `noise[row]` nats a token."""
+
+    def __init__(self, rows: list[int], noise: dict[int, float], seed: int) -> None:
+        super().__init__(rows)
+        self.noise, self.seed = noise, seed
+
+    def logits(self, row: int, history: tuple[int, ...]) -> torch.Tensor:
+        exact = super().logits(row, history).log_softmax(-1)
+        seed = hash((self.seed, row, *history)) % (2**31)
+        draw = torch.randint(0, 2, (V,), generator=torch.Generator().manual_seed(seed)) * 2 - 1
+        # The sum over the vocabulary moves too: half of the noise, so that both fit in it.
+        return exact + draw * self.noise[row] / 2
+
+
+@pytest.mark.parametrize("penalty", PENALTIES, ids=str)
+@pytest.mark.parametrize(("beam", "n_best"), [(1, 1), (2, 1), (3, 2), (3, 3)])
+def test_errors_below_half_the_margin_change_no_token(
+    penalty: LengthPenalty, beam: int, n_best: int
+) -> None:
+    rows, limits = list(range(60)), torch.tensor([7, 4, 9] * 20)
+    options = {"beam": beam, "n_best": n_best, "penalty": penalty}
+    table = Table(rows)
+    found = beam_search(
+        table.step, table.state(), start=START, end=END, max_lengths=limits, **options
+    )
+    words = [[hypothesis.tokens for hypothesis in row.best] for row in found]
+    assert all(row.margin > 0 for row in found)
+    noise = {row: min(found[row].margin, 1.0) * 0.499 for row in rows}
+    for seed in range(3):
+        again = search(Noisy(rows, noise, seed), limits.tolist(), **options)
+        assert [[hypothesis.tokens for hypothesis in best] for best in again] == words
+
+
+class Written(Table):
+    """Probabilities of the next word as they stand in a dict; 1/4 each where nothing stands."""
+
+    def __init__(self, after: dict[tuple[int, ...], list[float]]) -> None:
+        super().__init__([0])
+        self.after = after
+
+    def logits(self, row: int, history: tuple[int, ...]) -> torch.Tensor:
+        return torch.tensor(self.after.get(history, [0.25] * 4), dtype=torch.float64).log()
+
+
+def margin(table: Table, limit: int, **options: object) -> float:
+    (found,) = beam_search(
+        table.step, table.state(), start=START, end=END, max_lengths=torch.tensor([limit]),
+        **options,
+    )  # fmt: skip
+    return found.margin
+
+
+def test_the_margin_is_that_of_each_kind_of_decision() -> None:
+    none = LengthPenalty("none")
+    # Greedy: the best word against the second.
+    first = Written({(): [0.1, 0.2, 0.3, 0.4], (3,): [0.09, 0.9, 0.009, 0.001]})
+    assert margin(first, 5, beam=1) == pytest.approx(math.log(0.4 / 0.3))
+    # It is per token: the second word of this one is the closer call.
+    second = Written({(): [0.1, 0.1, 0.1, 0.7], (3,): [0.05, 0.45, 0.4, 0.1]})
+    assert margin(second, 5, beam=1) == pytest.approx(math.log(0.45 / 0.4) / 2)
+    # Who stays open: 2 and 3 against 0, whose word has 0.2; the ends are far off.
+    opened = Written({(): [0.2, 0.01, 0.58, 0.21]})
+    assert margin(opened, 1, beam=2, penalty=none) == pytest.approx(math.log(0.21 / 0.2))
+    # Whether an end is among the best two: it is second by little.
+    ended = Written({(): [0.25, 0.26, 0.45, 0.04]})
+    assert margin(ended, 1, beam=2, penalty=none) == pytest.approx(math.log(0.26 / 0.25))
+    # The same from below: an end that is third by little.
+    missed = Written({(): [0.26, 0.25, 0.45, 0.04]})
+    assert margin(missed, 1, beam=2, penalty=none) == pytest.approx(math.log(0.26 / 0.25))
+    # The two best of all that finished, after two tokens; the third is far off.
+    ranked = Written({(): [0.04, 0.4, 0.48, 0.08], (2,): [0.1, 0.83, 0.05, 0.02]})
+    expected = (math.log(0.4) - math.log(0.48 * 0.83)) / 2
+    assert margin(ranked, 2, beam=2, penalty=none) == pytest.approx(expected)
+    # The best open one at the length limit, where none has finished.
+    unfinished = Written({(): [0.26, 0.001, 0.539, 0.2], (2,): [0.4, 0.001, 0.41, 0.189]})
+    assert margin(unfinished, 2, beam=2, penalty=none) == pytest.approx(math.log(0.41 / 0.4) / 2)
+    # The stop: what is open could at best come to 0.5, just below the finished one.
+    stopped = Written({(): [0.001, 0.502, 0.4965, 0.0005]})
+    assert margin(stopped, 9, beam=2, penalty=none) == pytest.approx(math.log(0.502 / 0.4965))

@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import functools
+
 import pytest
 import torch
 
+from triptych.core.attention.full import Full
+from triptych.core.attention.interface import AttentionConfig
+from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.positions import Sinusoid
 from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.pick import Sampling
+from triptych.decoding import session
+from triptych.decoding.pick import Sampling, draw
 from triptych.decoding.session import sample
+from triptych.decoding.weights import for_decoding
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -94,3 +101,90 @@ def test_a_seed_gives_the_same_again(model: SequenceModel) -> None:
     )
     assert torch.equal(one, other)
     assert not torch.equal(one, third)
+
+
+def slow_sample(
+    model: SequenceModel, batch: int, length: int, seed: int, end: int | None = None
+) -> torch.Tensor:
+    """The definition: the whole training pass again for every value, one row's end its own."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.zeros(batch, length, dtype=torch.int64)
+    done = torch.zeros(batch, dtype=torch.bool)
+    for t in range(length):
+        parameters = model(values)[:, t]
+        value = draw(model.head, parameters, Sampling(), generator)
+        values[:, t] = value if end is None else torch.where(done, end, value)
+        done |= values[:, t] == end
+    return values
+
+
+@pytest.mark.parametrize("end", [None, 5])
+@pytest.mark.parametrize("attention", [Full(), Relative(4, window=5), Local1D(6, 4)], ids=str)
+@torch.no_grad()
+def test_a_seed_gives_what_the_plain_slow_loop_gives(
+    attention: AttentionConfig, end: int | None
+) -> None:
+    """Across the views that grow, and with rows that leave the batch at their end."""
+    config = TransformerConfig(n_layers=2, d_model=12, n_heads=3, d_ff=16, attention=attention)
+    model = SequenceModel(
+        TokenEmbedding(19, 12), Sinusoid(12), config.decoder((70,)), CategoricalHead(12, 19),
+        d_model=12,
+    ).double().eval()  # fmt: skip
+    generator = torch.Generator().manual_seed(3)
+    values = sample(model, batch=9, length=70, generator=generator, end=end)
+    assert torch.equal(values, slow_sample(model, 9, 70, 3, end))
+
+
+def test_rows_that_have_ended_leave_the_batch(
+    model: SequenceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    step = SequenceModel.step
+
+    def counted(model: SequenceModel, value: torch.Tensor, *rest: object) -> torch.Tensor:
+        sizes.append(len(value))
+        return step(model, value, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SequenceModel, "step", counted)
+    condition = torch.randn(40, 12, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(2)
+    sample(model, batch=40, length=20, generator=generator, end=5, condition=condition)
+    assert sizes[:15] == [40] * 15
+    assert 0 < sizes[15] < 30
+
+
+def test_a_step_whose_matrices_are_opaque_is_not_compiled(model: SequenceModel) -> None:
+    packed = for_decoding(model.float(), "int8")
+    with pytest.raises(ValueError, match=r"Int8 weights cannot be compiled; .*compiled=True"):
+        sample(packed, batch=1, length=3, compile=True)
+    with pytest.raises(ValueError, match="int8 weights cannot be compiled"):
+        for_decoding(model, "int8", compiled=True)
+
+
+@pytest.mark.parametrize("weights", ["fp32", "bf16"])
+def test_a_model_made_for_it_can_be_compiled(model: SequenceModel, weights: str) -> None:
+    for rows in (1, 3):
+        ready = for_decoding(model.float(), weights, rows=rows, compiled=True)
+        assert all(getattr(part, "compiles", True) for part in ready.modules())
+
+
+def test_a_compiled_step_draws_the_same(
+    model: SequenceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Through the compiler's front end alone: its back end needs a C++ compiler and 10 s."""
+    whole = functools.partial(torch.compile, backend="eager", fullgraph=True)
+
+    def eager(step: object, *, dynamic: bool, mode: str | None) -> object:
+        assert not dynamic
+        return whole(step, dynamic=False)
+
+    monkeypatch.setattr(session.torch, "compile", eager)
+    monkeypatch.setattr(session, "COMPILED_ROOM", 4)
+    plain, compiled = (
+        sample(
+            model, batch=2, length=20, compile=compile,
+            generator=torch.Generator().manual_seed(1),
+        )
+        for compile in (False, True)
+    )  # fmt: skip
+    assert torch.equal(plain, compiled)

@@ -6,9 +6,10 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from triptych.core.dropout import Dropout
 from triptych.core.embeddings import TokenEmbedding
+from triptych.core.linear import Linear, linear
 from triptych.core.positions import Sinusoid
 from triptych.core.transformer import Decoder, Encoder, State, TransformerConfig
 
@@ -40,8 +41,10 @@ class Seq2Seq(nn.Module):
         self.target_embedding = target_embedding
         self.positions = positions
         vocabulary, d_model = target_embedding.table.weight.shape
-        self.output = None if tie_output else nn.Linear(d_model, vocabulary, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.output: nn.Module | None = (
+            None if tie_output else Linear(d_model, vocabulary, bias=False)
+        )
+        self.dropout = Dropout(dropout)
 
     @classmethod
     def build(
@@ -103,6 +106,10 @@ class Seq2Seq(nn.Module):
         """Storage to decode at most `max_length` tokens for each row of the memory."""
         return self.decoder.empty_state(memory.shape[0], max_length, memory, source_padding)
 
+    def narrow(self, state: State, length: int) -> State:
+        """Views of the state that hold the first `length` tokens, as in `Decoder`."""
+        return self.decoder.narrow(state, length)
+
     def step(self, token: Tensor, position: Tensor, state: State) -> Tensor:
         """Read the token at `position` (int64 [B]) and predict the next: logits [B, V]."""
         index = position.view(1)
@@ -118,4 +125,4 @@ class Seq2Seq(nn.Module):
         if self.output is not None:
             logits: Tensor = self.output(x)
             return logits
-        return F.linear(x, self.target_embedding.table.weight)  # [..., V]
+        return linear(x, self.target_embedding.table.weight)  # [..., V]

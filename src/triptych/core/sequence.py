@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from triptych.core.dropout import Dropout
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
 from triptych.core.transformer import Decoder, State
@@ -37,7 +38,7 @@ class SequenceModel(nn.Module):
         self.decoder = decoder
         self.head = head
         self.start = nn.Parameter(torch.randn(d_model))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
@@ -61,9 +62,13 @@ class SequenceModel(nn.Module):
         size = (batch, 0, *self.embedding.value_shape)
         return torch.empty(size, dtype=torch.int64, device=self.start.device)
 
-    def empty_state(self, batch: int, max_length: int) -> State:
-        """Storage to predict at most `max_length` positions."""
-        return self.decoder.empty_state(batch, max_length)
+    def empty_state(self, batch: int, max_length: int, *, ahead: int = 0) -> State:
+        """Storage to predict at most `max_length` positions; ahead: more than one at a time."""
+        return self.decoder.empty_state(batch, max_length, ahead=ahead)
+
+    def narrow(self, state: State, length: int) -> State:
+        """Views of the state that hold the first `length` positions, as in `Decoder`."""
+        return self.decoder.narrow(state, length)
 
     def prefill(
         self,
@@ -84,10 +89,21 @@ class SequenceModel(nn.Module):
 
         value int64 [B] (or [B, C]), position int64 [] on the device, at least 1 -> [B, Pp].
         """
-        index = position.view(1)
-        x = self.embedding(value.unsqueeze(1), index - 1)  # [B, 1, D]
-        x = self._enter(x, index, condition)
-        parameters: Tensor = self.head(self.decoder.step(x, position, state)[:, -1])  # [B, Pp]
+        parameters = self.extend(value.unsqueeze(1), position.view(1), state, condition)
+        return parameters[:, 0]
+
+    def extend(
+        self, values: Tensor, positions: Tensor, state: State, condition: Tensor | None = None
+    ) -> Tensor:
+        """Read the values before some positions in a row, at once, and predict what stands there.
+
+        values int64 [B, P] (or [B, P, C]); positions int64 [P], the first at least 1. They may
+        begin before the last ones read, which are then forgotten. Both as far as the state's
+        `ahead` allows -> [B, P, Pp].
+        """
+        x = self.embedding(values, positions - 1)  # [B, P, D]
+        x = self._enter(x, positions, condition)
+        parameters: Tensor = self.head(self.decoder.step(x, positions, state))
         return parameters
 
     def _inputs(

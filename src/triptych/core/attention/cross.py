@@ -6,7 +6,10 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from triptych.core.attention.interface import LayerState
-from triptych.core.attention.softmax import attend, head_width
+from triptych.core.attention.kernels import attend
+from triptych.core.attention.softmax import head_width
+from triptych.core.attention.spans import Reach
+from triptych.core.linear import Linear
 
 
 class CrossAttention(nn.Module):
@@ -20,10 +23,12 @@ class CrossAttention(nn.Module):
     def __init__(self, d_model: int, n_heads: int) -> None:
         super().__init__()
         self.n_heads = n_heads
+        self.dropout = 0.0
+        """Share of the weights that training drops."""
         head_width(d_model, n_heads)
-        self.project_query = nn.Linear(d_model, d_model)
-        self.project_memory = nn.Linear(d_model, 2 * d_model)
-        self.project_out = nn.Linear(d_model, d_model)
+        self.project_query = Linear(d_model, d_model)
+        self.project_memory = Linear(d_model, 2 * d_model)
+        self.project_out = Linear(d_model, d_model)
 
     def remember(self, memory: Tensor, padding: Tensor | None = None) -> LayerState:
         """memory [B, K, D], padding [B, K] True on padding -> keys and values [B, H, K, E]."""
@@ -36,12 +41,22 @@ class CrossAttention(nn.Module):
         return state
 
     def read(self, x: Tensor, state: LayerState) -> Tensor:
-        """x [B, L, D] reads what `remember` kept -> [B, L, D]."""
-        q = rearrange(self.project_query(x), "b l (h e) -> b h l e", h=self.n_heads)
+        """x reads what `remember` kept of B sentences -> the form of x.
+
+        x [B, L, D], or [B N, L, D] with the N hypotheses of a sentence in a row: they are so many
+        more queries to the sentence's keys and values, which nobody copies N times.
+        """
+        keys, values = state["memory_key"], state["memory_value"]  # [B, H, K, E]
+        times = x.shape[0] // keys.shape[0]
+        q = rearrange(
+            self.project_query(x), "(b n) l (h e) -> b h (n l) e", n=times, h=self.n_heads
+        )
+        everything = Reach(before=None, after=None)
         padding = state.get("memory_padding")
-        mask = None if padding is None else ~padding[:, None, None, :]  # [B, 1, 1, K]
-        y = attend(q, state["memory_key"], state["memory_value"], mask=mask)  # [B, H, L, E]
-        out: Tensor = self.project_out(rearrange(y, "b h l e -> b l (h e)"))  # [B, L, D]
+        dropout = self.dropout if self.training else 0.0
+        y = attend(q, keys, values, everything, padding=padding, dropout=dropout)  # [B, H, N L, E]
+        merged = rearrange(y, "b h (n l) e -> (b n) l (h e)", n=times)  # [B N, L, D]
+        out: Tensor = self.project_out(merged)
         return out
 
     def forward(self, x: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:

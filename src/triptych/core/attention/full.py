@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.softmax import Pattern, SoftmaxAttention, attend, causal_mask
+from triptych.core.attention.kernels import attend
+from triptych.core.attention.softmax import Pattern, SoftmaxAttention
+from triptych.core.attention.spans import Reach
 
 
 @dataclass(frozen=True)
@@ -37,10 +40,11 @@ class FullPattern(Pattern):
             return key <= query
         return torch.ones_like(key <= query)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
-        if padding is None:
-            return attend(q, k, v, causal=self.causal)
-        mask = ~padding[:, None, None, :]  # [B, 1, 1, K]
-        if self.causal:
-            mask = mask & causal_mask(q.shape[2], q.device)  # [B, 1, Q, K]
-        return attend(q, k, v, mask=mask)
+    def kind(self) -> Hashable:
+        return type(self), self.causal
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0
+    ) -> Tensor:
+        reach = Reach(before=None, after=0 if self.causal else None)
+        return attend(q, k, v, reach, padding=padding, dropout=dropout)

@@ -7,6 +7,7 @@ model, S kept slots, W slots read in one step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,6 +17,19 @@ from triptych.core import orders
 
 LayerState = dict[str, Tensor]
 """What one layer keeps between steps: tensors only, B first, shapes fixed for the whole decode."""
+
+
+class Place(NamedTuple):
+    """What a step takes from its position alone; layers of one kind share it."""
+
+    slot: Tensor
+    """Where the positions' keys are kept: int64 [P]."""
+    read: Tensor | None
+    """Slots that are read: int64 [W]; None for all."""
+    mask: Tensor
+    """Added to the logits: [P, W], 0 where a slot is visible and -inf where not."""
+    relation: Tensor | None
+    """What the pattern's bias needs to know of queries and keys: int64 [P, W]."""
 
 
 class Example(NamedTuple):
@@ -58,6 +72,9 @@ class SelfAttention(nn.Module, ABC):
     positions and then steps. `reference` is the definition that judges `forward`.
     """
 
+    dropout: float = 0.0
+    """Share of the attention weights that training drops; none in use and in `reference`."""
+
     @abstractmethod
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """x [B, L, D], padding [B, L] True on padding -> [B, L, D].
@@ -70,13 +87,35 @@ class SelfAttention(nn.Module, ABC):
         """The same as `forward`, computed slowly from the definition."""
 
     @abstractmethod
-    def empty_state(self, batch: int, max_length: int) -> LayerState:
-        """Storage for decoding at most `max_length` positions of `batch` sequences."""
+    def empty_state(self, batch: int, max_length: int, ahead: int = 0) -> LayerState:
+        """Storage for decoding at most `max_length` positions of `batch` sequences.
+
+        ahead: a step takes so many positions more than one, or goes back by so many.
+        """
 
     @abstractmethod
     def prefill(self, x: Tensor, state: LayerState) -> Tensor:
         """Positions 0..P-1 at once into an empty state: [B, P, D] -> [B, P, D]."""
 
     @abstractmethod
-    def step(self, x: Tensor, position: Tensor, state: LayerState) -> Tensor:
-        """One position: x [B, 1, D], position int64 [] on the device -> [B, 1, D]."""
+    def step(
+        self, x: Tensor, position: Tensor, state: LayerState, place: Place | None = None
+    ) -> Tensor:
+        """One position: x [B, 1, D], position int64 [] on the device -> [B, 1, D].
+
+        Or several in a row: x [B, P, D], position int64 [P]. They may begin before the last one
+        taken, over which they are then written. Both only as far as the state's `ahead` allows.
+        place: what `place` gave for this position, where the caller has it already.
+        """
+
+    def narrow(self, state: LayerState, length: int) -> LayerState:
+        """Views of what the first `length` positions need, so that a step reads no more."""
+        return state
+
+    def kind(self) -> Hashable:
+        """Layers of the same kind, with states of the same sizes, share a `place`."""
+        return self
+
+    def place(self, position: Tensor, state: LayerState) -> Place | None:
+        """What a step at this position needs beside its input, for all layers of this kind."""
+        return None

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
-import torch
-from einops import rearrange
 from torch import Tensor
-from torch.nn import functional as F
 
 from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.softmax import Pattern, SoftmaxAttention, attend
+from triptych.core.attention.kernels import attend
+from triptych.core.attention.softmax import Pattern, SoftmaxAttention
+from triptych.core.attention.spans import Reach
 
 
 @dataclass(frozen=True)
@@ -62,30 +62,14 @@ class Local1DPattern(Pattern):
         start = query // self.block * self.block
         return (key <= query) & (key >= start - self.memory)
 
-    def n_slots(self, max_length: int) -> int:
-        return min(self.block + self.memory, max_length)
+    def n_slots(self, max_length: int, ahead: int = 0) -> int:
+        return min(self.block + self.memory + ahead, max_length)
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
-        batch, heads, length, _ = q.shape
-        block, memory = self.block, self.memory
-        n_runs = -(-length // block)
-        tail = n_runs * block - length
-        q = rearrange(F.pad(q, (0, 0, 0, tail)), "b h (n q) e -> n (b h) q e", n=n_runs)
-        k, v = (
-            rearrange(
-                F.pad(x, (0, 0, memory, tail)).unfold(2, block + memory, block),
-                "b h n e k -> n (b h) k e",
-            )
-            for x in (k, v)
-        )  # [N, B H, K, E]
-        query = torch.arange(n_runs * block, device=q.device).view(n_runs, block, 1)
-        key = query[:, :1] + torch.arange(block + memory, device=q.device) - memory  # [N, 1, K]
-        mask = self.allowed(query, key) & (key >= 0) & ((key < length) | (query >= length))
-        mask = mask.unsqueeze(1)  # [N, 1, Q, K]
-        if padding is not None:
-            hidden = F.pad(padding, (memory, tail)).unfold(1, block + memory, block)  # [B, N, K]
-            hidden = hidden.transpose(0, 1).repeat_interleave(heads, dim=1)  # [N, B H, K]
-            mask = mask & ~hidden.unsqueeze(2)  # [N, B H, Q, K]
-        y = attend(q, k, v, mask=mask)  # [N, B H, Q, E]
-        y = rearrange(y, "n (b h) q e -> b h (n q) e", b=batch)
-        return y[:, :, :length]  # [B, H, L, E]
+    def kind(self) -> Hashable:
+        return type(self), self.block, self.memory
+
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0
+    ) -> Tensor:
+        reach = Reach(before=self.memory, after=0, run=self.block)
+        return attend(q, k, v, reach, padding=padding, dropout=dropout)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from einops import rearrange
 from torch import Tensor
+from torch.nn import functional as F
 
 from triptych.core import orders
+from triptych.core.attention.grid_tiles import Blocks, attend_in_blocks, hidden_keys
 from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.softmax import Pattern, SoftmaxAttention, attend
+from triptych.core.attention.kernels import attend_masked
+from triptych.core.attention.softmax import Pattern, SoftmaxAttention
+
+LONGEST_IN_FULL = 512
+"""Positions up to which full attention under a mask is faster than blocks of it."""
 
 
 @dataclass(frozen=True)
@@ -89,43 +95,35 @@ class Local2DPattern(Pattern):
         self.block_height, self.block_width = block
         self.up, self.side = up, side
         self.shape = order.shape
+        self.walk = hash(tuple(order.steps.flatten().tolist()))  # once: it has L numbers
         row, column, channel = order.coordinates.unbind(-1)  # 3 x [L]
         self._keep(row=row, column=column)
 
         # Decoding: a ring of rows, and for each block column the slots that its queries read.
         # The band of columns is shifted inwards at the edges, so that its size is always the same
         # and every slot is real; what it holds too much, `allowed` hides.
-        self.kept_rows = min(up + self.block_height, height)
-        slot = (row % self.kept_rows * width + column) * channels + channel  # [L]
         band = self._band(self.block_width, side, width)  # [block columns, columns read]
-        cells = torch.arange(self.kept_rows).view(1, -1, 1, 1) * width + band[:, None, :, None]
-        reads = cells * channels + torch.arange(channels)  # [block columns, rows, columns, C]
-        self._keep(slots=slot, reads=reads.flatten(1))
+        reads = band.unsqueeze(-1) * channels + torch.arange(channels)  # [., columns, C]
+        steps = order.steps.flatten()  # [L]
+        self._keep(reads=reads.flatten(1), steps=steps, cells=steps.argsort())
+        self.rearranged = bool((steps.diff() < 0).any())
 
-        # Training: the steps of each block's queries and of each block's memory.
-        steps = order.steps  # [H, W, C]
-        block_rows = torch.arange(0, height, self.block_height)
-        block_columns = torch.arange(0, width, self.block_width)
-        # A cell beyond the picture's edge stands for the last real one of its block.
-        rows = (block_rows[:, None] + torch.arange(self.block_height)).clamp(max=height - 1)
-        columns = (block_columns[:, None] + torch.arange(self.block_width)).clamp(max=width - 1)
-        queries = steps[rows[:, None, :, None], columns[None, :, None, :]]  # [R, S, bh, bw, C]
-        above = self._band_above(height)  # [R, rows read]
-        keys = steps[above[:, None, :, None], band[None, :, None, :]]  # [R, S, mh, mw, C]
-        queries, keys = queries.flatten(2).flatten(0, 1), keys.flatten(2).flatten(0, 1)  # [N, .]
-        back = torch.empty(self.length, dtype=torch.int64)
-        back[queries.flatten()] = torch.arange(queries.numel())
-        mask = self.allowed(queries.unsqueeze(-1), keys.unsqueeze(-2))  # [N, Q, K]
-        self._keep(queries=queries, keys=keys, back=back, mask=mask)
+        # Training: what a row of blocks hides, or where few positions are better served so, all.
+        self.blocks = Blocks(height, width, channels, self.block_height, self.block_width, up, side)
+        self.in_blocks = self.length > LONGEST_IN_FULL
+        if self.in_blocks:
+            self._keep(hidden=hidden_keys(self.blocks, order.steps))
+        else:
+            position = torch.arange(self.length)
+            self._keep(visible=self.allowed(position.unsqueeze(1), position))
 
     row: Tensor  # [L] of every step
     column: Tensor  # [L]
-    slots: Tensor  # [L] where each step's key is kept
-    reads: Tensor  # [block columns, W] the slots that a block's queries read
-    queries: Tensor  # [N, Q] steps of each block
-    keys: Tensor  # [N, K] steps of each block's memory
-    back: Tensor  # [L] where each step stands among the queries
-    mask: Tensor  # [N, Q, K]
+    reads: Tensor  # [block columns, .] the places in a row that a block's queries read
+    steps: Tensor  # [L] when each cell is visited, the cells in raster order
+    cells: Tensor  # [L] which cell each step visits
+    hidden: Tensor  # [kinds, block columns, Q, K] see `hidden_keys`
+    visible: Tensor  # [L, L]
 
     def allowed(self, query: Tensor, key: Tensor) -> Tensor:
         top = self.row[query] // self.block_height * self.block_height
@@ -138,36 +136,67 @@ class Local2DPattern(Pattern):
         near = near & (column < left + self.block_width + self.side)
         return near & (key <= query)
 
-    def n_slots(self, max_length: int) -> int:
-        _, width, channels = self.shape
-        return self.kept_rows * width * channels
+    def n_slots(self, max_length: int, ahead: int = 0) -> int:
+        height, width, channels = self.shape
+        row = width * channels
+        # Of what lies ahead the rows of blocks that it enters, whole, as block order does.
+        entered = -(-ahead // (self.block_height * row)) * self.block_height
+        return min(self.up + self.block_height + entered, height) * row
+
+    def n_used(self, length: int, n_slots: int) -> int:
+        return n_slots
+
+    def kind(self) -> Hashable:
+        sizes = self.block_height, self.block_width, self.up, self.side
+        return type(self), self.shape, self.walk, sizes
 
     def slot(self, position: Tensor, n_slots: int) -> Tensor:
-        return self.slots[position]
+        return self.cells.index_select(0, position) % n_slots
 
     def read(self, position: Tensor, n_slots: int) -> Tensor | None:
+        if position.shape[0] > 1:  # they may lie in blocks side by side
+            return None
         block_column = self.column.index_select(0, position) // self.block_width  # [1]
-        return self.reads.index_select(0, block_column)[0]  # [W]
+        _, width, channels = self.shape
+        rows = torch.arange(0, n_slots, width * channels, device=position.device)
+        return (rows.unsqueeze(1) + self.reads.index_select(0, block_column)).flatten()  # [W]
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
-        batch, heads, length, _ = q.shape
-        if length < self.length:  # a prefix: what comes later is never read by it
-            missing = (0, 0, 0, self.length - length)
-            q, k, v = (torch.nn.functional.pad(x, missing) for x in (q, k, v))
-            if padding is not None:
-                padding = torch.nn.functional.pad(padding, missing[2:])
+    def held(self, position: Tensor, slots: Tensor, n_slots: int) -> Tensor:
+        """Of the rows that share a place in the ring, the one that the query could read.
 
-        def gather(x: Tensor, steps: Tensor) -> Tensor:
-            gathered = x.index_select(2, steps.flatten())  # [B, H, N Q, E]
-            return rearrange(gathered, "b h (n q) e -> n (b h) q e", n=steps.shape[0])
+        From the first row that it reads on, no two share one; a row below is not yet visited.
+        """
+        height, width, channels = self.shape
+        size = width * channels  # of a row
+        block_row = self.row.index_select(0, position[:1]) // self.block_height
+        first = (block_row * self.block_height - self.up).clamp(min=0)  # [1]
+        row = first + (slots // size - first) % (n_slots // size)  # [W]
+        cell = row * size + slots % size
+        step = self.steps.index_select(0, cell.clamp(max=self.length - 1))
+        return step.masked_fill(row >= height, -1)
 
-        mask = self.mask.unsqueeze(1)  # [N, 1, Q, K]
-        if padding is not None:
-            hidden = padding[:, self.keys].transpose(0, 1)  # [N, B, K]
-            mask = mask & ~hidden.repeat_interleave(heads, dim=1).unsqueeze(2)  # [N, B H, Q, K]
-        y = attend(gather(q, self.queries), gather(k, self.keys), gather(v, self.keys), mask=mask)
-        y = rearrange(y, "n (b h) q e -> b h (n q) e", b=batch)
-        return y.index_select(2, self.back)[:, :, :length]  # [B, H, L, E]
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0
+    ) -> Tensor:
+        length = q.shape[2]
+        if length > self.length:
+            raise ValueError(f"a picture of {self.length} cells has no sequence of {length}")
+        if not self.in_blocks:
+            visible = self.visible[:length, :length]
+            return attend_masked(q, k, v, visible, padding=padding, dropout=dropout)
+        missing = self.length - length
+        if missing:  # a prefix: what comes later is never read by it
+            q, k, v = (F.pad(x, (0, 0, 0, missing)) for x in (q, k, v))
+            padding = None if padding is None else F.pad(padding, (0, missing))
+        if self.rearranged:
+            q, k, v = (Rearranged.apply(x, self.steps, self.cells) for x in (q, k, v))
+            padding = None if padding is None else padding.index_select(1, self.steps)
+        lowest = torch.finfo(q.dtype).min
+        mask = torch.zeros_like(self.hidden, dtype=q.dtype).masked_fill_(self.hidden, lowest)
+        y = attend_in_blocks(q, k, v, self.blocks, mask, padding=padding, dropout=dropout)
+        if self.rearranged:
+            y = Rearranged.apply(y, self.cells, self.steps)
+        return y[:, :, :length]  # [B, H, L, E]
 
     def _band(self, block: int, halo: int, extent: int) -> Tensor:
         """Columns that each block column reads: [block columns, columns]."""
@@ -175,12 +204,23 @@ class Local2DPattern(Pattern):
         first = (torch.arange(0, extent, block) - halo).clamp(0, extent - size)
         return first[:, None] + torch.arange(size)
 
-    def _band_above(self, extent: int) -> Tensor:
-        """Rows that each block row reads: [block rows, rows]."""
-        size = min(self.up + self.block_height, extent)
-        first = (torch.arange(0, extent, self.block_height) - self.up).clamp(0, extent - size)
-        return first[:, None] + torch.arange(size)
-
     def _keep(self, **tables: Tensor) -> None:
         for name, table in tables.items():
             self.register_buffer(name, table, persistent=False)
+
+
+class Rearranged(torch.autograd.Function):
+    """Positions in another order, [B, H, L, E]; the way back is the inverse order.
+
+    Autograd would add up what it gathered, position by position, which takes as long as attention.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: Tensor, inverse: Tensor) -> Tensor:
+        ctx.save_for_backward(inverse)
+        return x.index_select(2, order)  # [B, H, L, E]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        (inverse,) = ctx.saved_tensors
+        return gradients[0].index_select(2, inverse), None, None

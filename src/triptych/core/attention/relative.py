@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
-from einops import rearrange
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.softmax import (
-    Pattern,
-    SoftmaxAttention,
-    causal_mask,
-    head_width,
-    products,
-)
+from triptych.core.attention.softmax import Pattern, SoftmaxAttention, head_width
+from triptych.core.attention.spans import Reach, queries_per_tile, tiles_over
+from triptych.core.attention.tiles import Distances, attend_in_tiles
 
 
 @dataclass(frozen=True)
@@ -84,62 +79,40 @@ class RelativePattern(Pattern):
             visible = visible & (distance.abs() < self.window)
         return visible
 
-    def bias(self, q: Tensor, query: Tensor, key: Tensor) -> Tensor:
+    def relation(self, query: Tensor, key: Tensor) -> Tensor:
+        return self._vector(query - key)
+
+    def bias(self, q: Tensor, relation: Tensor) -> Tensor:
         by_vector = q @ self.table.to(q.dtype).mT  # [B, H, Q, vectors]
-        index = self._vector(query.unsqueeze(-1) - key.unsqueeze(-2))  # [B, Q, K]
-        index = index.unsqueeze(1).expand(*by_vector.shape[:3], -1)  # [B, H, Q, K]
+        index = relation.unsqueeze(-3).expand(*by_vector.shape[:3], -1)  # [B, H, Q, K]
         return by_vector.gather(-1, index)
 
-    def n_slots(self, max_length: int) -> int:
-        return max_length if self.window is None else min(self.window, max_length)
+    def kind(self) -> Hashable:
+        return type(self), self.max_distance, self.window, self.causal
 
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
-        length = q.shape[2]
-        if not self.causal:
-            return self._both_ways(q, k, v, padding)
-        if self.window is None or self.window >= length:
-            relative = skew(q @ self._vectors(length - 1, 0, q).mT)  # [B, H, L, L]
-            mask = causal_mask(length, q.device)
-            if padding is not None:
-                mask = mask & ~padding[:, None, None, :]  # [B, 1, L, L]
-            return products(q, k, v, mask, relative)
-        return self._windowed(q, k, v, padding, self.window)
+    def n_slots(self, max_length: int, ahead: int = 0) -> int:
+        return max_length if self.window is None else min(self.window + ahead, max_length)
 
-    def _windowed(
-        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, window: int
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0
     ) -> Tensor:
-        """Runs of `window` queries read their own run and the one before: linear in the length."""
         length = q.shape[2]
-        n_runs = -(-length // window)
-        tail = n_runs * window - length
-        runs = rearrange(F.pad(q, (0, 0, 0, tail)), "b h (n q) e -> b h n q e", n=n_runs)
-        k, v = (
-            rearrange(
-                F.pad(x, (0, 0, window, tail)).unfold(2, 2 * window, window),
-                "b h n e k -> b h n k e",
-            )
-            for x in (k, v)
-        )  # [B, H, N, 2w, E]
-        position = torch.arange(n_runs * window, device=q.device).view(n_runs, window, 1)
-        before = torch.arange(2 * window, device=q.device) - window  # [2w]
-        key = position[:, :1] + before  # [N, 1, 2w]
-        mask = self.allowed(position, key) & (key >= 0) & (key < length)  # [N, w, 2w]
-        if padding is not None:
-            hidden = F.pad(padding, (window, tail), value=True).unfold(1, 2 * window, window)
-            mask = mask & ~hidden[:, None, :, None, :]  # [B, 1, N, w, 2w]
-        vectors = self._vectors(window - 1, 0, q).unsqueeze(1)  # [H, 1, w, E]
-        relative = skew_two_runs(runs @ vectors.mT)  # [B, H, N, w, 2w]
-        y = products(runs, k, v, mask, relative)  # [B, H, N, w, E]
-        return y.flatten(2, 3)[:, :, :length]  # [B, H, L, E]
-
-    def _both_ways(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
-        length = q.shape[2]
-        relative = skew_both_ways(q @ self._vectors(length - 1, 1 - length, q).mT)  # [B, H, L, L]
-        position = torch.arange(length, device=q.device)
-        mask = self.allowed(position[:, None], position[None, :])  # [L, L]
-        if padding is not None:
-            mask = mask & ~padding[:, None, None, :]  # [B, 1, L, L]
-        return products(q, k, v, mask, relative)
+        before = None if self.window is None else self.window - 1
+        reach = Reach(before, after=0 if self.causal else before)
+        tiles = tiles_over(reach, length, queries_per_tile(length, q), q.device)
+        # A tile's corners lie farther apart than any of its visible pairs.
+        farthest = max(tile.stop - 1 - tile.start for tile in tiles)
+        nearest = 0 if self.causal else min(tile.first - (tile.end - 1) for tile in tiles)
+        return attend_in_tiles(
+            q,
+            k,
+            v,
+            tiles,
+            vectors=self._vectors(farthest, nearest, q),
+            distances=Distances(farthest, nearest),
+            padding=padding,
+            dropout=dropout,
+        )
 
     def _vector(self, distance: Tensor) -> Tensor:
         """Index into the table of each distance, clipped at its ends."""
@@ -149,38 +122,15 @@ class RelativePattern(Pattern):
 
     def _vectors(self, first: int, last: int, like: Tensor) -> Tensor:
         """The vectors of distances first, first - 1, ..., last: [H, first - last + 1, E]."""
-        distance = torch.arange(first, last - 1, -1, device=like.device)
-        return self.table.to(like.dtype).index_select(1, self._vector(distance))
-
-
-def skew(x: Tensor) -> Tensor:
-    """Columns by falling distance to columns by key, without an L x L x E tensor.
-
-    x [..., L, L], column c holding distance L-1-c -> y [..., L, L] with y[i, j] of distance i-j
-    on and below the diagonal. Above it stands garbage, which the causal mask must hide
-    (Music Transformer, section 3.4.1: pad a column on the left, reshape, drop the first row).
-    """
-    length = x.shape[-1]
-    padded = F.pad(x, (1, 0))  # [..., L, L + 1]
-    rows = padded.reshape(*x.shape[:-2], length + 1, length)
-    return rows[..., 1:, :]  # [..., L, L]
-
-
-def skew_two_runs(x: Tensor) -> Tensor:
-    """The skew of a run of w queries over 2w keys that begin one run earlier.
-
-    x [..., w, w], column c holding distance w-1-c -> y [..., w, 2w] with y[a, b] of distance
-    w+a-b wherever that lies in 0..w-1; elsewhere padding or garbage, which the mask must hide.
-    """
-    run = x.shape[-1]
-    padded = F.pad(x, (1, run))  # [..., w, 2w + 1]
-    flat = padded.flatten(-2)[..., : 2 * run * run]
-    return flat.reshape(*x.shape[:-2], run, 2 * run)  # [..., w, 2w]
-
-
-def skew_both_ways(x: Tensor) -> Tensor:
-    """x [..., L, 2L-1], column c holding distance L-1-c -> y [..., L, L], y[i, j] of i-j."""
-    length = x.shape[-2]
-    flat = F.pad(x, (1, 0)).flatten(-2)[..., length:]  # [..., L (2L - 1)]
-    rows = flat.reshape(*x.shape[:-2], length, 2 * length - 1)
-    return rows[..., :length]  # [..., L, L]
+        largest, smallest = self.max_distance, 0 if self.causal else -self.max_distance
+        table = self.table.to(like.dtype)
+        nearer = table[:, max(last, smallest) - smallest : min(first, largest) - smallest + 1]
+        # Repeated by `expand`: a gathered table would add up its gradient vector by vector.
+        return torch.cat(
+            [
+                table[:, -1:].expand(-1, max(0, first - largest), -1),
+                nearer.flip(1),
+                table[:, :1].expand(-1, max(0, smallest - last), -1),
+            ],
+            dim=1,
+        )

@@ -5,22 +5,24 @@ A variant adds a `Pattern`: which keys a query reads, as a function of their pos
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 
 import torch
-from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core.attention.interface import LayerState, SelfAttention
+from triptych.core.attention.interface import LayerState, Place, SelfAttention
+from triptych.core.attention.products import products
+from triptych.core.linear import Linear
+from triptych.core.processor import has_matrix_units
 
 
 class Pattern(nn.Module, ABC):
     """Which keys a query reads and where a position's key is kept, as functions of positions.
 
-    Positions are int64 tensors that broadcast against each other; a key at position -1 is an
-    empty slot and is masked by whoever calls.
+    Positions are int64 tensors that broadcast against each other; a key at a position below 0 is
+    an empty slot and is masked by whoever calls.
     """
 
     @abstractmethod
@@ -28,27 +30,55 @@ class Pattern(nn.Module, ABC):
         """The definition: True where the query at one position reads the key at the other."""
 
     @abstractmethod
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None) -> Tensor:
-        """The fast path for positions 0..L-1: q, k, v [B, H, L, E] -> [B, H, L, E]."""
+    def attend(
+        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0
+    ) -> Tensor:
+        """The fast path for positions 0..L-1: q, k, v [B, H, L, E] -> [B, H, L, E].
 
-    def bias(self, q: Tensor, query: Tensor, key: Tensor) -> Tensor | None:
-        """What is added to q . k before the scaling, if anything.
-
-        q [B, H, Q, E]; query [B, Q] and key [B, K] (or 1 in place of B) -> [B, H, Q, K].
+        padding [B, L] True on padding; dropout: share of the weights that is dropped.
         """
+
+    def relation(self, query: Tensor, key: Tensor) -> Tensor | None:
+        """What a bias needs to know of two positions: int64 [..., Q, K]; None without a bias."""
         return None
 
-    def n_slots(self, max_length: int) -> int:
-        """How many keys are kept while decoding at most `max_length` positions."""
+    def bias(self, q: Tensor, relation: Tensor) -> Tensor:
+        """What is added to q . k before the scaling: q [B, H, Q, E] -> [B, H, Q, K].
+
+        relation: as `relation` gave it, [Q, K] or [B, Q, K].
+        """
+        raise NotImplementedError
+
+    def n_slots(self, max_length: int, ahead: int = 0) -> int:
+        """How many keys are kept while decoding at most `max_length` positions.
+
+        ahead: how many positions may be written beyond one that still reads.
+        """
         return max_length
+
+    def n_used(self, length: int, n_slots: int) -> int:
+        """How many of the slots, counted from the first, hold the first `length` positions."""
+        return min(length, n_slots)
 
     def slot(self, position: Tensor, n_slots: int) -> Tensor:
         """Where a position's key is kept: int64, of the form of `position`; a ring by default."""
         return position % n_slots
 
     def read(self, position: Tensor, n_slots: int) -> Tensor | None:
-        """Slots that the query at `position` (int64 [1]) reads: int64 [W]; None for all."""
+        """Slots that the queries at `position` (int64 [P]) read: int64 [W]; None for all."""
         return None
+
+    def held(self, position: Tensor, slots: Tensor, n_slots: int) -> Tensor:
+        """The position whose key each slot holds once `position` is written; below 0: none.
+
+        position int64 [P], in a row; slots int64 [W] -> int64 [W]; by default of a ring.
+        """
+        last = position[-1:]
+        return last - (last - slots) % n_slots
+
+    def kind(self) -> Hashable:
+        """Patterns of the same kind give the same places; by default each is its own."""
+        return self
 
 
 class SoftmaxAttention(SelfAttention):
@@ -63,67 +93,112 @@ class SoftmaxAttention(SelfAttention):
         self.n_heads = n_heads
         self.d_head = head_width(d_model, n_heads)
         self.pattern = pattern
-        self.project_in = nn.Linear(d_model, 3 * d_model)
-        self.project_out = nn.Linear(d_model, d_model)
+        self.project_in = Linear(d_model, 3 * d_model)
+        self.project_out = Linear(d_model, d_model)
+        # Follows the module's dtype and device, whatever becomes of its matrices.
+        self.register_buffer("like", torch.zeros(()), persistent=False)
+
+    like: Tensor
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         q, k, v = self._heads(x)
-        return self._merge(self.pattern.attend(q, k, v, padding))
+        dropout = self.dropout if self.training else 0.0
+        return self._merge(self.pattern.attend(q, k, v, padding, dropout))
 
     def reference(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         q, k, v = self._heads(x)
         positions = torch.arange(x.shape[1], device=x.device).unsqueeze(0)  # [1, L]
         return self._merge(dense(self.pattern, q, k, v, positions, positions, padding))
 
-    def empty_state(self, batch: int, max_length: int) -> LayerState:
-        weight = self.project_in.weight
-        slots = self.pattern.n_slots(max_length)
+    def empty_state(self, batch: int, max_length: int, ahead: int = 0) -> LayerState:
+        slots = self.pattern.n_slots(max_length, ahead)
         size = (batch, self.n_heads, slots, self.d_head)
+        dtype = kept_dtype(self.like)
         return {
-            "key": weight.new_zeros(size),
-            "value": weight.new_zeros(size),
-            "position": torch.full((batch, slots), -1, device=weight.device),
+            "key": self.like.new_zeros(size, dtype=dtype),
+            "value": self.like.new_zeros(size, dtype=dtype),
         }
+
+    def narrow(self, state: LayerState, length: int) -> LayerState:
+        n_slots = state["key"].shape[2]
+        used = self.pattern.n_used(length, n_slots)
+        if used == n_slots:
+            return state
+        return state | {name: state[name].narrow(2, 0, used) for name in ("key", "value")}
 
     def prefill(self, x: Tensor, state: LayerState) -> Tensor:
         q, k, v = self._heads(x)
         n_slots = state["key"].shape[2]
         positions = torch.arange(x.shape[1], device=x.device)  # [P]
         # Of all positions that share a slot the last one stays, as it would after P steps.
-        held = torch.full((n_slots,), -1, device=x.device)  # [S]
-        slots = self.pattern.slot(positions, n_slots)  # [P]
-        held.scatter_reduce_(0, slots, positions, "amax")
-        source = held.clamp(min=0)  # empty slots copy position 0; their -1 keeps them unseen
-        state["key"].copy_(k.index_select(2, source))
-        state["value"].copy_(v.index_select(2, source))
-        state["position"].copy_(held.expand_as(state["position"]))
+        last = torch.zeros(n_slots, dtype=torch.int64, device=x.device)  # [S]
+        last.scatter_reduce_(0, self.pattern.slot(positions, n_slots), positions, "amax")
+        # Slots that are still empty copy position 0, and `held` keeps them unseen.
+        state["key"].copy_(k.index_select(2, last))
+        state["value"].copy_(v.index_select(2, last))
         return self._merge(self.pattern.attend(q, k, v, None))
 
-    def step(self, x: Tensor, position: Tensor, state: LayerState) -> Tensor:
-        q, k, v = self._heads(x)
-        n_slots = state["key"].shape[2]
-        query = position.view(1)  # a view of one element: indexing with it never syncs
-        slot = self.pattern.slot(query, n_slots)  # [1]
-        state["key"].index_copy_(2, slot, k.to(state["key"].dtype))
-        state["value"].index_copy_(2, slot, v.to(state["value"].dtype))
-        state["position"].index_copy_(1, slot, query.expand(x.shape[0], 1))
-        keys, values, held = state["key"], state["value"], state["position"]
+    def kind(self) -> Hashable:
+        return self.pattern.kind()
+
+    def place(self, position: Tensor, state: LayerState) -> Place:
+        key = state["key"]
+        n_slots = key.shape[2]
+        query = position.view(-1)  # a view of one element or more: indexing never syncs
         read = self.pattern.read(query, n_slots)
+        slots = torch.arange(n_slots, device=key.device) if read is None else read  # [W]
+        held = self.pattern.held(query, slots, n_slots)  # [W]
+        rows = query.unsqueeze(1)  # [P, 1]
+        visible = self.pattern.allowed(rows, held.clamp(min=0)) & (held >= 0)  # [P, W]
+        # Added to the logits; the position itself is always visible, so no row is all -inf.
+        mask = torch.zeros(visible.shape, dtype=key.dtype, device=key.device)
+        return Place(
+            self.pattern.slot(query, n_slots),
+            read,
+            mask.masked_fill_(~visible, -torch.inf),
+            self.pattern.relation(rows, held.unsqueeze(0)),  # [P, W]
+        )
+
+    def step(
+        self, x: Tensor, position: Tensor, state: LayerState, place: Place | None = None
+    ) -> Tensor:
+        slot, read, mask, relation = self.place(position, state) if place is None else place
+        keys, values = state["key"], state["value"]
+        qkv = self.project_in(x).to(keys.dtype)  # [B, P, 3 D]
+        q, k, v = self._split(qkv)
+        keys.index_copy_(2, slot, k)
+        values.index_copy_(2, slot, v)
         if read is not None:
             keys = keys.index_select(2, read)  # [B, H, W, E]
             values = values.index_select(2, read)  # [B, H, W, E]
-            held = held.index_select(1, read)  # [B, W]
-        return self._merge(dense(self.pattern, q, keys, values, query.unsqueeze(0), held, None))
+        if relation is not None:
+            mask = mask + self.pattern.bias(q, relation) * self.d_head**-0.5  # [B, H, P, W]
+        y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
+        return self._merge(y.to(x.dtype))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        q, k, v = rearrange(
-            self.project_in(x), "b l (three h e) -> three b h l e", three=3, h=self.n_heads
-        ).unbind(0)  # 3 x [B, H, L, E]
+        return self._split(self.project_in(x))
+
+    def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        batch, length, _ = qkv.shape
+        heads = qkv.view(batch, length, 3, self.n_heads, self.d_head)
+        q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # 3 x [B, H, L, E]
         return q, k, v
 
     def _merge(self, y: Tensor) -> Tensor:
-        merged: Tensor = self.project_out(rearrange(y, "b h l e -> b l (h e)"))  # [B, L, D]
+        merged: Tensor = self.project_out(y.transpose(1, 2).flatten(2))  # [B, L, D]
         return merged
+
+
+def kept_dtype(like: Tensor) -> torch.dtype:
+    """In which precision keys and values are kept.
+
+    On a CPU without matrix units one query in bfloat16 takes scaled_dot_product_attention 2 to 6
+    times as long as in float32 (one to 32 rows, 100 to 2000 keys), though it reads half as much.
+    """
+    if like.dtype != torch.bfloat16 or like.device.type != "cpu":
+        return like.dtype
+    return torch.bfloat16 if has_matrix_units() else torch.float32
 
 
 def head_width(d_model: int, n_heads: int) -> int:
@@ -151,45 +226,6 @@ def dense(
     mask = mask & (key >= 0).unsqueeze(-2)
     if padding is not None:
         mask = mask & ~padding.unsqueeze(-2)
-    return products(q, k, v, mask.unsqueeze(1), pattern.bias(q, query, key))
-
-
-def products(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, bias: Tensor | None = None
-) -> Tensor:
-    """softmax((q k^T + bias) / sqrt(E)) v over the keys that the mask leaves.
-
-    q [..., Q, E], k and v [..., K, E], mask (True = visible) and bias broadcast to [..., Q, K].
-    A query whose keys are all masked gets zeros, in the gradient too.
-    """
-    logits = q @ k.mT  # [..., Q, K]
-    if bias is not None:
-        logits = logits + bias
-    logits = logits / math.sqrt(q.shape[-1])
-    if mask is None:
-        return logits.softmax(-1) @ v  # [..., Q, E]
-    # The lowest finite number instead of -inf: a row without any key has no NaN to pass on.
-    hidden = ~mask
-    weights = logits.masked_fill(hidden, torch.finfo(logits.dtype).min).softmax(-1)
-    return weights.masked_fill(hidden, 0.0) @ v  # [..., Q, E]
-
-
-def causal_mask(length: int, device: torch.device) -> Tensor:
-    """True where the key is not after the query: [L, L]."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()
-
-
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, *, mask: Tensor | None = None, causal: bool = False
-) -> Tensor:
-    """The fast kernel for attention without a bias; the one place that chooses it.
-
-    q [..., Q, E], k and v [..., K, E]; mask (True = visible) broadcasts to [..., Q, K]; `causal`
-    is for Q = K and excludes a mask. The backward pass of scaled_dot_product_attention in bf16 is
-    slow on a CPU: forward and backward, explicit products took 1/4.5 of its time at 24 keys, 1/2.4
-    at 128, 1/1.3 at 256 and 1.5 times as long at 512 (one core with AVX512-BF16). In float32 it
-    was ahead at every length.
-    """
-    if q.device.type == "cpu" and q.dtype == torch.bfloat16 and k.shape[-2] <= 256:
-        return products(q, k, v, causal_mask(q.shape[-2], q.device) if causal else mask)
-    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal)
+    relation = pattern.relation(query.unsqueeze(-1), key.unsqueeze(-2))  # [B, Q, K]
+    bias = None if relation is None else pattern.bias(q, relation)  # [B, H, Q, K]
+    return products(q, k, v, mask.unsqueeze(1), bias)

@@ -1,0 +1,44 @@
+"""Dropout of attention weights in tiles: random numbers are drawn once and read many times."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+LEVELS = 256
+"""A weight is kept by one random byte, so shares are multiples of 1/256 (0.1 becomes 26/256)."""
+ROW_STEP = 1009
+TILE_STEP = 7919
+TILE_STARTS = 64 * TILE_STEP
+
+
+class Dropped(NamedTuple):
+    """Which weights are dropped, as factors: 0, or 1 / (1 - share) so that the mean stays.
+
+    Drawing a number for each weight takes longer than the attention itself on a CPU. Here a pool of
+    factors is drawn for one tile of one head, a little larger than it, and each tile and head reads
+    it from another place: the factors of a head's tile are independent of each other, and the same
+    factor meets unrelated weights elsewhere.
+    """
+
+    pool: Tensor
+
+    @classmethod
+    def draw(cls, share: float, rows: int, largest: int, like: Tensor) -> Dropped | None:
+        """Factors for tiles of at most `largest` weights in each of `rows`; None for no dropout."""
+        threshold = round(share * LEVELS)
+        if threshold == 0:
+            return None
+        size = largest + rows * ROW_STEP + TILE_STARTS
+        # 8 bytes a draw, from the generator of the device.
+        draws = torch.empty(-(-size // 8), dtype=torch.int64, device=like.device)
+        kept = draws.random_(-(2**63), None).view(torch.uint8) >= threshold
+        return cls(kept.to(like.dtype) * (LEVELS / (LEVELS - threshold)))
+
+    def factors(self, like: Tensor, tile: int) -> Tensor:
+        """Of the weights [N, Q, K] of a tile, by its number: a view [N, Q, K]."""
+        keys = like.shape[-1]
+        start = tile * TILE_STEP % TILE_STARTS
+        return self.pool.as_strided(like.shape, (ROW_STEP, keys, 1), start)

@@ -1,0 +1,109 @@
+"""The one place that chooses how attention without a bias is computed, with what it rests on.
+
+Measured forward and backward (`scripts/bench`, 8 heads of 64, two cores with AVX512-BF16, no AMX),
+time over that of `scaled_dot_product_attention`; below 1 is faster:
+
+| CPU, causal | L 24 | 128 | 256 | 512 | 1024 | 4096 |
+|---|---|---|---|---|---|---|
+| bfloat16, explicit products | 0.22 | 0.42 | 0.77 | 1.5 | | |
+| bfloat16, tiles | | | 0.50 | | 0.69 | 0.72 |
+| float32, explicit products | above 1 at every length | | | | | |
+| float32, tiles | | | 0.88 | | 0.88 | 1.09 |
+| dropout 0.1 over none: tiles | | | 1.07 | | 1.10 | 1.00 |
+| dropout 0.1 over none: SDPA | | | 2 to 3 | | 5 to 6 | 7 to 10 |
+
+With AMX the products win by more (up to 9 times at L 24 to 64), in the same order.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from triptych.core.attention.products import causal_mask, products
+from triptych.core.attention.spans import Reach, queries_per_tile, tiles_over
+from triptych.core.attention.tiles import Edge, Tile, attend_in_tiles
+
+Kernel = Literal["sdpa", "products", "tiles"]
+
+MOST_KEYS_OF_PRODUCTS = 128
+"""Keys up to which explicit products beat everything else in bfloat16 on a CPU."""
+FEWEST_KEYS_OF_TILES = 256
+
+
+def kernel_for(q: Tensor, n_keys: int, *, dropout: float = 0.0) -> Kernel:
+    """The fastest kernel for queries like q [..., Q, E] over so many keys.
+
+    `sdpa`: scaled_dot_product_attention, flash attention where PyTorch has it. `products`: matrix
+    product, softmax, matrix product. `tiles`: the same in parts, with an own backward pass.
+    """
+    if dropout > 0:
+        return "tiles"  # SDPA leaves its flash path, on CPUs at 5 to 10 times the time
+    if q.device.type != "cpu" or q.dtype not in (torch.bfloat16, torch.float16):
+        return "sdpa"
+    if n_keys <= MOST_KEYS_OF_PRODUCTS:
+        return "products"
+    # Without a backward pass there is nothing to win: SDPA's forward pass is fast in bfloat16 too.
+    return "tiles" if torch.is_grad_enabled() and n_keys >= FEWEST_KEYS_OF_TILES else "sdpa"
+
+
+def attend(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    reach: Reach,
+    *,
+    padding: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Softmax attention of positions 0..L-1 to the keys that they reach.
+
+    q [B, H, Q, E], k and v [B, H, K, E], Q = K unless the reach is without ends; padding [B, K]
+    True on padding; dropout: share of the weights dropped -> [B, H, Q, E].
+    """
+    n_keys = k.shape[-2]
+    everything = reach.before is None and reach.after is None
+    causal = reach.before is None and reach.after == 0
+    kernel = kernel_for(q, n_keys, dropout=dropout)
+    if kernel == "tiles" or not (everything or causal):
+        tiles = tiles_over(reach, q.shape[-2], queries_per_tile(n_keys, q), q.device)
+        if everything:
+            tiles = tuple(tile._replace(end=n_keys) for tile in tiles)
+        return attend_in_tiles(q, k, v, tiles, padding=padding, dropout=dropout)
+    mask = None if padding is None else ~padding[:, None, None, :]  # [B, 1, 1, K]
+    if causal and (mask is not None or kernel == "products"):
+        past = causal_mask(n_keys, q.device)  # [Q, K]
+        mask = past if mask is None else mask & past  # [B, 1, Q, K]
+    if kernel == "products":
+        return products(q, k, v, mask)
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal and mask is None
+    )
+
+
+def attend_masked(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    visible: Tensor,
+    *,
+    padding: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Softmax attention under any mask: visible bool [L, L], True where the key is seen.
+
+    q, k, v [B, H, L, E]; padding [B, L] True on padding; dropout: share of the weights dropped
+    -> [B, H, L, E]. Its work and memory grow with the square of the length.
+    """
+    length = q.shape[-2]
+    kernel = kernel_for(q, length, dropout=dropout)
+    if kernel == "tiles":
+        tile = Tile(0, length, 0, length, (Edge(0, ~visible),))
+        return attend_in_tiles(q, k, v, [tile], padding=padding, dropout=dropout)
+    mask = visible if padding is None else visible & ~padding[:, None, None, :]  # [B, 1, L, L]
+    if kernel == "products":
+        return products(q, k, v, mask)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask)

@@ -1,0 +1,263 @@
+"""Attention in tiles: some queries against the keys they can reach, with its own backward pass.
+
+Neither pass keeps an L x L tensor: the backward pass computes the weights of a tile again. Memory
+is linear in the length, and a tile stays in the processor's cache, which is what makes the explicit
+products as fast as a fused kernel (Rabe and Staats 2021, 2112.05682, section 2; the distances of
+Huang et al. 2018, section 3.4, are skewed tile by tile).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from triptych.core.attention.dropout import Dropped
+
+
+class Edge(NamedTuple):
+    """A run of a tile's keys that not every query of the tile may see."""
+
+    first: int
+    """The run's first key, counted from the tile's first."""
+    hidden: Tensor
+    """Bool [Q, keys of the run], True where the key is hidden from the query."""
+
+
+class Tile(NamedTuple):
+    """Queries first..stop-1 over keys start..end-1; every other key is hidden from them."""
+
+    first: int
+    stop: int
+    start: int
+    end: int
+    edges: tuple[Edge, ...] = ()
+
+
+class Distances(NamedTuple):
+    """Where a tile finds its vectors: one per distance, from `farthest` down to `nearest`."""
+
+    farthest: int
+    nearest: int
+
+    def of(self, tile: Tile) -> tuple[int, int]:
+        """First and last + 1 of the vectors that the tile's pairs use."""
+        largest = tile.stop - 1 - tile.start
+        smallest = max(tile.first - (tile.end - 1), self.nearest)
+        return self.farthest - largest, self.farthest - smallest + 1
+
+
+def attend_in_tiles(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    tiles: Sequence[Tile],
+    *,
+    vectors: Tensor | None = None,
+    distances: Distances | None = None,
+    padding: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """softmax((q k^T + q e^T) / sqrt(E)) v over the keys that the tiles leave.
+
+    q, k, v [B, H, L, E]; the tiles' queries make up 0..L-1. vectors [H, n, E]: e of each distance
+    query - key, in the order that `distances` says. padding [B, L] True on padding. dropout: share
+    of the weights dropped. A query that sees no key gets zeros -> [B, H, L, E].
+    """
+    batch, heads = q.shape[:2]
+    q, k, v = (x.transpose(0, 1).flatten(0, 1) for x in (q, k, v))  # [H B, L, E]
+    if padding is not None:
+        padding = padding.unsqueeze(1)  # [B, 1, L]
+    largest = max((tile.stop - tile.first) * (tile.end - tile.start) for tile in tiles)
+    dropped = Dropped.draw(dropout, len(q), largest, q)
+    at_once = batch * min(heads, max(1, room(q) // (batch * largest)))
+    y: Tensor = _Tiled.apply(
+        q, k, v, vectors, _Plan(tuple(tiles), distances, at_once, padding, dropped)
+    )
+    by_head = y.view(heads, batch, *y.shape[1:])  # [H, B, L, E]
+    return by_head.transpose(0, 1)  # [B, H, L, E]
+
+
+def room(like: Tensor) -> int:
+    """Weights of a tile at most, so that they stay in a core's cache; see `kernels`."""
+    return (2**21 if like.device.type == "cpu" else 2**28) // like.element_size()
+
+
+def like_projected(x: Tensor) -> Tensor:
+    """Empty [B, H, L, E] whose memory is [B, L, H, E], so that joining the heads copies nothing."""
+    batch, heads, length, width = x.shape
+    return x.new_empty(batch, length, heads, width).transpose(1, 2)  # [B, H, L, E]
+
+
+class _Plan(NamedTuple):
+    """What does not change between the passes; a part of it for a group of heads."""
+
+    tiles: tuple[Tile, ...]
+    distances: Distances | None
+    at_once: int
+    """Rows (heads x batch, heads the slower) that are computed together: whole heads."""
+    padding: Tensor | None
+    """Bool [B, 1, L]."""
+    dropped: Dropped | None
+
+
+class _Tiled(torch.autograd.Function):
+    """The loop over groups of heads and tiles; N = heads x B rows, heads the slower."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, vectors: Tensor | None, plan: _Plan
+    ) -> Tensor:
+        y = torch.empty_like(q, memory_format=torch.contiguous_format)
+        for rows, group_vectors in _groups(q, vectors, plan):
+            q_rows, k_rows, v_rows, y_rows = q[rows], k[rows], v[rows], y[rows]
+            for number, tile in enumerate(plan.tiles):
+                weights = _weights(q_rows, k_rows, group_vectors, tile, plan)
+                if plan.dropped is not None:
+                    weights.mul_(plan.dropped.factors(weights, number))
+                values = v_rows[:, tile.start : tile.end]  # [N, K, E]
+                y_rows[:, tile.first : tile.stop] = torch.bmm(weights, values)  # [N, Q, E]
+        ctx.save_for_backward(q, k, v, vectors)
+        ctx.plan = plan
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        q, k, v, vectors = ctx.saved_tensors
+        (dy,) = gradients
+        wide = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
+        dq = torch.empty_like(q, memory_format=torch.contiguous_format)
+        dk, dv = (torch.zeros(x.shape, dtype=wide, device=x.device) for x in (k, v))
+        d_vectors = None
+        if vectors is not None:
+            d_vectors = torch.zeros(vectors.shape, dtype=wide, device=vectors.device)
+        totals = zip(_groups(q, vectors, ctx.plan), _groups(dk, d_vectors, ctx.plan), strict=True)
+        for (rows, group_vectors), (_, group_d_vectors) in totals:
+            for number in range(len(ctx.plan.tiles)):
+                _backward_of_tile(
+                    ctx.plan,
+                    number,
+                    (q[rows], k[rows], v[rows], group_vectors, dy[rows]),
+                    (dq[rows], dk[rows], dv[rows], group_d_vectors),
+                )
+        if vectors is not None and d_vectors is not None:
+            d_vectors = d_vectors.to(vectors.dtype)
+        return dq, dk.to(k.dtype), dv.to(v.dtype), d_vectors, None
+
+
+def _groups(
+    rows: Tensor, vectors: Tensor | None, plan: _Plan
+) -> Iterator[tuple[slice, Tensor | None]]:
+    """Slices of the rows that are computed together, each with its heads' vectors."""
+    for first in range(0, len(rows), plan.at_once):
+        group = slice(first, min(first + plan.at_once, len(rows)))
+        if vectors is None:
+            yield group, None
+        else:
+            batch = len(rows) // len(vectors)
+            yield group, vectors[group.start // batch : group.stop // batch]
+
+
+def _backward_of_tile(
+    plan: _Plan,
+    number: int,
+    given: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor],
+    totals: tuple[Tensor, Tensor, Tensor, Tensor | None],
+) -> None:
+    """Add what one tile of one group gives to the gradients."""
+    q, k, v, vectors, dy = given
+    dq, dk, dv, d_vectors = totals
+    tile = plan.tiles[number]
+    scale = q.shape[-1] ** -0.5
+    queries, keys = slice(tile.first, tile.stop), slice(tile.start, tile.end)
+    dy_tile = dy[:, queries]  # [N, Q, E]
+    weights = _weights(q, k, vectors, tile, plan)
+    d_weights = torch.bmm(dy_tile, v[:, keys].mT)  # [N, Q, K]
+    used = weights
+    if plan.dropped is not None:
+        factors = plan.dropped.factors(weights, number)
+        used = weights * factors
+        d_weights.mul_(factors)
+    _add_product(dv[:, keys], used.mT, dy_tile)
+    d_logits = torch.ops.aten._softmax_backward_data(d_weights, weights, -1, weights.dtype)
+    q_scaled = q[:, queries] * scale
+    _add_product(dk[:, keys], d_logits.mT, q_scaled)
+    dq_tile = torch.bmm(d_logits, k[:, keys])  # [N, Q, E]
+    if vectors is not None and d_vectors is not None and plan.distances is not None:
+        first, last = plan.distances.of(tile)
+        by_distance = _unskewed(d_logits, last - first)  # [N, Q, n]
+        grouped = by_distance.view(len(vectors), -1, last - first)  # [H, B Q, n]
+        dq_tile += torch.bmm(grouped, vectors[:, first:last]).view_as(dq_tile)
+        rows = q_scaled.reshape(len(vectors), -1, q.shape[-1])  # [H, B Q, E]
+        _add_product(d_vectors[:, first:last], grouped.mT, rows)
+    torch.mul(dq_tile, scale, out=dq[:, queries])
+
+
+def _weights(q: Tensor, k: Tensor, vectors: Tensor | None, tile: Tile, plan: _Plan) -> Tensor:
+    """The softmax of one tile: [N, Q, K]."""
+    scale = q.shape[-1] ** -0.5
+    q_tile = q[:, tile.first : tile.stop]  # [N, Q, E]
+    k_tile = k[:, tile.start : tile.end]  # [N, K, E]
+    if vectors is None or plan.distances is None:
+        logits = torch.bmm(q_tile * scale, k_tile.mT)  # [N, Q, K]
+    else:
+        first, last = plan.distances.of(tile)
+        rows = vectors[:, first:last]  # [H, n, E]
+        grouped = q_tile.reshape(rows.shape[0], -1, q.shape[-1]) * scale  # [H, B Q, E]
+        by_distance = torch.bmm(grouped, rows.mT)  # [H, B Q, n]
+        by_distance = by_distance.view(*q_tile.shape[:2], last - first)  # [N, Q, n]
+        logits = torch.baddbmm(
+            _skewed(by_distance, k_tile.shape[1]), q_tile, k_tile.mT, alpha=scale
+        )  # [N, Q, K]
+    lowest = torch.finfo(logits.dtype).min
+    for edge in tile.edges:
+        logits[..., edge.first : edge.first + edge.hidden.shape[-1]].masked_fill_(
+            edge.hidden, lowest
+        )
+    if plan.padding is None:
+        return logits.softmax(-1)
+    hidden = plan.padding[..., tile.start : tile.end].repeat(len(q) // len(plan.padding), 1, 1)
+    weights = logits.masked_fill_(hidden, lowest).softmax(-1)
+    # A row without any key has spread its weight evenly: it gets none.
+    for edge in tile.edges:
+        weights[..., edge.first : edge.first + edge.hidden.shape[-1]].masked_fill_(edge.hidden, 0.0)
+    return weights.masked_fill_(hidden, 0.0)
+
+
+def _skewed(by_distance: Tensor, n_keys: int) -> Tensor:
+    """Columns by falling distance to columns by key, as a view: [N, Q, n] -> [N, Q, K].
+
+    The last query's first key has the largest distance, column 0; one query earlier, the same key
+    is one column further. Walking along a row's keys therefore begins one column further left in
+    each next row: a stride of n - 1. Where n = K (causal) the view runs over into the next row
+    above the diagonal; the tile's edge hides what it reads there.
+    """
+    rows, queries, n = by_distance.shape
+    return by_distance.as_strided((rows, queries, n_keys), (queries * n, n - 1, 1), queries - 1)
+
+
+def _unskewed(d_logits: Tensor, n: int) -> Tensor:
+    """The transpose of `_skewed`: [N, Q, K] by key -> [N, Q, n] by distance."""
+    rows, queries, n_keys = d_logits.shape
+    by_distance = d_logits.new_zeros(rows, queries, n)
+    if n >= n_keys + queries - 1:  # no row runs over
+        _skewed(by_distance, n_keys).copy_(d_logits)
+        return by_distance
+    # Above the diagonal d_logits is zero, and two rows of the view share a cell there: leave the
+    # last column out, which only the last query sees.
+    shorter = by_distance.as_strided(
+        (rows, queries, n_keys - 1), (queries * n, n - 1, 1), queries - 1
+    )
+    shorter.copy_(d_logits[..., : n_keys - 1])
+    by_distance[:, -1, -1] = d_logits[:, -1, -1]
+    return by_distance
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, in total's own precision where that is the factors' too."""
+    if total.dtype == left.dtype:
+        total.baddbmm_(left, right)
+    else:
+        total += torch.bmm(left, right)

@@ -1,0 +1,24 @@
+"""What several tests of the core share."""
+
+from __future__ import annotations
+
+import pytest
+
+from triptych.core.attention import grid_tiles, kernels, local2d, relative, tiles
+
+
+@pytest.fixture(params=["as chosen", "many small tiles"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The kernels that short sequences get, and those of long ones at the same size.
+
+    Tiles of three queries, one or two heads at a time; pictures always in blocks.
+    """
+    if request.param == "many small tiles":
+        for module in (kernels, relative):
+            monkeypatch.setattr(module, "queries_per_tile", lambda length, like: 3)
+        monkeypatch.setattr(kernels, "kernel_for", lambda q, n_keys, dropout=0.0: "tiles")
+        monkeypatch.setattr(tiles, "room", lambda like: 130)
+        monkeypatch.setattr(grid_tiles, "room", lambda like: 900)
+        monkeypatch.setattr(local2d, "LONGEST_IN_FULL", 0)
+    name: str = request.param
+    return name

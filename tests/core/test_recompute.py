@@ -1,0 +1,100 @@
+"""Blocks computed again in the backward pass: the same gradients for less memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import CAUSAL, length_of, name
+from torch import Tensor
+
+from triptych.core.attention.interface import Example
+from triptych.core.transformer import Decoder, TransformerConfig
+
+
+def config(*, recompute: bool, **more: Any) -> TransformerConfig:
+    return TransformerConfig(
+        n_layers=3, d_model=12, n_heads=3, d_ff=16, dropout=0.3, recompute=recompute, **more
+    )
+
+
+def gradients(stack: torch.nn.Module, *inputs: Tensor, **more: Any) -> list[Tensor]:
+    """Output and gradients of one step, and the state of the random numbers after it."""
+    torch.manual_seed(5)
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    output = stack(leaves[0], None, *leaves[1:], **more)
+    weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
+    (output * weights).sum().backward()
+    found = [leaf.grad for leaf in (*leaves, *stack.parameters())]
+    assert all(gradient is not None for gradient in found)
+    return [output, *found, torch.get_rng_state()]  # type: ignore[list-item]
+
+
+def assert_the_same(plain: torch.nn.Module, again: torch.nn.Module, *inputs: Tensor) -> None:
+    again.load_state_dict(plain.state_dict())
+    for one, other in zip(
+        gradients(plain.double().train(), *inputs),
+        gradients(again.double().train(), *inputs),
+        strict=True,
+    ):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("example", CAUSAL, ids=name)
+def test_gradients_of_a_decoder_do_not_change(example: Example) -> None:
+    both = [
+        config(recompute=recompute, attention=example.config).decoder(example.shape)
+        for recompute in (False, True)
+    ]
+    x = torch.randn(2, length_of(example), 12, dtype=torch.float64)
+    assert_the_same(both[0], both[1], x)
+
+
+def test_gradients_of_encoder_and_memory_do_not_change() -> None:
+    encoders = [config(recompute=recompute).encoder((9,)) for recompute in (False, True)]
+    assert_the_same(*encoders, torch.randn(2, 9, 12, dtype=torch.float64))
+    both = [config(recompute=recompute).decoder((9,), cross=True) for recompute in (False, True)]
+    x, memory = (torch.randn(2, length, 12, dtype=torch.float64) for length in (9, 5))
+    assert_the_same(*both, x, memory)
+
+
+def kept(decoder: Decoder, x: Tensor) -> int:
+    """Bytes that the forward pass keeps for the backward pass, inputs of blocks apart."""
+    seen: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        seen[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        decoder(x)
+    return sum(seen.values())
+
+
+def calls_per_step(decoder: Decoder) -> int:
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    handle = decoder.blocks[0].feed_forward.register_forward_hook(count)  # type: ignore[union-attr]
+    decoder(torch.randn(1, 4, 12, requires_grad=True)).sum().backward()
+    handle.remove()
+    return calls
+
+
+def test_it_keeps_less_and_only_in_training() -> None:
+    plain, again = (config(recompute=recompute).decoder((64,)) for recompute in (False, True))
+    x = torch.randn(2, 64, 12)
+    assert kept(again.train(), x) < 0.2 * kept(plain.train(), x)
+    assert [calls_per_step(decoder.train()) for decoder in (plain, again)] == [1, 2]
+    assert [calls_per_step(decoder.eval()) for decoder in (plain, again)] == [1, 1]
+    with torch.no_grad():
+        assert again.train()(x).shape == x.shape
+
+
+def test_off_by_default() -> None:
+    assert not TransformerConfig().recompute

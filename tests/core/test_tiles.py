@@ -1,0 +1,137 @@
+"""The tiles that long sequences are cut into: covered pairs, skews, dropout, memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from triptych.core.attention import tiles as module
+from triptych.core.attention.dropout import Dropped
+from triptych.core.attention.relative import Relative
+from triptych.core.attention.spans import Reach, tiles_over
+from triptych.core.attention.tiles import Distances, _skewed, _unskewed, attend_in_tiles
+
+CPU = torch.device("cpu")
+REACHES = [
+    Reach(),
+    Reach(before=None, after=None),
+    Reach(before=4),
+    Reach(before=0),
+    Reach(before=5, after=5),
+    Reach(before=2, after=None),
+    Reach(before=3, run=6),
+    Reach(before=0, run=4),
+]
+
+
+@pytest.mark.parametrize("reach", REACHES)
+@pytest.mark.parametrize("queries", [1, 3, 8, 100])
+def test_tiles_hold_exactly_the_visible_pairs(reach: Reach, queries: int) -> None:
+    length = 23
+    seen = torch.zeros(length, length, dtype=torch.int64)
+    for tile in tiles_over(reach, length, queries, CPU):
+        assert tile.stop - tile.first <= queries
+        pairs = torch.ones(tile.stop - tile.first, tile.end - tile.start, dtype=torch.int64)
+        for edge in tile.edges:
+            pairs[:, edge.first : edge.first + edge.hidden.shape[1]].masked_fill_(edge.hidden, 0)
+        seen[tile.first : tile.stop, tile.start : tile.end] += pairs
+    position = torch.arange(length)
+    wanted = reach.allowed(position.unsqueeze(1), position)
+    assert torch.equal(seen, wanted.long())
+
+
+def test_a_reach_is_what_it_says() -> None:
+    position = torch.arange(8)
+    allowed = Reach(before=1, after=0, run=4).allowed(torch.tensor(6), position)
+    assert allowed.tolist() == [False, False, False, True, True, True, True, False]
+
+
+@pytest.mark.parametrize(("first", "start", "end"), [(0, 0, 4), (4, 0, 8), (6, 3, 10), (4, 0, 12)])
+def test_the_skew_puts_every_distance_where_it_belongs(first: int, start: int, end: int) -> None:
+    """Columns by falling distance to columns by key, and its transpose back."""
+    causal = end == first + 4
+    nearest = 0 if causal else first - (end - 1)
+    distance = torch.arange(first + 3 - start, nearest - 1, -1)
+    by_distance = distance.double().expand(1, 4, -1).contiguous()
+    wanted = (torch.arange(first, first + 4).unsqueeze(1) - torch.arange(start, end)).double()
+    visible = wanted >= 0 if causal else wanted > -1e9
+    seen = _skewed(by_distance, end - start)[0]
+    assert torch.equal(seen[visible], wanted[visible])
+    # <skewed x, g> = <x, unskewed g> for every x makes one the transpose of the other.
+    x, g = torch.randn_like(by_distance), torch.randn(1, 4, end - start).double() * visible
+    there = (_skewed(x, end - start) * g).sum()
+    torch.testing.assert_close((x * _unskewed(g, len(distance))).sum(), there)
+
+
+def arguments(batch: int, length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    torch.manual_seed(0)
+    shape = (batch, 3, length, 4)
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
+
+
+@pytest.mark.parametrize("reach", [Reach(), Reach(before=6), Reach(before=5, after=5)])
+def test_gradients_are_those_of_finite_differences(reach: Reach) -> None:
+    q, k, v = arguments(2, 11)
+    tiles = tiles_over(reach, 11, 4, CPU)
+    farthest = max(tile.stop - 1 - tile.start for tile in tiles)
+    nearest = 0 if reach.after == 0 else min(tile.first - tile.end + 1 for tile in tiles)
+    n = farthest - nearest + 1
+    vectors = torch.randn(3, n, 4, dtype=torch.float64, requires_grad=True)
+    padding = torch.zeros(2, 11, dtype=torch.bool)
+    padding[1, :3] = True  # the first queries of row 1 see nothing at all
+
+    def path(q: Tensor, k: Tensor, v: Tensor, vectors: Tensor) -> Tensor:
+        distances = Distances(farthest, nearest)
+        return attend_in_tiles(
+            q, k, v, tiles, vectors=vectors, distances=distances, padding=padding
+        )
+
+    assert torch.autograd.gradcheck(path, (q, k, v, vectors))
+
+
+def test_gradients_of_dropped_weights_are_those_of_the_same_drops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    q, k, v = arguments(1, 9)
+    drawn = Dropped.draw(0.3, 3, 9 * 9, q)
+    monkeypatch.setattr(module.Dropped, "draw", lambda *_: drawn)
+    tiles = tiles_over(Reach(), 9, 4, CPU)
+    assert torch.autograd.gradcheck(lambda *x: attend_in_tiles(*x, tiles, dropout=0.3), (q, k, v))
+
+
+def test_dropout_keeps_the_mean_and_drops_the_share_that_was_asked_for() -> None:
+    torch.manual_seed(0)
+    like = torch.empty(8, 128, 512)
+    dropped = Dropped.draw(0.1, 8, 128 * 512, like)
+    assert dropped is not None
+    factors = dropped.factors(like, 5)
+    assert abs(float((factors == 0).float().mean()) - 26 / 256) < 2e-3
+    assert abs(float(factors.mean()) - 1) < 2e-3
+    rows = (factors == 0).float()
+    shared = (rows[:, :-1] * rows[:, 1:]).mean() / rows.mean() ** 2
+    assert abs(float(shared) - 1) < 0.05  # neighbours are dropped independently of each other
+    heads = (rows[:-1] * rows[1:]).mean() / rows.mean() ** 2
+    assert abs(float(heads) - 1) < 0.05
+    other = (dropped.factors(like, 6) == 0).float()
+    assert abs(float((other * rows).mean() / rows.mean() ** 2) - 1) < 0.05
+    assert Dropped.draw(0.0, 8, 100, like) is None
+
+
+def test_what_is_kept_for_the_backward_pass_grows_with_the_length_alone() -> None:
+    """Nothing of L x L is saved, with a window or without."""
+
+    def saved_by(length: int) -> int:
+        layer = Relative(max_distance=length).build(8, 2, (length,), causal=True)
+        total = 0
+
+        def note(saved: Tensor) -> Tensor:
+            nonlocal total
+            total += saved.numel()
+            return saved
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+            layer(torch.randn(1, length, 8, requires_grad=True)).sum().backward()
+        return total
+
+    assert saved_by(1024) < 4.5 * saved_by(256)
