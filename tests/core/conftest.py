@@ -19,6 +19,6 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         monkeypatch.setattr(kernels, "kernel_for", lambda q, n_keys, dropout=0.0: "tiles")
         monkeypatch.setattr(tiles, "room", lambda like: 130)
         monkeypatch.setattr(grid_tiles, "room", lambda like: 900)
-        monkeypatch.setattr(local2d, "LONGEST_IN_FULL", 0)
+        monkeypatch.setattr(local2d, "LARGEST_SHARE", 1e9)
     name: str = request.param
     return name

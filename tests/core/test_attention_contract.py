@@ -88,6 +88,26 @@ def test_steps_on_narrowed_states_are_the_forward_pass(example: Example, room: i
 
 
 @every_causal_example
+@pytest.mark.parametrize(("at_once", "kept"), [(2, 2), (5, 5), (5, 2), (4, 1), (7, 3)])
+def test_steps_of_several_positions_are_the_forward_pass(
+    example: Example, at_once: int, kept: int
+) -> None:
+    """Also where the last ones of each step turn out wrong and are taken anew: drafts."""
+    layer, x = build(example), inputs(example)
+    length = length_of(example)
+    state = layer.empty_state(2, length, at_once - 1)
+    result, t = [layer.prefill(x[:, :1], state)], 1
+    while t < length:
+        positions = torch.arange(t, min(t + at_once, length))
+        wrong = torch.randn_like(x[:, positions])
+        wrong[:, :kept] = x[:, positions[:kept]]
+        views = layer.narrow(state, int(positions[-1]) + 1)
+        result.append(layer.step(wrong, positions, views)[:, :kept])
+        t += result[-1].shape[1]
+    torch.testing.assert_close(torch.cat(result, dim=1), layer(x), **EXACT)
+
+
+@every_causal_example
 @pytest.mark.usefixtures("kernel")
 def test_prefill_of_any_length_and_then_steps_is_the_forward_pass(example: Example) -> None:
     layer, x = build(example), inputs(example)

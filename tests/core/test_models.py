@@ -76,6 +76,19 @@ def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras
 
 
 @every_model
+def test_several_values_at_once_predict_what_training_predicts(kind: str) -> None:
+    build, shape = MODELS[kind]
+    model, values, condition = build(), torch.randint(7, (2, *shape)), torch.randn(2, D).double()
+    expected = model(values, None, condition)
+    state = model.empty_state(2, shape[0], ahead=3)
+    model.prefill(values[:, :0], state, None, condition)
+    for t in (1, 2, 5, 7):  # with steps back
+        positions = torch.arange(t, t + 4)
+        parameters = model.extend(values[:, t - 1 : t + 3], positions, state, condition)
+        torch.testing.assert_close(parameters, expected[:, positions], **EXACT)
+
+
+@every_model
 def test_a_value_moves_only_later_predictions(kind: str) -> None:
     """The shift neither leaks the target nor drops a value: all later positions can see it."""
     build, shape = MODELS[kind]

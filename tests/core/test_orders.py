@@ -86,7 +86,7 @@ def test_what_a_pixel_sees_by_hand() -> None:
 def test_the_cost_of_local_2d_grows_with_the_pixels() -> None:
     def logits(side: int) -> int:
         blocks = Local2D(4, 4, 2, 2).build(4, 1, (side, side, 3), causal=True).pattern.blocks
-        return blocks.rows * blocks.columns * blocks.n_queries * blocks.n_keys
+        return blocks.n_pairs
 
     assert logits(32) == 4 * logits(16)
 
@@ -97,3 +97,13 @@ def test_the_state_of_local_2d_does_not_grow_with_the_height() -> None:
         return layer.empty_state(1, height * 48)["key"].shape[2]
 
     assert slots(64) == slots(8) == (4 + 2) * 16 * 3
+
+
+def test_small_pictures_take_full_attention_under_a_mask_and_large_ones_blocks() -> None:
+    def in_blocks(*shape: int) -> bool:
+        return bool(Local2D(8, 8, 4, 4).build(4, 1, shape, causal=True).pattern.in_blocks)
+
+    assert not in_blocks(8, 8)
+    assert not in_blocks(16, 16, 3)
+    assert in_blocks(24, 24, 3)
+    assert in_blocks(28, 28)

@@ -49,6 +49,11 @@ class Blocks(NamedTuple):
         height, width = self.up + self.block_height, self.block_width + 2 * self.side
         return height * width * self.channels
 
+    @property
+    def n_pairs(self) -> int:
+        """Queries times keys over all blocks."""
+        return self.rows * self.columns * self.n_queries * self.n_keys
+
     def kind(self, row: int) -> int:
         """Rows of blocks differ in how much of their halo lies above the picture, and where the
         picture's edge cuts the last one: a number from 0 for each row of blocks.
