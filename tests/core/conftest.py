@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from triptych.core.attention import grid_tiles, kernels, local2d, relative, tiles
+from triptych.core.attention import local2d, relative
+from triptych.core.attention.kernels import choice, grid_tiles, tiles
 
 
 @pytest.fixture(params=["as chosen", "many small tiles"])
@@ -14,9 +15,9 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     Tiles of three queries, one or two heads at a time; pictures always in blocks.
     """
     if request.param == "many small tiles":
-        for module in (kernels, relative):
+        for module in (choice, relative):
             monkeypatch.setattr(module, "queries_per_tile", lambda length, like: 3)
-        monkeypatch.setattr(kernels, "kernel_for", lambda q, n_keys, dropout=0.0: "tiles")
+        monkeypatch.setattr(choice, "kernel_for", lambda q, n_keys, dropout=0.0: "tiles")
         monkeypatch.setattr(tiles, "room", lambda like: 130)
         monkeypatch.setattr(grid_tiles, "room", lambda like: 900)
         monkeypatch.setattr(local2d, "LARGEST_SHARE", 1e9)

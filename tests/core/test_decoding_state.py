@@ -7,6 +7,7 @@ import torch
 from attention_cases import CAUSAL, D_MODEL, build, length_of, name
 from torch import Tensor, nn
 
+from triptych.core.attention import softmax
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.interface import AttentionConfig, Example, LayerState, Place
@@ -133,6 +134,22 @@ def test_what_is_kept_and_read_is_the_designs(
     place = layer.place(torch.tensor(length - 1), state)
     assert place is not None
     assert place.mask.shape == (1, read)
+
+
+@pytest.mark.parametrize("matrix_units", [True, False])
+def test_keys_are_kept_in_the_precision_that_one_query_reads_fastest(
+    matrix_units: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(softmax, "has_matrix_units", lambda: matrix_units)
+    for dtype, kept in [
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+        (torch.bfloat16, torch.bfloat16 if matrix_units else torch.float32),
+    ]:
+        layer = Relative(4).build(8, 2, (9,), causal=True).to(dtype)
+        state = layer.empty_state(1, 9)
+        assert {tensor.dtype for tensor in state.values()} == {kept}
+        assert layer.step(torch.randn(1, 1, 8).to(dtype), torch.tensor(0), state).dtype == dtype
 
 
 @pytest.mark.parametrize("height", [8, 40, 120])

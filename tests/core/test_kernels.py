@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triptych.core.attention import kernels
 from triptych.core.attention.full import Full
-from triptych.core.attention.kernels import attend, attend_masked, kernel_for
-from triptych.core.attention.products import causal_mask, products
-from triptych.core.attention.spans import Reach
+from triptych.core.attention.kernels import choice
+from triptych.core.attention.kernels.choice import attend, attend_masked, kernel_for
+from triptych.core.attention.kernels.products import causal_mask, products
+from triptych.core.attention.kernels.spans import Reach
 
 CAUSAL = Reach()
 EVERYTHING = Reach(before=None, after=None)
@@ -29,7 +29,7 @@ def fused_calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         calls.append(is_causal)
         return fused(*tensors, is_causal=is_causal, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(kernels.F, "scaled_dot_product_attention", counted)
+    monkeypatch.setattr(choice.F, "scaled_dot_product_attention", counted)
     return calls
 
 
@@ -91,7 +91,7 @@ def test_all_kernels_are_one_attention(
 
     wanted = value_and_gradient(lambda q, k, v: products(q, k, v, visible))
     for name in ("sdpa", "products", "tiles"):
-        monkeypatch.setattr(kernels, "kernel_for", lambda q, n, dropout=0.0, name=name: name)
+        monkeypatch.setattr(choice, "kernel_for", lambda q, n, dropout=0.0, name=name: name)
         for path in (masked, spanned):
             for seen, expected in zip(value_and_gradient(path), wanted, strict=True):
                 torch.testing.assert_close(seen, expected, rtol=0.0, atol=1e-12)
@@ -102,8 +102,8 @@ def test_queries_of_another_number_than_the_keys(
     kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     q, k = torch.randn(2, 2, 5, 4, dtype=torch.float64), torch.randn(2, 2, 9, 4).double()
-    monkeypatch.setattr(kernels, "kernel_for", lambda q, n_keys, dropout=0.0: kernel)
-    monkeypatch.setattr(kernels, "queries_per_tile", lambda length, like: 2)
+    monkeypatch.setattr(choice, "kernel_for", lambda q, n_keys, dropout=0.0: kernel)
+    monkeypatch.setattr(choice, "queries_per_tile", lambda length, like: 2)
     seen = attend(q, k, k.cos(), EVERYTHING)
     torch.testing.assert_close(seen, products(q, k, k.cos(), None), rtol=0.0, atol=1e-12)
 

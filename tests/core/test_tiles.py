@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from triptych.core.attention import tiles as module
-from triptych.core.attention.dropout import Dropped
+from triptych.core.attention.kernels import tiles as module
+from triptych.core.attention.kernels.dropout import Dropped
+from triptych.core.attention.kernels.spans import Reach, tiles_over
+from triptych.core.attention.kernels.tiles import Distances, _skewed, _unskewed, attend_in_tiles
 from triptych.core.attention.relative import Relative
-from triptych.core.attention.spans import Reach, tiles_over
-from triptych.core.attention.tiles import Distances, _skewed, _unskewed, attend_in_tiles
 
 CPU = torch.device("cpu")
 REACHES = [

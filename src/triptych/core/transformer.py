@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.interface import AttentionConfig, LayerState, Place, SelfAttention
+from triptych.core.attention.softmax import SoftmaxAttention
 from triptych.core.layers import Activation, FeedForward, NormPlace, Residual, initialise
 
 State = list[LayerState]
@@ -37,6 +38,8 @@ class TransformerConfig:
     """Nonlinearity of the feed-forward layers: `relu`, as published, or `gelu`."""
     attention_dropout: float = 0.0
     """Share of attention weights dropped in training, 0 to 1; costs up to a sixth of the time."""
+    flex_attention: bool = False
+    """Take FlexAttention on a CUDA GPU in place of the own kernels; no effect elsewhere."""
     attention: AttentionConfig = field(default_factory=Full)
     """Self-attention variant, by class path and settings."""
     recompute: bool = False
@@ -86,6 +89,8 @@ class TransformerConfig:
             for attention in (block.attention, block.cross):
                 if attention is not None:
                     attention.dropout = self.attention_dropout
+            if isinstance(block.attention, SoftmaxAttention):
+                block.attention.flex = self.flex_attention
             blocks.append(block)
         return blocks
 

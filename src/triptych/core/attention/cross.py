@@ -6,9 +6,9 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from triptych.core.attention.interface import LayerState
-from triptych.core.attention.kernels import attend
+from triptych.core.attention.kernels.choice import attend
+from triptych.core.attention.kernels.spans import Reach
 from triptych.core.attention.softmax import head_width
-from triptych.core.attention.spans import Reach
 from triptych.core.linear import Linear
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.kernels import attend
+from triptych.core.attention.kernels.choice import attend
+from triptych.core.attention.kernels.spans import Reach
 from triptych.core.attention.softmax import Pattern, SoftmaxAttention
-from triptych.core.attention.spans import Reach
 
 
 @dataclass(frozen=True)

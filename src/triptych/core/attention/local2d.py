@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triptych.core import orders
-from triptych.core.attention.grid_tiles import Blocks, attend_in_blocks, hidden_keys
 from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.kernels import attend_masked
+from triptych.core.attention.kernels.choice import attend_masked
+from triptych.core.attention.kernels.grid_tiles import Blocks, attend_in_blocks, hidden_keys
 from triptych.core.attention.softmax import Pattern, SoftmaxAttention
 
 LARGEST_SHARE = 0.4

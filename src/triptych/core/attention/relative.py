@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.interface import AttentionConfig, Example
+from triptych.core.attention.kernels.spans import Reach, queries_per_tile, tiles_over
+from triptych.core.attention.kernels.tiles import Distances, attend_in_tiles
 from triptych.core.attention.softmax import Pattern, SoftmaxAttention, head_width
-from triptych.core.attention.spans import Reach, queries_per_tile, tiles_over
-from triptych.core.attention.tiles import Distances, attend_in_tiles
 
 
 @dataclass(frozen=True)
@@ -82,10 +82,8 @@ class RelativePattern(Pattern):
     def relation(self, query: Tensor, key: Tensor) -> Tensor:
         return self._vector(query - key)
 
-    def bias(self, q: Tensor, relation: Tensor) -> Tensor:
-        by_vector = q @ self.table.to(q.dtype).mT  # [B, H, Q, vectors]
-        index = relation.unsqueeze(-3).expand(*by_vector.shape[:3], -1)  # [B, H, Q, K]
-        return by_vector.gather(-1, index)
+    def related(self, q: Tensor) -> Tensor:
+        return q @ self.table.to(q.dtype).mT  # [B, H, Q, vectors]
 
     def kind(self) -> Hashable:
         return type(self), self.max_distance, self.window, self.causal

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triptych.core.attention.interface import LayerState, Place, SelfAttention
-from triptych.core.attention.products import products
+from triptych.core.attention.kernels.flex import attend_by_flex
+from triptych.core.attention.kernels.products import products
 from triptych.core.linear import Linear
 from triptych.core.processor import has_matrix_units
 
@@ -42,12 +43,20 @@ class Pattern(nn.Module, ABC):
         """What a bias needs to know of two positions: int64 [..., Q, K]; None without a bias."""
         return None
 
-    def bias(self, q: Tensor, relation: Tensor) -> Tensor:
+    def related(self, q: Tensor) -> Tensor | None:
+        """What each relation adds to q . k before the scaling: q [B, H, Q, E] -> [B, H, Q, n]."""
+        return None
+
+    def bias(self, q: Tensor, relation: Tensor | None) -> Tensor | None:
         """What is added to q . k before the scaling: q [B, H, Q, E] -> [B, H, Q, K].
 
         relation: as `relation` gave it, [Q, K] or [B, Q, K].
         """
-        raise NotImplementedError
+        by_relation = self.related(q)  # [B, H, Q, n]
+        if by_relation is None or relation is None:
+            return None
+        index = relation.unsqueeze(-3).expand(*by_relation.shape[:3], -1)  # [B, H, Q, K]
+        return by_relation.gather(-1, index)
 
     def n_slots(self, max_length: int, ahead: int = 0) -> int:
         """How many keys are kept while decoding at most `max_length` positions.
@@ -93,6 +102,8 @@ class SoftmaxAttention(SelfAttention):
         self.n_heads = n_heads
         self.d_head = head_width(d_model, n_heads)
         self.pattern = pattern
+        self.flex = False
+        """Take FlexAttention on a CUDA GPU."""
         self.project_in = Linear(d_model, 3 * d_model)
         self.project_out = Linear(d_model, d_model)
         # Follows the module's dtype and device, whatever becomes of its matrices.
@@ -103,6 +114,8 @@ class SoftmaxAttention(SelfAttention):
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         q, k, v = self._heads(x)
         dropout = self.dropout if self.training else 0.0
+        if self.flex and q.is_cuda and dropout == 0:
+            return self._merge(attend_by_flex(self.pattern, q, k, v, padding))
         return self._merge(self.pattern.attend(q, k, v, padding, dropout))
 
     def reference(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
@@ -171,8 +184,9 @@ class SoftmaxAttention(SelfAttention):
         if read is not None:
             keys = keys.index_select(2, read)  # [B, H, W, E]
             values = values.index_select(2, read)  # [B, H, W, E]
-        if relation is not None:
-            mask = mask + self.pattern.bias(q, relation) * self.d_head**-0.5  # [B, H, P, W]
+        bias = self.pattern.bias(q, relation)
+        if bias is not None:
+            mask = mask + bias * self.d_head**-0.5  # [B, H, P, W]
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
         return self._merge(y.to(x.dtype))
 
@@ -227,5 +241,5 @@ def dense(
     if padding is not None:
         mask = mask & ~padding.unsqueeze(-2)
     relation = pattern.relation(query.unsqueeze(-1), key.unsqueeze(-2))  # [B, Q, K]
-    bias = None if relation is None else pattern.bias(q, relation)  # [B, H, Q, K]
+    bias = pattern.bias(q, relation)  # [B, H, Q, K]
     return products(q, k, v, mask.unsqueeze(1), bias)

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triptych.core.attention.products import causal_mask, products
-from triptych.core.attention.spans import Reach, queries_per_tile, tiles_over
-from triptych.core.attention.tiles import Edge, Tile, attend_in_tiles
+from triptych.core.attention.kernels.products import causal_mask, products
+from triptych.core.attention.kernels.spans import Reach, queries_per_tile, tiles_over
+from triptych.core.attention.kernels.tiles import Edge, Tile, attend_in_tiles
 
 Kernel = Literal["sdpa", "products", "tiles"]
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from triptych.core.attention.tiles import Edge, Tile
+from triptych.core.attention.kernels.tiles import Edge, Tile
 
 
 class Reach(NamedTuple):

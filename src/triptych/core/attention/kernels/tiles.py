@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from triptych.core.attention.dropout import Dropped
+from triptych.core.attention.kernels.dropout import Dropped
 
 
 class Edge(NamedTuple):

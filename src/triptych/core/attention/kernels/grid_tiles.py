@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from triptych.core.attention.dropout import Dropped
-from triptych.core.attention.tiles import like_projected, room
+from triptych.core.attention.kernels.dropout import Dropped
+from triptych.core.attention.kernels.tiles import like_projected, room
 
 
 class Blocks(NamedTuple):
