@@ -230,6 +230,7 @@ def test_kinds_differ_where_places_do() -> None:
             (Relative(4, window=3), (4, 6, 3)),
             (Local1D(4, 2), (4, 6, 3)),
             (Local1D(2, 4), (4, 6, 3)),
+            (Local1D(4, 3), (4, 6, 3)),
             *((Local2D(2, 2, 1, 1, order), (4, 6, 3)) for order in ("raster", "blocks")),
             (Local2D(2, 2, 1, 2), (4, 6, 3)),
             (Local2D(2, 2, 1, 1), (6, 4, 3)),

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from triptych.core import orders
+from triptych.core.attention.kernels.grid_tiles import Blocks, _Grid
 from triptych.core.attention.local2d import Local2D, Local2DPattern
 
 SHAPES = [(4, 6, 3), (5, 7, 1), (7, 5, 2), (1, 9, 1)]
@@ -107,3 +110,15 @@ def test_small_pictures_take_full_attention_under_a_mask_and_large_ones_blocks()
     assert not in_blocks(16, 16, 3)
     assert in_blocks(24, 24, 3)
     assert in_blocks(28, 28)
+
+
+@pytest.mark.parametrize(("block_width", "side"), [(8, 4), (3, 1), (2, 5), (4, 0)])
+def test_windows_that_are_added_at_once_do_not_overlap(block_width: int, side: int) -> None:
+    """Threads would add to one cell at the same time; one thread alone never shows it."""
+    blocks = Blocks(6, 23, 2, 3, block_width, 2, side)
+    size = (1, 2 + 6, blocks.columns * block_width + 2 * side, 2)
+    grid = torch.arange(math.prod(size)).view(size)  # [R, Hp, Wp, C E], each cell its number
+    windows = _Grid(blocks)._keys_of(grid, 1)
+    for first in range(min(blocks.apart, blocks.columns)):
+        together = windows[:, :, first :: blocks.apart].flatten()
+        assert len(together.unique()) == len(together)

@@ -103,7 +103,7 @@ class Local2DPattern(Pattern):
         self.up, self.side = up, side
         self.shape = order.shape
         self.walk = hash(tuple(order.steps.flatten().tolist()))  # once: it has L numbers
-        row, column, channel = order.coordinates.unbind(-1)  # 3 x [L]
+        row, column, _ = order.coordinates.unbind(-1)  # 3 x [L]
         self._keep(row=row, column=column)
 
         # Decoding: a ring of rows, and for each block column the slots that its queries read.

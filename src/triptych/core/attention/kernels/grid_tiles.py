@@ -50,6 +50,11 @@ class Blocks(NamedTuple):
         return height * width * self.channels
 
     @property
+    def apart(self) -> int:
+        """Columns of blocks from one window to the next that does not overlap it."""
+        return -(-(self.block_width + 2 * self.side) // self.block_width)
+
+    @property
     def n_pairs(self) -> int:
         """Queries times keys over all blocks."""
         return self.rows * self.columns * self.n_queries * self.n_keys
@@ -258,10 +263,8 @@ class _Grid(NamedTuple):
         blocks = self.blocks
         windows = self._keys_of(grid, row)  # [R, kh, columns, kw C E]
         added = tiles.view(len(grid), blocks.columns, windows.shape[1], -1).transpose(1, 2)
-        # Windows that are so many columns apart do not overlap and are added at once.
-        apart = -(-(blocks.block_width + 2 * blocks.side) // blocks.block_width)
-        for first in range(min(apart, blocks.columns)):
-            windows[:, :, first::apart] += added[:, :, first::apart]
+        for first in range(min(blocks.apart, blocks.columns)):
+            windows[:, :, first :: blocks.apart].add_(added[:, :, first :: blocks.apart])
 
     def _queries_of(self, grid: Tensor, row: int) -> Tensor:
         """View of a row of blocks: [R, bh, columns, bw, C E]."""
