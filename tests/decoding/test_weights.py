@@ -38,6 +38,11 @@ SIZES = TransformerConfig(
 KINDS = [("fp32", 1), ("fp32", 4), ("bf16", 1), ("bf16", 4), ("int8", 1), ("int8", 4)]
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subject, "SMALL", 0)
+
+
 @pytest.fixture
 def model() -> SequenceModel:
     return SequenceModel(
@@ -196,11 +201,36 @@ def test_kernels_are_chosen_by_what_the_processor_can_do(
     assert candidates(weights, rows, "cuda") == []
 
 
+def test_matrices_that_stay_in_the_cache_keep_their_product(
+    model: SequenceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 4 * sum(p.weight.numel() for p in model.modules() if isinstance(p, nn.Linear))
+    for small, plain in ((size, False), (size + 1, True)):
+        monkeypatch.setattr(subject, "SMALL", small)
+        monkeypatch.setattr(subject, "candidates", lambda *_: [RowSum])
+        assert isinstance(for_decoding(model).head.logits, Plain) == plain
+        assert isinstance(for_decoding(model, "bf16").head.logits, RowSum)
+
+
+def test_its_parts_are_found_at_once_and_are_still_its_parts(model: SequenceModel) -> None:
+    fast = for_decoding(model)
+    block = fast.decoder.blocks[0]
+    assert vars(block.attention)["project_in"] is block.attention.project_in
+    assert {name for name, _ in fast.named_modules()} == {name for name, _ in model.named_modules()}
+    block.feed_forward.narrow = nn.Identity()
+    assert isinstance(dict(block.named_modules())["feed_forward.narrow"], nn.Identity)
+    assert isinstance(block.feed_forward.narrow, nn.Identity)
+
+
 def test_no_warning_reaches_the_user(model: SequenceModel) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for weights in ("fp32", "bf16", "int8"):
-            sample(for_decoding(model, weights), batch=1, length=3)
+    torch.set_warn_always(True)  # else one that another test has seen would not come again
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for weights in ("fp32", "bf16", "int8"):
+                sample(for_decoding(model, weights), batch=1, length=3)
+    finally:
+        torch.set_warn_always(False)
 
 
 def test_impossible_wishes_are_refused(model: SequenceModel) -> None:

@@ -67,7 +67,7 @@ def test_plain_lines_where_there_is_no_terminal(
     monkeypatch.setattr(run_module, "ShowProgress", lambda: ShowProgress(seconds_between=0))
     go(tmp_path)
     out, err = capsys.readouterr()
-    line = r"step 4/6  loss \d\.\d{4}  [\d,]+ tokens/s  0:00:\d\d left"
+    line = r"step 4/6  loss \d\.\d{4}  [\d,]+ tokens/s  data \d+%  0:00:\d\d left"
     assert re.search(line, out), out
     assert re.search(r"validation at step 6: nats_per_token \d\.\d+  exact_match 0\.5", out)
     assert "\x1b[" not in out

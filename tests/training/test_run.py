@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import signal
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ import torch
 import yaml
 from pytorch_lightning import Callback
 from test_resume import KillAt
-from toy_task import ToyTask, make_batch, train_loader, validation_loader, weights
+from toy_task import Batch, ToyTask, make_batch, train_loader, validation_loader, weights
 
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.evaluation import evaluate
-from triptych.training.loader import fixed_batches
+from triptych.training.loader import ResumableLoader, fixed_batches, shuffled_batches
 from triptych.training.optim import OptimConfig
 from triptych.training.run import train
 from triptych.training.run_settings import RunConfig
@@ -92,6 +93,41 @@ def test_folder_holds_all_that_was_promised(tmp_path: Path) -> None:
         assert block["vocabulary"] == ["a", "b"]
         assert block["domain"] == "toy"
         assert block["metrics"]["exact_match"] == 0.5
+
+
+@pytest.mark.parametrize(("making", "stepping"), [(0.05, 0.0), (0.0, 0.05), (0.05, 0.05)])
+def test_share_of_the_time_that_the_data_take_is_logged(
+    making: float, stepping: float, tmp_path: Path
+) -> None:
+    class Slow(ToyTask):
+        def training_loss(self, batch: Batch) -> Any:
+            time.sleep(stepping)
+            return super().training_loss(batch)
+
+        def score(self, batch: Batch) -> Any:
+            time.sleep(0.1)  # validation is no training, and its batches are not counted
+            return super().score(batch)
+
+    def slowly(items: list[int], generator: torch.Generator | None) -> Batch:
+        time.sleep(making)
+        return make_batch(items, generator)
+
+    loader = ResumableLoader(21, shuffled_batches(21, 3), slowly, seed=5)
+    trainer = {
+        "max_steps": 9,
+        "log_every_n_steps": 3,
+        "val_check_interval": 4,
+        "check_val_every_n_epoch": None,
+        "accelerator": "cpu",
+    }
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
+    train(Slow(), loader, validation_loader(), config, trainer)
+    file = tmp_path / "toy" / "metrics.csv"
+    rows = [row for row in csv.DictReader(file.open(encoding="utf-8")) if row["train/loss"]]
+    shares = [float(row["time/data_share"]) for row in rows if row["step"] in ("6", "9")]
+    least, most = {0.0: (0.0, 0.2)}.get(making, (0.6, 1.0) if not stepping else (0.25, 0.6))
+    assert len(shares) == 2
+    assert all(least <= share <= most for share in shares), shares
 
 
 def test_checkpoint_rebuilds_the_task(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from triptych.training.versions import code_commit, versions
 def calm_task() -> ToyTask:
     task = ToyTask()
     task.model.dropout.p = 0.0
-    task._trainer = SimpleNamespace(global_step=0)  # type: ignore[assignment]
+    task._trainer = SimpleNamespace(global_step=0, accumulate_grad_batches=1)  # type: ignore[assignment]
     return task
 
 

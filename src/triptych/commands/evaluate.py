@@ -10,6 +10,7 @@ from typing import Any
 
 from triptych import __version__
 from triptych.commands.options import (
+    Weights,
     check_checkpoint,
     check_writable,
     counted,
@@ -37,6 +38,8 @@ class Options:
     """Score only the first so many items, for a quick look; null for all."""
     json: str | None = None
     """File to write the score to, whole or not at all; an older one is replaced."""
+    weights: Weights = "fp32"
+    """Weights to score with: bf16 and int8 are scored beside fp32, and the change is told."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
 
@@ -62,18 +65,34 @@ def run(domain: str, arguments: Sequence[str]) -> int:
         check_data(options.data)
 
     model, facts = open_model(path, domain=domain, device=options.device)
-    evaluation = model.evaluate(
-        options.split,
-        data=options.data,
-        batch_size=options.batch_size,
-        limit=options.limit,
-        progress=progress_on_stderr("scored batches"),
-    )
-    metrics = {name: float(value) for name, value in evaluation.metrics.items()}
+    model = model.with_weights(options.weights)  # weights that cannot be are told before the work
+
+    def scored(judge: Any, what: str) -> tuple[Any, dict[str, float]]:
+        evaluation = judge.evaluate(
+            options.split,
+            data=options.data,
+            batch_size=options.batch_size,
+            limit=options.limit,
+            progress=progress_on_stderr(what),
+        )
+        return evaluation, {name: float(value) for name, value in evaluation.metrics.items()}
+
+    change = {}
+    if options.weights == "fp32":
+        evaluation, metrics = scored(model, "scored batches")
+    else:
+        _, full = scored(model.with_weights("fp32"), "scored batches (fp32)")
+        evaluation, metrics = scored(model, f"scored batches ({options.weights})")
+        change = {
+            "metrics_fp32": full,
+            "change": {name: value - full[name] for name, value in metrics.items()},
+        }
     result = {
         "domain": evaluation.domain,
         "split": evaluation.split,
+        "weights": options.weights,
         "metrics": metrics,
+        **change,
         "count": evaluation.count,
         "details": evaluation.details,
         "checkpoint": {"file": str(path), "step": facts.get("step")},
@@ -96,11 +115,19 @@ def check_data(path: str) -> None:
 
 
 def print_metrics(result: dict[str, Any]) -> None:
-    """Print one metric a line, aligned, with the split and the number of items above them."""
+    """Print one metric a line, aligned, with the split and the number of items above them.
+
+    For reduced weights each has its change from float32 beside it.
+    """
     first = f", the first {result['limit']} of it" if result["limit"] else ""
     items = counted(result["count"], "item", "items")
-    print(f"{result['domain']}, split {result['split']}{first}: {items} scored")
+    weights = f" with {result['weights']} weights" if "change" in result else ""
+    print(f"{result['domain']}, split {result['split']}{first}: {items} scored{weights}")
     width = max(map(len, result["metrics"]), default=0)
     for name, value in result["metrics"].items():
-        print(f"  {name:<{width}}  {value:.4f}")
+        change = ""
+        if "change" in result:
+            full = result["metrics_fp32"][name]
+            change = f"  ({result['change'][name]:+.4f}, fp32 {full:.4f})"
+        print(f"  {name:<{width}}  {value:.4f}{change}")
     sys.stdout.flush()

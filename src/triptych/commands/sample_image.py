@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
+    SamplingOptions,
     check_checkpoint,
     check_output,
-    check_sampling,
     counted,
     open_model,
     progress_on_stderr,
@@ -17,8 +17,8 @@ from triptych.commands.options import (
 )
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(SamplingOptions):
     """Options of `triptych sample image`."""
 
     checkpoint: str
@@ -27,22 +27,8 @@ class Options:
     """Folder for grid.png and one PNG a picture; made where it is missing."""
     count: int = 16
     """Pictures to make."""
-    seed: int = 0
-    """Seed of the draw; the same seed gives the same pictures on the same device."""
-    temperature: float = 1.0
-    """Divides the logits (no unit): above 1 wilder, below 1 safer, 0 takes the likeliest."""
-    top_k: int | None = None
-    """Draw among the so many likeliest levels only; null for all."""
-    top_p: float | None = None
-    """Draw among the likeliest levels that reach this probability, 0 to 1; null for all."""
     label: int | None = None
     """Class to draw, a number from 0, where the model knows classes; null for each in turn."""
-    device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda or cuda:1."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for values that cannot be drawn with."""
-        check_sampling(self)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -59,14 +45,11 @@ def run(arguments: Sequence[str]) -> int:
     out = check_output(options.out, names, overwrite="overwrite" in flags)
 
     model, _ = open_model(path, domain="image", device=options.device)
-    pictures = model.sample(
+    pictures = model.with_weights(options.weights).sample(
         options.count,
-        seed=options.seed,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
         label=options.label,
         progress=progress_on_stderr("drawn positions"),
+        **options.drawing(),
     )
     out.mkdir(parents=True, exist_ok=True)
     model.save_pictures(out, pictures)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
+    SamplingOptions,
     check_checkpoint,
     check_file,
     check_output,
-    check_sampling,
     counted,
     open_model,
     progress_on_stderr,
@@ -18,8 +18,8 @@ from triptych.commands.options import (
 )
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(SamplingOptions):
     """Options of `triptych sample music`."""
 
     checkpoint: str
@@ -35,20 +35,10 @@ class Options:
     length: int | None = None
     """Length of new music in the model's own unit, sixteenths of chorales or events of
     performances; give this or seconds, or neither for 30 seconds."""
-    seed: int = 0
-    """Seed of the draw; the same seed gives the same pieces on the same device."""
-    temperature: float = 1.0
-    """Divides the logits (no unit): above 1 wilder, below 1 safer, 0 takes the likeliest."""
-    top_k: int | None = None
-    """Draw among the so many likeliest tokens only; null for all."""
-    top_p: float | None = None
-    """Draw among the likeliest tokens that reach this probability, 0 to 1; null for all."""
-    device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda or cuda:1."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that cannot be drawn with."""
-        check_sampling(self)
+        super().__post_init__()
         if self.seconds is not None and self.length is not None:
             raise ValueError("seconds and length were both given; expected one of them")
         for name in ("seconds", "length"):
@@ -77,16 +67,13 @@ def run(arguments: Sequence[str]) -> int:
     from triptych.domains.music import render  # after the checks: it imports matplotlib
 
     model, _ = open_model(path, domain="music", device=options.device)
-    pieces = model.sample(
+    pieces = model.with_weights(options.weights).sample(
         options.count,
         seconds=options.seconds,
         length=options.length,
         primer=primer,
-        seed=options.seed,
-        temperature=options.temperature,
-        top_k=options.top_k,
-        top_p=options.top_p,
         progress=progress_on_stderr("drawn tokens"),
+        **options.drawing(),
     )
     out.mkdir(parents=True, exist_ok=True)
     synthesiser = ""

@@ -28,6 +28,8 @@ def run(domain: str, arguments: Sequence[str]) -> int:
         read_settings_file(path)
 
     from triptych.commands.trainer import check_interval, check_trainer, trainer_settings
+    from triptych.training.arguments import on_cuda
+    from triptych.training.compiled import check_compiler
     from triptych.training.run import train
 
     task_module = importlib.import_module(f"triptych.domains.{domain}.task")
@@ -36,7 +38,10 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     config = build(task_module.Config, values, place=place)
     resume = values.get("resume", False)
     # Before the data are read, which takes minutes for a large folder of music.
-    check_trainer(trainer_settings(values["trainer"]))
+    trainer = trainer_settings(values["trainer"])
+    check_trainer(trainer)
+    if config.run.compile:
+        check_compiler("cuda" if on_cuda(trainer) else "cpu")
     check_run_folder(Path(config.run.directory) / config.run.name, resume=resume)
 
     task, train_loader, validation_loader = task_module.prepare(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import BinaryIO, Literal
@@ -31,11 +32,13 @@ class Options:
     n_best: int = 1
     """Translations written for each line, best first, each on a line of its own; at most beam."""
     batch_size: int = 64
-    """Sentences translated at a time; the text does not depend on it."""
+    """Sentences translated at a time; with fp32 weights the text does not depend on it."""
     length_penalty: Literal["none", "average", "gnmt"] = "gnmt"
     """Score of a hypothesis: its log-probability, that per token, or over ((5 + len) / 6)^alpha."""
     alpha: float = 0.6
     """Exponent of the gnmt length penalty; 0 is none."""
+    weights: Literal["fp32", "bf16", "int8"] = "fp32"
+    """Weights of the search: bf16 and int8 are faster, and what they change is told at the end."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
 
@@ -61,23 +64,37 @@ def run(arguments: Sequence[str]) -> int:
     path = check_checkpoint(options.checkpoint)
     # A wrong checkpoint is told before anybody has typed or computed what should be translated.
     translator, _ = open_model(path, domain="translation", device=options.device)
+    translator = translator.with_weights(options.weights)
     if sys.stdin.isatty():
         print("reading sentences from the terminal; end with Ctrl-D", file=sys.stderr)
     lines = read_lines(sys.stdin.buffer)
     report = progress_on_stderr("translated lines")
     run_length = options.batch_size * _BATCHES_AT_ONCE
+    search = {
+        "beam": options.beam,
+        "n_best": options.n_best,
+        "batch_size": options.batch_size,
+        "length_penalty": options.length_penalty,
+        "alpha": options.alpha,
+    }
+    seconds = 0.0
     for start in range(0, len(lines), run_length):
         part = lines[start : start + run_length]
-        found = translator.translate(
-            part,
-            beam=options.beam,
-            n_best=options.n_best,
-            batch_size=options.batch_size,
-            length_penalty=options.length_penalty,
-            alpha=options.alpha,
-        )
+        started = time.perf_counter()
+        found = translator.translate(part, **search)
+        seconds += time.perf_counter() - started
         write_lines(sys.stdout.buffer, found, n_best=options.n_best)
         report(start + len(part), len(lines))
+    if lines:
+        print(
+            f"{len(lines) / seconds:,.1f} sentences/s, "
+            f"{translator.tokens_written / seconds:,.0f} tokens/s "
+            f"(beam {options.beam}, weights {options.weights})",
+            file=sys.stderr,
+        )
+        comparison = translator.compare(lines, **search)
+        if comparison is not None:
+            print(comparison.sentence(), file=sys.stderr)
     return 0
 
 

@@ -16,7 +16,9 @@ Step = Callable[[Tensor, Tensor, State], Tensor]
 Narrow = Callable[[State, int], State]
 """(state, positions) -> views of what the state holds once so many positions are in it."""
 LEAVING = 0.25
-"""Share of the rows that must have stopped before they leave the batch."""
+"""Share of the rows that must have stopped before they leave the batch. With 64 captions in one,
+rows that never leave took 1.4 times as long (beam 4) and 1.7 (greedy); 1/8 to 1/2 made no
+difference, and leaving at once, which copies the state most often, took 1.1 times as long."""
 
 
 @torch.no_grad()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,16 +37,21 @@ def sample(
     forbid: Forbid | None = None,
     progress: Progress | None = None,
     compile: bool = False,
+    draft: Draft | None = None,
 ) -> Tensor:
     """Continue `prefix` to `length` values a row: int64 [B, length] or [B, length, C].
 
     prefix: int64 [B, P] that the result begins with; previous [B] and condition [B, D] as in
     `SequenceModel`. A row that has drawn `end` stops there: the rest of it is filled with `end`,
     it leaves the model's batch, and the work ends when all rows have stopped. The generator lies
-    on the model's device. compile: the step through torch.compile, as `Reader` says.
-    Raises ValueError where the prefix is longer than the length, and where the model's matrices
-    cannot be compiled.
+    on the model's device. compile: the step through torch.compile, as `Reader` says. draft: guess
+    values, let the model read them at once, and keep those that are then drawn: the same values
+    from the same generator, sooner where the guesses are good.
+    Raises ValueError where the prefix is longer than the length, where the model's matrices cannot
+    be compiled, and for a draft together with compile.
     """
+    if draft is not None and compile:
+        raise ValueError("a step is either compiled or reads a draft, not both")
     sampling = sampling or Sampling()
     device = model.start.device
     prefix = model.no_values(batch) if prefix is None else prefix
@@ -60,39 +66,77 @@ def sample(
     was_training = model.training
     model.eval()
     try:
-        reader = Reader(model, batch, length, condition, compile=compile)
-        for t in range(n_prefix, length):
+        ahead = 0 if draft is None else draft.count
+        reader = Reader(model, batch, length, condition, compile=compile, ahead=ahead)
+        t = n_prefix
+        while t < length:
             if t == n_prefix:
-                parameters = reader.start(prefix, previous)
+                predicted = reader.start(prefix, previous).unsqueeze(1)  # [B, 1, Pp]
             else:
-                if end is not None and t % ROOM == 0:
-                    reader.dismiss(done)
-                parameters = reader.step(values, t)
-            if forbid is not None:
-                parameters = parameters.masked_fill(forbid(values[:, :t]), -torch.inf)
-            value = draw(model.head, parameters, sampling, generator)  # [B] or [B, C]
-            if end is not None:
-                value = torch.where(done, end, value)
-                done = done | (value == end)
-            values[:, t] = value
-            if progress is not None:
-                progress(t + 1 - n_prefix, length - n_prefix)
+                if end is not None:
+                    reader.dismiss(done, t)
+                if draft is not None:
+                    draft.write(values, t)
+                predicted = reader.step(values, t)  # [B, N, Pp]
+            for parameters in predicted.unbind(1):
+                if forbid is not None:
+                    parameters = parameters.masked_fill(forbid(values[:, :t]), -torch.inf)
+                value = draw(model.head, parameters, sampling, generator)  # [B] or [B, C]
+                # Another value than the one guessed: what was read after it does not hold.
+                wrong = values[:, t] != value
+                values[:, t] = value
+                if end is not None:
+                    values[:, t] = torch.where(done, end, value)
+                    wrong &= ~done
+                    done = done | (value == end)
+                t += 1
+                if progress is not None:
+                    progress(t - n_prefix, length - n_prefix)
+                if draft is not None and bool(wrong.any()):
+                    break
             # Asking costs a wait for the device, so there not at every step.
-            if end is not None and (device.type == "cpu" or t % 16 == 0) and bool(done.all()):
-                values[:, t + 1 :] = end
+            if end is not None and (device.type == "cpu" or t % ROOM == 0) and bool(done.all()):
+                values[:, t:] = end
                 break
         return values
     finally:
         model.train(was_training)
 
 
+@dataclass(frozen=True)
+class Draft:
+    """Guess that what stood `lag` positions before stands there again.
+
+    In four voices one after another a voice's note is held for most 16ths (lag 4); in a picture
+    the pixel beside (lag 1 or the channels) or above (the row) is alike.
+    """
+
+    lag: int
+    """How far back the guess is taken from, in positions."""
+    count: int = 8
+    """How many values are guessed at once, in positions."""
+
+    def __post_init__(self) -> None:
+        for name in ("lag", "count"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"a draft's {name} must be at least 1, got {getattr(self, name)}")
+
+    def write(self, values: Tensor, t: int) -> None:
+        """Put the guesses into values [B, L, ...] from t on, t at least 1."""
+        count, lag = min(self.count, values.shape[1] - t), min(self.lag, t)
+        source = t - lag + torch.arange(count, device=values.device) % lag
+        values[:, t : t + count] = values.index_select(1, source)
+
+
 class Reader:
     """A model that reads values one after another, with its state and the rows still at work.
 
     compile: the step through torch.compile. Its shapes stay the same until the views of the state
-    are full; then they double and it is compiled anew (about 10 s each time on a CPU, where it is
-    worth 1.2 times the speed for one row, and nothing for many). On a GPU the step becomes a CUDA
-    graph. Raises ValueError where a matrix of the model is opaque to the compiler.
+    are full; then they double and it is compiled anew, 10 s each time on a CPU, where it was worth
+    1.0 to 1.2 times the speed for one row and nothing for many. On a GPU the step becomes a CUDA
+    graph (written so, not tried on one). Raises ValueError where a matrix of the model is opaque
+    to the compiler.
+    ahead: how many guessed values each step reads beside the one that is known.
     """
 
     def __init__(
@@ -103,39 +147,54 @@ class Reader:
         condition: Tensor | None,
         *,
         compile: bool = False,
+        ahead: int = 0,
     ) -> None:
         self.model, self.condition, self.compile = model, condition, compile
-        self.state = model.empty_state(batch, length)
+        self.batch, self.length, self.ahead = batch, length, ahead
+        self.state = model.empty_state(batch, length, ahead=ahead)
         self.positions = torch.arange(length, device=model.start.device)  # [L]
         self.rows: Tensor | None = None  # those still at work, where not all are
-        self.parameters = torch.empty(0)  # of every row's last prediction
         self.room = 0  # positions that the views hold
+        self.next_look = ROOM  # for rows that are done
         self._step: Callable[..., Tensor] = _compiled(model) if compile else model.step
 
     def start(self, prefix: Tensor, previous: Tensor | None) -> Tensor:
         """Read values 0..P-1 at once and predict value P: [B, Pp]."""
-        self.parameters = self.model.prefill(prefix, self.state, previous, self.condition)
-        return self.parameters
+        return self.model.prefill(prefix, self.state, previous, self.condition)
 
     def step(self, values: Tensor, t: int) -> Tensor:
-        """Read the value at t - 1 of values [B, L, ...] and predict the one at t: [B, Pp].
+        """Read the value at t - 1 of values [B, L, ...] and `ahead` more: [B, N, Pp].
 
-        Of a row that was dismissed it gives the last prediction again.
+        Predictions of the values at t, ..., t + N - 1; N is 1 + ahead, less at the end. Those of a
+        row that was dismissed are all alike.
         """
-        if t >= self.room:
-            self._make_room(t)
-        last = values[:, t - 1] if self.rows is None else values[self.rows, t - 1]
-        parameters = self._step(last, self.positions[t], self.views, self.condition)
+        stop = min(t + 1 + self.ahead, self.length)
+        if stop > self.room:
+            self._make_room(stop)
+        last = values[:, t - 1 : stop - 1]
         if self.rows is not None:
-            parameters = self.parameters.index_copy(0, self.rows, parameters)
-        self.parameters = parameters
-        return parameters
+            last = last.index_select(0, self.rows)
+        if stop == t + 1:
+            parameters = self._step(last[:, 0], self.positions[t], self.views, self.condition)
+            parameters = parameters.unsqueeze(1)
+        else:
+            parameters = self.model.extend(last, self.positions[t:stop], self.views, self.condition)
+        if self.rows is None:
+            return parameters
+        every = parameters.new_zeros(self.batch, *parameters.shape[1:])
+        return every.index_copy_(0, self.rows, parameters)
 
-    def dismiss(self, done: Tensor) -> None:
-        """Rows that are done, bool [B], leave the batch once a quarter of it would be idle."""
+    def dismiss(self, done: Tensor, t: int) -> None:
+        """Rows that are done, bool [B], leave the batch once a quarter of it would be idle.
+
+        Looked at once in a while: a GPU would have to be waited for.
+        """
+        if self.compile or t < self.next_look:
+            return
+        self.next_look = t // ROOM * ROOM + ROOM
         live = (~done).nonzero().squeeze(1)  # [rows]
-        batch = len(done) if self.rows is None else len(self.rows)
-        if self.compile or not 0 < len(live) <= 3 * batch // 4:
+        at_work = self.batch if self.rows is None else len(self.rows)
+        if not 0 < len(live) <= 3 * at_work // 4:
             return
         places = live if self.rows is None else torch.searchsorted(self.rows, live)
         self.state = [
@@ -146,10 +205,10 @@ class Reader:
             self.condition = self.condition.index_select(0, places)
         self.rows, self.room = live, 0
 
-    def _make_room(self, t: int) -> None:
-        self.room = t // ROOM * ROOM + ROOM
+    def _make_room(self, length: int) -> None:
+        self.room = -(-length // ROOM) * ROOM
         if self.compile:
-            self.room = max(COMPILED_ROOM, 1 << t.bit_length())
+            self.room = max(COMPILED_ROOM, 1 << (length - 1).bit_length())
         self.views: State = self.model.narrow(self.state, self.room)
         if self.compile and self.positions.is_cuda:
             # Else the graph would copy the state in and out at every step.

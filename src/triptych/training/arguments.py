@@ -59,7 +59,7 @@ def choose_precision(wanted: str, arguments: dict[str, Any], d_model: int) -> st
     """
     named = {"bf16": "bf16-mixed", "fp32": "32-true", "fp16": "16-mixed"}
     accelerator = str(arguments.get("accelerator", "auto"))
-    on_gpu = accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    on_gpu = on_cuda(arguments)
     if wanted == "fp16" and not on_gpu:
         raise UserError("run.precision is fp16, which needs a CUDA device; use bf16 or fp32.")
     if wanted != "auto":
@@ -70,6 +70,12 @@ def choose_precision(wanted: str, arguments: dict[str, Any], d_model: int) -> st
     if on_mps or d_model < NARROWEST_BF16_ON_CPU or not cpu_has_bf16():
         return named["fp32"]
     return named["bf16"]
+
+
+def on_cuda(arguments: dict[str, Any]) -> bool:
+    """Tell whether the Trainer of these arguments will run on an NVIDIA or AMD GPU."""
+    accelerator = str(arguments.get("accelerator", "auto"))
+    return accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
 
 
 def cpu_has_bf16() -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import distributed
 
 from triptych.errors import UserError
@@ -97,10 +100,12 @@ class ResumableLoader:
         self.name = name
         self.batches_taken = 0
         """Batches handed out so far, on all ranks together, over all epochs."""
+        self.seconds_taken = 0.0
+        """Seconds that making batches has taken so far in this process: the training waits."""
         self._epoch = 0
         self._index = 0
         self._planned: dict[int, list[list[int]]] = {}
-        self._first_length = len(self._batches_of(0))
+        self._first_length = len(self.batches_of(0))
 
     def __len__(self) -> int:
         """Batches per epoch for one rank."""
@@ -111,6 +116,7 @@ class ResumableLoader:
         """Yield one epoch's number of batches from where the loader stands."""
         rank, world = rank_and_world()
         for _ in range(len(self)):
+            began = time.perf_counter()
             mine: tuple[int, int] | None = None
             for turn in range(world):
                 if turn == rank:
@@ -118,9 +124,11 @@ class ResumableLoader:
                 self._advance()
             assert mine is not None
             epoch, index = mine
-            items = self._batches_of(epoch)[index]
+            items = self.batches_of(epoch)[index]
             # The state moved on already: a batch that is handed out counts as taken.
-            yield self.make_batch(items, generator_for(self.seed, epoch, index, 1))
+            batch = self.make_batch(items, generator_for(self.seed, epoch, index, 1))
+            self.seconds_taken += time.perf_counter() - began
+            yield batch
 
     def state_dict(self) -> dict[str, int]:
         """Return where the loader stands, as plain numbers; equal on all ranks."""
@@ -147,11 +155,12 @@ class ResumableLoader:
     def _advance(self) -> None:
         self.batches_taken += 1
         self._index += 1
-        if self._index >= len(self._batches_of(self._epoch)):
+        if self._index >= len(self.batches_of(self._epoch)):
             self._epoch += 1
             self._index = 0
 
-    def _batches_of(self, epoch: int) -> list[list[int]]:
+    def batches_of(self, epoch: int) -> list[list[int]]:
+        """Return the batches of an epoch, on all ranks together."""
         if epoch not in self._planned:
             batches = self.plan(epoch, generator_for(self.seed, epoch))
             if not batches:
@@ -160,6 +169,16 @@ class ResumableLoader:
             self._planned = {e: b for e, b in self._planned.items() if e >= epoch - 1}
             self._planned[epoch] = batches
         return self._planned[epoch]
+
+
+def padding_share(batches: Sequence[Sequence[int]], *lengths: NDArray[np.int64]) -> float:
+    """Return the share of padding where the rows of each batch are as long as its longest, 0 to 1.
+
+    lengths: of every item, int64 [N]; several arrays for items of several sides.
+    """
+    room = sum(int(side[batch].max()) * len(batch) for batch in batches for side in lengths)
+    real = sum(int(side[batch].sum()) for batch in batches for side in lengths)
+    return 1.0 - real / room if room else 0.0
 
 
 class FixedBatches:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 
 from torch import Tensor
 
 
 class Meter:
-    """Loss and targets since the last report, and the time that training (not validation) took."""
+    """Loss and targets since the last report, and the time that training (not validation) took.
 
-    def __init__(self) -> None:
+    seconds_waiting: says how long the training has waited for its batches so far, in all.
+    """
+
+    def __init__(self, seconds_waiting: Callable[[], float] = float) -> None:
+        self._seconds_waiting = seconds_waiting
+        self._waited_before = seconds_waiting()
         self._loss_sum: Tensor | float = 0.0
         self._targets: Tensor | float = 0.0
         self._since = time.monotonic()
@@ -47,6 +53,10 @@ class Meter:
         """Return real targets per second of training since the last report."""
         return float(self._targets) / max(1e-9, self.seconds())
 
+    def data_share(self) -> float:
+        """Return the share of the time since the last report that went into making batches."""
+        return (self._seconds_waiting() - self._waited_before) / max(1e-9, self.seconds())
+
     def seconds(self) -> float:
         """Return seconds of training since the last report, without validation."""
         now = time.monotonic() if self._paused_at is None else self._paused_at
@@ -59,6 +69,7 @@ class Meter:
     def reset(self) -> None:
         """Begin a new report."""
         self._seconds_before += self.seconds()
+        self._waited_before = self._seconds_waiting()
         self._loss_sum = 0.0
         self._targets = 0.0
         self._since = time.monotonic() if self._paused_at is None else self._paused_at

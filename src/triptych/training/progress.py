@@ -56,7 +56,9 @@ def clock(seconds: float | None) -> str:
 
 
 class ShowProgress(Callback):
-    """Show step, loss, tokens per second and the time left, validation included.
+    """Show step, loss, tokens per second, the share of the data and the time left.
+
+    The share is that of the time of training which goes into making batches, since the last report.
 
     The time left is the time since the first step over the steps made, so it counts validation and
     everything else that recurs. In a terminal a rich bar stands below whatever is printed;
@@ -117,6 +119,7 @@ class ShowProgress(Callback):
         meter = pl_module.meter
         note = (
             f"loss {meter.loss():.4f}  {meter.tokens_per_second():,.0f} tokens/s"
+            f"  data {meter.data_share():.0%}"
             f"  {clock(self.seconds_left(step, now))} left"
         )
         if self._bar is not None and self._train_bar is not None:

@@ -16,11 +16,13 @@ from triptych.training.arguments import (
     check_arguments,
     choose_precision,
     listed,
+    on_cuda,
     user_loggers,
     writable,
 )
 from triptych.training.callbacks import KeepCheckpoints, StepSeed, StopOnSignal
 from triptych.training.checkpoint import AtomicCheckpointIO, check_writable, remove_unfinished
+from triptych.training.compiled import CompileLoss, check_compiler
 from triptych.training.folder import (
     find_checkpoint,
     is_first_process,
@@ -59,6 +61,8 @@ def train(
     """
     quiet_lightning()
     arguments = check_arguments(trainer)
+    if run.compile:
+        check_compiler("cuda" if on_cuda(arguments) else "cpu")
     folder = Path(run.directory) / run.name
     first = is_first_process()
     found = find_checkpoint(folder) if resume else None
@@ -96,6 +100,8 @@ def train(
             )
             loggers += [opened] if opened is not None else []
         callbacks: list[Callback] = [StepSeed(run.seed, train_loader), stop, keep]
+        if run.compile:
+            callbacks.insert(0, CompileLoss())
         if run.patience is not None:
             callbacks.append(
                 EarlyStopping(f"val/{task.monitor}", patience=run.patience, mode=task.monitor_mode)

@@ -18,6 +18,9 @@ class RunConfig:
     """Seed of weights, data order, augmentation and dropout."""
     precision: Literal["auto", "bf16", "fp32", "fp16"] = "auto"
     """Arithmetic of training; auto takes bf16 where the hardware has it, validation fp32."""
+    compile: bool = False
+    """Compile the training's forward and backward pass with torch.compile: tens of seconds at the
+    start, told beside the gain; needs a C++ compiler (Triton on a GPU)."""
     wandb: Literal["auto", "online", "offline", "off"] = "auto"
     """Where Weights & Biases logs; auto is online where a key is found, else offline."""
     project: str = "triptych"

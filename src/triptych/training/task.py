@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -16,6 +17,7 @@ from torch import Tensor, distributed, nn
 
 from triptych.errors import UserError
 from triptych.training import optim, sums
+from triptych.training.accumulation import Accumulation
 from triptych.training.loader import rank_and_world
 from triptych.training.media import Media, log_media, write_table
 from triptych.training.meter import Meter
@@ -56,8 +58,11 @@ class Task(pl.LightningModule, ABC):
         self.allow_zero_length_dataloader_with_multiple_devices = True
         self.samples_folder: Path | None = None
         """Where `show` writes, one folder per step below it; None: nothing is shown."""
+        self.compiled_loss: Callable[[Any], tuple[Tensor, Tensor | int]] | None = None
+        """What the training calls in place of `training_loss`, where that was compiled."""
         self.seed = 0
         self.meter = Meter()
+        self.accumulation = Accumulation()
         self.latest: dict[str, float] = {}
         """Metrics of the last validation, without "val/"; {} before the first."""
         self.stop_signal = 0
@@ -125,7 +130,8 @@ class Task(pl.LightningModule, ABC):
         super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Set the learning rate of the update that comes, a pure function of its number."""
+        """Finish accumulated gradients and set the update's rate, a function of its number."""
+        self.accumulation.settle(self.parameters())
         rate = self.learning_rate(self.trainer.global_step + 1)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -153,17 +159,19 @@ class Task(pl.LightningModule, ABC):
 
     def on_train_start(self) -> None:
         """Start the clock; what was logged before a resume is not logged again."""
-        self.meter = Meter()
+        loader = self.trainer.train_dataloader
+        self.meter = Meter(lambda: getattr(loader, "seconds_taken", 0.0))
         self._logged_step = self.trainer.global_step
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the loss; under several processes scaled so that every target weighs the same.
+        """Return the loss, scaled where needed so that every target weighs the same.
 
         DDP averages gradients over ranks, which would give a target in a small batch more weight;
-        the factor (ranks x own targets / all targets) undoes that. The same exchange carries a
-        stop signal, so that all ranks stop after the same step.
+        the factor (ranks x own targets / all targets) undoes that. Micro-batches of one update are
+        weighed too, see `Accumulation`. The same exchange carries a stop signal, so that all ranks
+        stop after the same step.
         """
-        loss, count = self.training_loss(batch)
+        loss, count = (self.compiled_loss or self.training_loss)(batch)
         _, world = rank_and_world()
         own = loss.detach()
         kind = torch.float32 if loss.device.type == "mps" else torch.float64
@@ -182,6 +190,10 @@ class Task(pl.LightningModule, ABC):
             for number, ranks in zip(STOP_SIGNALS, before, strict=False):
                 if ranks and not self.agreed_stop:
                     self.agreed_stop = int(number)
+        if self.trainer.accumulate_grad_batches > 1:
+            # Lightning divides by the number of micro-batches, which is undone here.
+            weight = self.accumulation.weight(shares[0]) * self.trainer.accumulate_grad_batches
+            loss = loss * weight.to(loss.dtype)
         self.meter.add(targets=shares[0], loss_sum=shares[1])
         if loss.device.type == "cpu":
             self.check_finite()
@@ -209,6 +221,7 @@ class Task(pl.LightningModule, ABC):
             "train/loss": self.meter.loss(),
             "train/learning_rate": self.learning_rate(step),
             "time/tokens_per_s": self.meter.tokens_per_second(),
+            "time/data_share": self.meter.data_share(),
             "time/seconds": self.meter.seconds_in_all(),
         }
         self.meter.reset()

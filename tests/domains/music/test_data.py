@@ -10,6 +10,7 @@ from triptych.domains.music.data import (
     NO_PREVIOUS,
     PADDING,
     DataConfig,
+    crop_lengths,
     crop_start,
     evaluation_loader,
     evaluation_windows,
@@ -21,6 +22,7 @@ from triptych.domains.music.data import Written as WrittenPiece
 from triptych.domains.music.events import END, NOTE_OFF, VOCABULARY_SIZE, reference_notes
 from triptych.domains.music.representation import ChoraleGrid, PerformanceEvents, Piece
 from triptych.domains.music.sources import PieceSource
+from triptych.training.loader import padding_share
 
 
 @dataclass(frozen=True)
@@ -221,3 +223,18 @@ def test_impossible_settings_are_refused(changes, words):
 
 def test_performances_have_no_bars_to_keep_to():
     assert settings(source=Performances(), length=100, context=10).length == 100
+
+
+def test_the_share_of_padding_can_be_told_before_training():
+    pieces = chorales(np.random.default_rng(1).integers(10, 90, 150).tolist())
+    for length in (64, 192, 320):
+        config = settings(length=length, context=0, augmentation=Augmentation(transpose=0))
+        loader = training_loader(pieces, config, seed=0)
+        told = padding_share(
+            loader.batches_of(0), crop_lengths(pieces, config, torch.Generator().manual_seed(0))
+        )
+        batches = list(loader)
+        room = sum(batch.values.numel() for batch in batches)
+        share = sum(int((batch.values == PADDING).sum()) for batch in batches) / room
+        assert share == pytest.approx(told, abs=0.02)
+        assert told > 0.03

@@ -1,4 +1,5 @@
 import math
+import re
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -155,6 +156,7 @@ def test_prepare_says_what_to_beat(capsys):
     told = capsys.readouterr().err
     assert "uniform 3.850" in told
     assert "voice and previous pitch" in told
+    assert re.search(r"about \d+\.\d% of the tokens in a batch are padding", told)
 
 
 def test_prepare_is_a_function_of_the_seed():

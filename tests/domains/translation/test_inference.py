@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from triptych.core.seq2seq import Seq2Seq
+from triptych.decoding.hypotheses import Found
+from triptych.decoding.weights import Weights
 from triptych.domains.translation import decode
+from triptych.domains.translation.compare import log_p_per_token
 from triptych.domains.translation.corpora import ParallelText
 from triptych.domains.translation.data import EncodedPairs
-from triptych.domains.translation.decode import one_line, plan_rows, translate_lines
+from triptych.domains.translation.decode import (
+    one_line,
+    plan_rows,
+    search_lines,
+    translate_lines,
+)
 from triptych.domains.translation.inference import Translator, load
 from triptych.domains.translation.task import TranslationTask
 from triptych.domains.translation.tokenizer import PAD, START
@@ -102,7 +112,7 @@ def test_sources_in_use_look_as_they_did_in_training(
 def test_scores_of_a_row_are_those_of_the_row_alone_to_double_precision(
     translator: Translator, taught: TranslationTask
 ) -> None:
-    model = translator._model
+    model = translator.double
     assert next(model.parameters()).dtype == torch.float64
     assert next(taught.model.parameters()).dtype == torch.float32  # training's stay what they are
     pairs = [taught.tokenizers.source.encode(line) for line in ("seven", "nine hundred and six")]
@@ -114,6 +124,46 @@ def test_scores_of_a_row_are_those_of_the_row_alone_to_double_precision(
         one = model(alone, alone == PAD, start)
         two = model(beside, beside == PAD, start.expand(2, 1))
     assert (one[0] - two[0]).abs().max() < 1e-12
+
+
+def test_what_single_precision_cannot_decide_is_searched_in_double(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = many_lines(12)
+    expected = translator.translate(lines, beam=2)
+    search, asked = decode.search, []
+
+    def doubtful(model: torch.nn.Module, sources: list[list[int]], **options: object) -> object:
+        found = search(model, sources, **options)  # type: ignore[arg-type]
+        if model is translator.double:
+            asked.append(len(sources))
+            return found
+        # Every second row of a batch comes out wrong, by a decision that was too close.
+        for row in range(0, len(found), 2):
+            wrong = replace(found[row].best[0], tokens=[5, 5, 5])
+            found[row] = Found([wrong], decode.SAFE_MARGIN * 0.99)
+        return found
+
+    monkeypatch.setattr(decode, "search", doubtful)
+    calls: list[tuple[int, int]] = []
+    found = translator.translate(lines, beam=2, progress=lambda *done: calls.append(done))
+    assert found == expected
+    filled = sum(bool(line.strip()) for line in lines)
+    assert asked == [(filled + 1) // 2]  # all together, and no others
+    assert calls[-1] == (12, 12)
+    assert calls == sorted(calls)
+    loose = Translator(translator.task, exact=False).translate(lines, beam=2)
+    assert loose != expected
+
+
+def test_double_precision_is_made_only_where_it_is_needed(taught: TranslationTask) -> None:
+    class NoDouble(Translator):
+        @property
+        def double(self) -> Seq2Seq:  # type: ignore[override]
+            raise AssertionError("asked for")
+
+    found = NoDouble(taught).translate(["seven", "nine hundred and four"], beam=2)
+    assert found == Translator(taught).translate(["seven", "nine hundred and four"], beam=2)
 
 
 def test_n_best_gives_different_texts_best_first(translator: Translator) -> None:
@@ -162,6 +212,9 @@ def test_a_model_that_never_ends_is_stopped(taught: TranslationTask) -> None:
 
         def empty_state(self, memory: torch.Tensor, *_: object) -> list[dict[str, torch.Tensor]]:
             return [{"x": memory[:, :1, 0].clone()}]
+
+        def narrow(self, state: list[dict[str, torch.Tensor]], _: int) -> object:
+            return state
 
         def step(self, token: torch.Tensor, *_: object) -> torch.Tensor:
             logits = torch.full((len(token), len(taught.tokenizers.target)), -50.0)
@@ -219,6 +272,68 @@ def test_other_mistakes_are_named(translator: Translator) -> None:
         translator.translate(["seven", "\ud83d"])
     with pytest.raises(TypeError, match="not one string"):
         translator.translate("seven")
+
+
+# Other weights ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("weights", ["bf16", "int8"])
+def test_other_weights_translate_and_say_what_they_change(
+    translator: Translator, weights: Weights
+) -> None:
+    lines = many_lines(80)
+    other = translator.with_weights(weights)
+    assert not other.exact
+    found, plain = other.translate(lines, beam=2), translator.translate(lines, beam=2)
+    filled = [place for place, line in enumerate(lines) if line.strip()][:64]
+    comparison = other.compare(lines, beam=2)
+    assert comparison is not None
+    assert (comparison.weights, comparison.lines) == (weights, 64)
+    assert comparison.gain > 0
+    same = sum(found[place] == plain[place] for place in filled)
+    assert comparison.identical == pytest.approx(same / 64, abs=0.1)  # int8 scales by the batch
+    assert comparison.identical > 0.3
+    assert comparison.log_p == pytest.approx(comparison.log_p_fp32, abs=0.1)
+    for figure in (
+        f"{comparison.gain:.2f} x",
+        f"{comparison.identical:.1%}",
+        "nats/token",
+        weights,
+    ):
+        assert figure in comparison.sentence()
+    assert other.compare(["", " "]) is None
+    assert translator.compare(lines) is None
+
+
+def test_weights_that_cannot_be_are_refused(taught: TranslationTask) -> None:
+    with pytest.raises(UserError, match="weights are fp32, bf16, int8, got fp16"):
+        Translator(taught, weights="fp16")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="int8 weights are for a CPU"):
+        Translator(copy.deepcopy(taught).to("meta"), weights="int8")
+
+
+def test_the_float32_model_judges_both_translations(translator: Translator) -> None:
+    """The likelihood that the comparison gives is the one that the search found."""
+    lines = [line for line in many_lines(20) if line.strip()]
+    model, tokenizers = translator.double, translator.task.tokenizers
+    for best in (1, 3):
+        found = search_lines(model, tokenizers, lines, beam=3, n_best=3)
+        chosen = [hypotheses[best - 1] for hypotheses in found]
+        expected = sum(one.log_probability for one in chosen) / sum(
+            len(one.tokens) + one.finished for one in chosen
+        )
+        assert log_p_per_token(model, tokenizers, lines, chosen) == pytest.approx(expected)
+
+
+def test_a_split_is_scored_with_the_weights_in_use(translator: Translator) -> None:
+    plain = translator.evaluate("test", beam=1, hypotheses=True)
+    other = translator.with_weights("bf16").evaluate("test", beam=1, hypotheses=True)
+    assert (plain.details["weights"], other.details["weights"]) == ("fp32", "bf16")
+    assert other.details["sentences_per_second"] > 0
+    nats = [result.metrics["nats_per_token"] for result in (plain, other)]
+    assert nats[0] != nats[1]
+    assert nats[0] == pytest.approx(nats[1], rel=0.05)
+    assert next(translator.task.model.parameters()).dtype == torch.float32
 
 
 # Evaluation --------------------------------------------------------------------------------------

@@ -230,7 +230,7 @@ def test_training_leaves_out_and_counts_and_validation_keeps_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     long = "wort " * 60
-    sides = {"en": ["a b", "", "c d", long, "e f"], "de": ["A B", "B", "  ", long, "E F"]}
+    sides = {"en": ["a b", "", "c d", long, "e f e f"], "de": ["A B", "B", "  ", long, "E F"]}
     for language, lines in sides.items():
         for split in ("train", "val"):
             (tmp_path / f"{split}.{language}").write_text("\n".join(lines) + "\n")
@@ -245,7 +245,12 @@ def test_training_leaves_out_and_counts_and_validation_keeps_all(
     _, loader, validation = prepare(Config(data=data, model=model))
     said = capsys.readouterr().err
     assert "2 training pairs; left out: 2 with an empty side, 1 longer than 20 tokens" in said
-    assert sum(len(batch.source) for batch in loader) == 2
+    batches = list(loader)
+    assert sum(len(batch.source) for batch in batches) == 2
+    sides = [side for batch in batches for side in (batch.source, batch.expected)]
+    share = sum(int((side == PAD).sum()) for side in sides) / sum(side.numel() for side in sides)
+    assert share > 0
+    assert f"{len(batches)} batches in the first epoch; {share:.1%} of their tokens are pad" in said
     assert sum(len(batch.source) for batch in validation) == 5
     with pytest.raises(
         UserError, match=r"no training pair is left: 0 training pairs; .*max_length"

@@ -8,24 +8,38 @@ import numpy as np
 import torch
 
 from triptych.core.heads import CategoricalHead
+from triptych.decoding.comparison import Compared, Comparison, speeds
 from triptych.decoding.pick import Sampling
+from triptych.decoding.weights import Weights
 from triptych.domains.image import grid, task
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import DataConfig, evaluation_batches, read
+from triptych.domains.image.model import PictureModel
 from triptych.domains.image.sources import Pictures, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.weights import check_weights, with_weights
 
 AT_ONCE = 64
 """Pictures drawn together; fixed, so that a seed gives the same pictures on every machine."""
 
 
 class ImageModel:
-    """A picture model out of a checkpoint."""
+    """A picture model out of a checkpoint.
 
-    def __init__(self, image_task: task.ImageTask) -> None:
+    weights: fp32, bf16 or int8, see `decoding.weights.for_decoding`. Raises UserError for weights
+    that cannot be.
+    """
+
+    def __init__(self, image_task: task.ImageTask, *, weights: Weights = "fp32") -> None:
+        check_weights(weights, image_task.device)
         self.task = image_task.eval()
+        self.weights = weights
+
+    def with_weights(self, weights: Weights) -> "ImageModel":
+        """The same model, sampling and scoring with other weights."""
+        return ImageModel(self.task, weights=weights)
 
     @property
     def config(self) -> task.Config:
@@ -46,20 +60,25 @@ class ImageModel:
         top_k: int | None = None,
         top_p: float | None = None,
         label: int | None = None,
+        compile: bool = False,
         progress: Progress | None = None,
+        compared: Compared | None = None,
     ) -> np.ndarray:
         """Draw pictures: uint8 [count, H, W, C], values 0..levels-1 (see `save_grid` for PNG).
 
         label: class of all pictures on a class-conditional model; None takes the classes in turn.
-        progress: called with (sub-pixels or pixels drawn, in all).
+        compile: each step through torch.compile, as `decoding.session.Reader` says.
+        progress: called with (sub-pixels or pixels drawn, in all). compared: for weights other than
+        fp32 called with what they changed, which takes some seconds more.
         Raises UserError for a label that the model does not have, for top_k and top_p on a model
         with logistics and for impossible values.
         """
         if count < 1:
             raise UserError(f"count must be at least 1 picture, got {count}")
-        model = self.task.model
         sampling = self._sampling(temperature, top_k, top_p)
         labels = self._labels(count, label)
+        rows = min(count, AT_ONCE)
+        model = with_weights(self.task, self.weights, rows=rows, compiled=compile).model
         generator = torch.Generator(self.task.device).manual_seed(seed)
         steps = model.order.length
         parts = []
@@ -77,9 +96,40 @@ class ImageModel:
                 sampling=sampling,
                 generator=generator,
                 progress=report,
+                compile=compile,
             )
-            parts.append(part.cpu().numpy())
-        return np.concatenate(parts)  # [N, H, W, C]
+            parts.append(part)
+        pixels = torch.cat(parts)  # [N, H, W, C]
+        if compared is not None and self.weights != "fp32":
+            compared(self._compare(model, pixels, labels, sampling, compile))
+        return pixels.cpu().numpy()
+
+    def _compare(
+        self,
+        ready: PictureModel,
+        pixels: torch.Tensor,
+        labels: torch.Tensor | None,
+        sampling: Sampling,
+        compile: bool,
+    ) -> Comparison:
+        """Time these weights and float32, and score the drawn pictures under both."""
+        rows = min(len(pixels), AT_ONCE)
+        plain = with_weights(self.task, "fp32", rows=rows, compiled=compile).model
+        told = None if labels is None else labels[:rows]
+        with torch.no_grad():
+            models = [(model.core, model.condition(told)) for model in (ready, plain)]
+        speed, speed_fp32 = speeds(
+            models, batch=rows, length=ready.order.length, sampling=sampling, compile=compile
+        )
+        classes = None if labels is None else labels.cpu()
+        drawn = Pictures(pixels.cpu(), classes, self.levels, self.task.class_names)
+        batches = evaluation_batches(drawn, batch_size=self.config.data.evaluation_batch_size)
+        cost, cost_fp32 = (
+            evaluate(judge, batches)[0]["bits_per_dim"]
+            for judge in (with_weights(self.task, self.weights), self.task)
+        )
+        values = "pixels" if ready.whole_pixels else "sub-pixels"
+        return Comparison(self.weights, speed, speed_fp32, values, cost, cost_fp32, "bits/dim")
 
     def save_grid(
         self, path: str | Path, pictures: np.ndarray, *, columns: int | None = None
@@ -107,7 +157,8 @@ class ImageModel:
         """Bits per dim over all sub-pixels of a split, and what stands beside it.
 
         data: a folder in place of the source's directory. batch_size: pictures scored at once,
-        which changes no result. limit: score only the first so many pictures.
+        which changes no result beyond rounding (int8 measures the range of its inputs for each
+        batch). limit: score only the first so many pictures.
         Raises UserError where the data are missing or do not fit the model.
         """
         settings = self.config.data
@@ -120,8 +171,10 @@ class ImageModel:
             pictures = pictures.pick(torch.arange(len(pictures))[:limit])
         size = settings.evaluation_batch_size if batch_size is None else batch_size
         batches = evaluation_batches(pictures, batch_size=size)
-        metrics, totals = evaluate(self.task, batches, progress)
+        judge = self.task if self.weights == "fp32" else with_weights(self.task, self.weights)
+        metrics, totals = evaluate(judge, batches, progress)
         details = {
+            "weights": self.weights,
             "levels": self.levels,
             "sub_pixels": int(totals["dims"]),
             "uniform_bits_per_dim": uniform_bits_per_dim(self.levels),
@@ -175,9 +228,11 @@ class ImageModel:
         return torch.full((count,), label, device=self.task.device)
 
 
-def load(checkpoint: dict[str, Any], *, device: str = "cpu") -> ImageModel:
+def load(
+    checkpoint: dict[str, Any], *, device: str = "cpu", weights: Weights = "fp32"
+) -> ImageModel:
     """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
-    return ImageModel(task.restore(checkpoint).to(device_named(device)))
+    return ImageModel(task.restore(checkpoint).to(device_named(device)), weights=weights)
 
 
 def _histogram(settings: DataConfig, held_out: Pictures) -> float | None:

@@ -130,10 +130,12 @@ class PictureModel(nn.Module):
         sampling: Sampling | None = None,
         generator: torch.Generator | None = None,
         progress: Callable[[int, int], None] | None = None,
+        compile: bool = False,
     ) -> Tensor:
         """Draw pictures step by step in the model's order: uint8 [count, H, W, C].
 
         labels: int64 [count] for a class-conditional model. progress: (steps done, steps in all).
+        compile: as in `decoding.session.sample`.
         Raises ValueError for top-k or top-p on logistics.
         """
         with torch.no_grad():
@@ -146,5 +148,6 @@ class PictureModel(nn.Module):
             generator=generator,
             condition=condition,
             progress=progress,
+            compile=compile,
         )  # [N, L] or [N, L, C]
         return self.to_pictures(values)

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.music.augment import Augmentation
+from triptych.domains.music.cache import AUTO, NotesCache
 from triptych.domains.music.representation import Piece, Representation
-from triptych.domains.music.sources import Music21Chorales, PieceSource
+from triptych.domains.music.sources import Music21Chorales, PieceSource, Split
 from triptych.training.loader import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
 
 PADDING = -1
@@ -29,6 +30,9 @@ class DataConfig:
 
     source: PieceSource = field(default_factory=Music21Chorales)
     """Where the pieces come from: Music21Chorales, JSBChorales or MidiFolder."""
+    cache: str | None = AUTO
+    """Folder where MIDI files are kept once parsed, by content; auto is triptych/midi in the user's
+    cache folder ($XDG_CACHE_HOME or ~/.cache), null parses them anew each time."""
     length: int = 512
     """Length of a window, in tokens: the most that the model sees, in training and after."""
     context: int = 256
@@ -44,6 +48,8 @@ class DataConfig:
     """Length of those pieces, in seconds."""
 
     def __post_init__(self) -> None:
+        if self.cache == "":
+            raise ValueError("cache is empty; expected a folder, auto, or null for none")
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
         if self.samples < 0 or not self.sample_seconds > 0:
@@ -63,6 +69,15 @@ class DataConfig:
                     f"{name} must be a multiple of {unit} tokens for "
                     f"{self.source.representation.name} (one bar), got {value}"
                 )
+
+
+def read_pieces(config: DataConfig, *splits: Split) -> tuple[list[list[Piece]], str]:
+    """The pieces of each split, and a sentence on what the cache gave, empty where it had no part.
+
+    Raises UserError where files are missing or nothing is left.
+    """
+    cache = NotesCache(config.cache)
+    return [config.source.load_through(cache, split) for split in splits], cache.sentence()
 
 
 @dataclass
@@ -146,14 +161,38 @@ def crop_start(n_tokens: int, *, length: int, unit: int, generator: torch.Genera
     return unit * int(torch.randint(last + 1, (), generator=generator))
 
 
+def _crops(pieces: list[Piece], config: DataConfig) -> list[int]:
+    """Number of the piece of each of an epoch's crops."""
+    representation = config.source.representation
+    return [
+        number
+        for number, piece in enumerate(pieces)
+        for _ in range(-(-len(representation.tokens(piece)) // config.length))
+    ]
+
+
+def crop_lengths(
+    pieces: list[Piece], config: DataConfig, generator: torch.Generator
+) -> NDArray[np.int64]:
+    """Tokens of an epoch's crops of unvaried pieces, int64 [N], for one draw of their starts."""
+    kind, length = config.source.representation, config.length
+    sizes = [len(kind.tokens(piece)) for piece in pieces]
+    crops = [sizes[number] for number in _crops(pieces, config)]
+    return np.array(
+        [
+            min(
+                length,
+                size - crop_start(size, length=length, unit=kind.alignment, generator=generator),
+            )
+            for size in crops
+        ]
+    )
+
+
 def training_loader(pieces: list[Piece], config: DataConfig, *, seed: int) -> ResumableLoader:
     """Random crops of varied pieces; a piece comes up as often an epoch as crops fit into it."""
     representation = config.source.representation
-    items = [
-        piece
-        for piece in pieces
-        for _ in range(-(-len(representation.tokens(piece)) // config.length))
-    ]
+    items = [pieces[number] for number in _crops(pieces, config)]
 
     def batch(numbers: list[int], generator: torch.Generator | None) -> Batch:
         assert generator is not None
@@ -181,7 +220,17 @@ def evaluation_loader(pieces: list[Piece], config: DataConfig, *, batch_size: in
     """
     representation = config.source.representation
     written = [Written.of(piece, representation) for piece in pieces]
-    windows = evaluation_windows(written, length=config.length, context=config.context)
+    return scoring_loader(written, config, batch_size=batch_size)
+
+
+def scoring_loader(
+    written: list[Written], config: DataConfig, *, batch_size: int, skip: int = 0
+) -> FixedBatches:
+    """The same over pieces that are written already, without the first `skip` tokens of each."""
+    windows = [
+        Window(w.piece, w.start, max(w.skip, skip - w.start))
+        for w in evaluation_windows(written, length=config.length, context=config.context)
+    ]
     batch_size = min(batch_size, max(1, TOKENS_IN_EVALUATION // config.length))
 
     def batch(numbers: list[int], generator: torch.Generator | None) -> Batch:

@@ -4,28 +4,43 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pretty_midi
+import torch
 
+from triptych.decoding.comparison import Compared, Comparison, speeds
 from triptych.decoding.pick import Sampling
+from triptych.decoding.weights import Weights
 from triptych.domains.music import task
 from triptych.domains.music.baselines import ladder
-from triptych.domains.music.data import evaluation_loader
+from triptych.domains.music.data import Written, evaluation_loader, read_pieces, scoring_loader
 from triptych.domains.music.midi import read_midi
 from triptych.domains.music.representation import ChoraleGrid, Piece
 from triptych.domains.music.sources import SPLITS, PieceSource, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.weights import check_weights, with_weights
 
 DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
 
 
 class MusicModel:
-    """A music model out of a checkpoint."""
+    """A music model out of a checkpoint.
 
-    def __init__(self, music_task: task.MusicTask) -> None:
+    weights: fp32, bf16 or int8, see `decoding.weights.for_decoding`. Raises UserError for weights
+    that cannot be.
+    """
+
+    def __init__(self, music_task: task.MusicTask, *, weights: Weights = "fp32") -> None:
+        check_weights(weights, music_task.device)
         self.task = music_task.eval()
+        self.weights = weights
+
+    def with_weights(self, weights: Weights) -> "MusicModel":
+        """The same model, sampling and scoring with other weights."""
+        return MusicModel(self.task, weights=weights)
 
     @property
     def config(self) -> task.Config:
@@ -43,7 +58,9 @@ class MusicModel:
         temperature: float = 1.0,
         top_k: int | None = None,
         top_p: float | None = None,
+        compile: bool = False,
         progress: Progress | None = None,
+        compared: Compared | None = None,
     ) -> list[pretty_midi.PrettyMIDI]:
         """Draw pieces, or continuations that begin with the primer itself.
 
@@ -51,7 +68,9 @@ class MusicModel:
         piece); length: or so many new tokens for performances, 16th steps for chorales; neither:
         30 seconds. The primer is written in the model's own representation: performances on the
         10 ms grid with the pedal applied, chorales on a grid of 16ths of the file's tempo.
-        progress: called with (tokens drawn, in all at most).
+        compile: each step through torch.compile, as `decoding.session.Reader` says.
+        progress: called with (tokens drawn, in all at most). compared: for weights other than fp32
+        called with what they changed, which takes some seconds more.
         Raises UserError for impossible values and for a primer that cannot be read.
         """
         if count < 1:
@@ -75,7 +94,8 @@ class MusicModel:
                 prompt = self.task.representation.prompt(midi, name=name)
             except ValueError as error:
                 raise UserError(f"{name}: {error}") from error
-        return self.task.draw(
+        ready = with_weights(self.task, self.weights, rows=count, compiled=compile)
+        tokens = ready.draw(
             count,
             seconds=seconds,
             length=length,
@@ -83,7 +103,51 @@ class MusicModel:
             seed=seed,
             sampling=sampling,
             progress=progress,
+            compile=compile,
         )
+        if compared is not None and self.weights != "fp32":
+            n_prompt = 0 if prompt is None else len(prompt)
+            compared(self._compare(ready, tokens, n_prompt, sampling, compile))
+        return self.task.to_midi(tokens)
+
+    def _compare(
+        self,
+        ready: task.MusicTask,
+        tokens: torch.Tensor,
+        n_prompt: int,
+        sampling: Sampling,
+        compile: bool,
+    ) -> Comparison:
+        """Time these weights and float32, and score the drawn tokens, int64 [N, T], under both."""
+        plain = with_weights(self.task, "fp32", rows=len(tokens), compiled=compile)
+        speed, speed_fp32 = speeds(
+            [(ready.model, None), (plain.model, None)],
+            batch=len(tokens),
+            length=self.config.data.length,
+            sampling=sampling,
+            compile=compile,
+        )
+        reduced = with_weights(self.task, self.weights)
+        cost, cost_fp32 = (
+            self._drawn_cost(judge, tokens, n_prompt) for judge in (reduced, self.task)
+        )
+        return Comparison(self.weights, speed, speed_fp32, "tokens", cost, cost_fp32, "nats/token")
+
+    def _drawn_cost(self, judge: task.MusicTask, tokens: torch.Tensor, n_prompt: int) -> float:
+        """Nats per drawn token, each under the conditions under which it was drawn.
+
+        The prompt is not scored, nor what fills a row behind its end.
+        """
+        end = judge.representation.end
+        written = []
+        for row in tokens.cpu().numpy():
+            ends = np.flatnonzero(row[n_prompt:] == end) if end is not None else row[:0]
+            drawn = row[: n_prompt + ends[0] + 1] if len(ends) else row
+            written.append(Written(drawn, np.zeros(len(drawn), dtype=bool)))
+        data = self.config.data
+        batches = scoring_loader(written, data, batch_size=data.batch_size, skip=n_prompt)
+        metrics, _ = evaluate(judge, batches)
+        return metrics["nats_per_token"]
 
     def evaluate(
         self,
@@ -97,7 +161,8 @@ class MusicModel:
         """Nats per token and per note over every token of every piece of a split.
 
         data: a folder in place of the source's directory. batch_size: windows scored at once at
-        most, which changes no result. limit: score only the first so many pieces.
+        most, which changes no result beyond rounding (int8 measures the range of its inputs for
+        each batch). limit: score only the first so many pieces.
         Raises UserError where the data are missing.
         """
         settings = self.config.data
@@ -109,10 +174,13 @@ class MusicModel:
             raise UserError(f"batch_size must be at least 1 window, got {batch_size}")
         if data is not None:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
-        pieces = settings.source.load(split)[:limit]
+        (pieces,), _ = read_pieces(settings, split)
+        pieces = pieces[:limit]
         batches = evaluation_loader(pieces, settings, batch_size=batch_size or settings.batch_size)
-        metrics, totals = evaluate(self.task, batches, progress)
+        judge = self.task if self.weights == "fp32" else with_weights(self.task, self.weights)
+        metrics, totals = evaluate(judge, batches, progress)
         details = {
+            "weights": self.weights,
             "tokens": int(totals["tokens"]),
             "notes": int(totals["notes"]),
             "vocabulary_size": self.task.representation.vocabulary_size,
@@ -141,6 +209,8 @@ class MusicModel:
         return steps if train else {"uniform": steps["uniform"]}
 
 
-def load(checkpoint: dict[str, Any], *, device: str = "cpu") -> MusicModel:
+def load(
+    checkpoint: dict[str, Any], *, device: str = "cpu", weights: Weights = "fp32"
+) -> MusicModel:
     """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
-    return MusicModel(task.restore(checkpoint).to(device_named(device)))
+    return MusicModel(task.restore(checkpoint).to(device_named(device)), weights=weights)

@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal
 
 from triptych.domains.music import melodies
+from triptych.domains.music.cache import NotesCache
 from triptych.domains.music.chorales import in_range, read_jsb
-from triptych.domains.music.events import encode_notes, reference_notes
-from triptych.domains.music.midi import MAX_BYTES, MIDI_SUFFIXES, parse_midi
+from triptych.domains.music.midi import MAX_BYTES, MIDI_SUFFIXES
 from triptych.domains.music.musicxml import music21_files, read_mxl
 from triptych.domains.music.representation import (
     ChoraleGrid,
@@ -48,6 +48,10 @@ class PieceSource(ABC):
         Raises UserError where files are missing or nothing is left. A damaged piece among others
         is skipped, counted and named in a warning.
         """
+
+    def load_through(self, cache: NotesCache, split: Split) -> list[Piece]:
+        """Do the same, with MIDI files out of a cache; other sources have no use for one."""
+        return self.load(split)
 
 
 @dataclass(frozen=True)
@@ -144,7 +148,8 @@ class MidiFolder(PieceSource):
     test: float = 0.1
     """Share of the files held out for the test where no csv says so, 0 to 1."""
     limit: int | None = None
-    """Most files read per split, by name; null for all. MAESTRO's 962 train files take minutes."""
+    """Most files read per split, by name; null for all. MAESTRO's 962 train files take minutes
+    the first time, see data.cache."""
 
     representation: ClassVar[Representation] = PerformanceEvents()
 
@@ -154,7 +159,11 @@ class MidiFolder(PieceSource):
             raise ValueError(f"limit must be at least 1 file or null, got {self.limit}")
 
     def load(self, split: Split) -> list[Piece]:
-        """Read and encode one split; other splits' files are not parsed."""
+        """Read and parse one split; other splits' files are not parsed."""
+        return self.load_through(NotesCache(None), split)
+
+    def load_through(self, cache: NotesCache, split: Split) -> list[Piece]:
+        """Read one split, parsing what the cache does not hold."""
         root = need_directory(self.directory)
         table = read_split_table(root)
         pieces: list[Piece] = []
@@ -175,8 +184,7 @@ class MidiFolder(PieceSource):
                 continue
             n_files += 1
             try:
-                notes = reference_notes(parse_midi(content, name=name))
-                encode_notes(notes)  # too long a piece shows here, not in the middle of a run
+                notes = cache.notes(content, name=name)
             except (UserError, ValueError) as error:
                 skipped.append(str(error))
                 continue

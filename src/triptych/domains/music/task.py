@@ -18,14 +18,16 @@ from triptych.domains.music.data import (
     PADDING,
     Batch,
     DataConfig,
+    crop_lengths,
     evaluation_loader,
+    read_pieces,
     training_loader,
 )
 from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.representation import REPRESENTATIONS, Representation
 from triptych.domains.music.sampling import Progress, extend
 from triptych.errors import UserError
-from triptych.training.loader import FixedBatches, ResumableLoader
+from triptych.training.loader import FixedBatches, ResumableLoader, generator_for, padding_share
 from triptych.training.media import Media
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
@@ -99,12 +101,16 @@ class MusicTask(Task):
         seed: int = 0,
         sampling: Sampling | None = None,
         progress: Progress | None = None,
-    ) -> list[pretty_midi.PrettyMIDI]:
-        """Sample pieces, each beginning with the prompt's tokens; see `MusicModel.sample`."""
+        compile: bool = False,
+    ) -> Tensor:
+        """Sample pieces as tokens, each beginning with the prompt's: int64 [count, T].
+
+        See `MusicModel.sample`; behind the end of a performance stands only its end.
+        """
         kind, data = self.representation, self.config.data
         first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
         prompts = torch.from_numpy(first).to(self.device).expand(count, -1)
-        tokens = extend(
+        return extend(
             self.model,
             prompts,
             n_new=kind.n_tokens(seconds=seconds, length=length),
@@ -115,15 +121,20 @@ class MusicTask(Task):
             end=kind.end,
             forbid=kind.forbid(count, seconds=seconds, n_prompt=len(first)),
             progress=progress,
+            compile=compile,
         )
-        return [kind.to_midi(row) for row in tokens.cpu().numpy()]
+
+    def to_midi(self, tokens: Tensor) -> list[pretty_midi.PrettyMIDI]:
+        """What `draw` drew as music."""
+        return [self.representation.to_midi(row) for row in tokens.cpu().numpy()]
 
     def show(self, folder: Path) -> list[Media]:
         """Sampled pieces at temperature 1, from the same random numbers every time."""
         data = self.config.data
         if not data.samples:
             return []
-        pieces = self.draw(data.samples, seconds=data.sample_seconds, seed=self.config.run.seed)
+        tokens = self.draw(data.samples, seconds=data.sample_seconds, seed=self.config.run.seed)
+        pieces = self.to_midi(tokens)
         media = []
         for number, midi in enumerate(pieces):
             name = f"piece-{number:02d}"
@@ -151,7 +162,9 @@ def prepare(config: Config) -> tuple[MusicTask, ResumableLoader, FixedBatches]:
     """
     data = config.data
     kind = data.source.representation
-    train, validation = data.source.load("train"), data.source.load("validation")
+    (train, validation), cached = read_pieces(data, "train", "validation")
+    if cached:
+        print(cached, file=sys.stderr)
     torch.manual_seed(config.run.seed)
     try:
         task = MusicTask(config)
@@ -166,6 +179,10 @@ def prepare(config: Config) -> tuple[MusicTask, ResumableLoader, FixedBatches]:
         file=sys.stderr,
     )
     loader = training_loader(train, data, seed=config.run.seed)
+    lengths = crop_lengths(train, data, generator_for(config.run.seed))
+    share = padding_share(loader.batches_of(0), lengths)
+    if share >= 0.0005:  # pieces shorter than the window; what is varied differs by a little
+        print(f"about {share:.1%} of the tokens in a batch are padding", file=sys.stderr)
     return task, loader, evaluation_loader(validation, data, batch_size=data.batch_size)
 
 

@@ -1,15 +1,22 @@
 """A trained translation model in use: translate, evaluate."""
 
-import copy
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Literal, overload
+from __future__ import annotations
 
-from triptych.decoding.beam import LengthPenalty, PenaltyName
+import copy
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, cast, get_args, overload
+
+from triptych.core.seq2seq import Seq2Seq
+from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, PenaltyName
+from triptych.decoding.weights import Weights, for_decoding
 from triptych.domains.translation import task as tasks
+from triptych.domains.translation.compare import Comparison, compare
 from triptych.domains.translation.corpora import check_folder
 from triptych.domains.translation.data import EncodedPairs, read_split
-from triptych.domains.translation.decode import translate_lines
+from triptych.domains.translation.decode import search_lines, texts
 from triptych.domains.translation.score import score_translations
 from triptych.errors import UserError
 from triptych.training.devices import device_named
@@ -26,17 +33,44 @@ SAMPLE_ROWS = 20
 class Translator:
     """A translation model out of a checkpoint.
 
-    exact: search in double precision. Rounding depends on the shape of a batch, and in single
-    precision it can turn a near-tie between two hypotheses (a gap below 1e-6 comes about twice in
-    a thousand captions), so that a line would read otherwise in another batch. It takes about
-    twice the time; MPS has no double precision and searches in single.
+    weights: fp32, bf16 or int8, see `decoding.weights.for_decoding`.
+    exact: give every line the text that a search in double precision gives. Rounding depends on
+    the shape of a batch, and in single precision it can turn a near-tie between two hypotheses, so
+    that a line would read otherwise in another batch. The few lines that come so close are
+    searched again in double precision (`decode.SAFE_MARGIN`). It is for fp32 alone, and MPS, which
+    has no double precision, goes without. Raises UserError for weights that cannot be.
     """
 
-    def __init__(self, task: tasks.TranslationTask, *, exact: bool = True) -> None:
+    def __init__(
+        self, task: tasks.TranslationTask, *, weights: Weights = "fp32", exact: bool = True
+    ) -> None:
+        if weights not in get_args(Weights):
+            raise UserError(f"weights are {', '.join(get_args(Weights))}, got {weights}.")
+        if weights == "int8" and task.device.type != "cpu":
+            raise UserError(f"int8 weights are for a CPU; this model is on {task.device}.")
         self.task = task.eval()
-        self._model = task.model
-        if exact and task.device.type != "mps":
-            self._model = copy.deepcopy(task.model).double()
+        self.weights = weights
+        self.exact = exact and weights == "fp32" and task.device.type != "mps"
+        self.tokens_written = 0
+        """Tokens of all best translations so far, their ends included."""
+        self._decoders: dict[int, Seq2Seq] = {}
+
+    def with_weights(self, weights: Weights) -> Translator:
+        """The same model with other weights in its searches."""
+        return Translator(self.task, weights=weights)
+
+    @cached_property
+    def double(self) -> Seq2Seq:
+        """The model in double precision, for what single precision cannot decide."""
+        return copy.deepcopy(self.task.model).double()
+
+    def decoder(self, rows: int) -> Seq2Seq:
+        """The model made ready to search so many hypotheses at a time; one alone is special."""
+        rows = min(rows, 2)
+        if rows not in self._decoders:
+            fast = for_decoding(self.task.model, self.weights, rows=rows)
+            self._decoders[rows] = cast(Seq2Seq, fast)
+        return self._decoders[rows]
 
     @property
     def config(self) -> tasks.Config:
@@ -66,11 +100,62 @@ class Translator:
     ) -> list[str] | list[list[str]]:
         """One translation for each line; for n_best above 1 a list of n_best, best first.
 
-        beam: hypotheses kept, 1 for greedy. batch_size: lines at a time, which changes no text.
-        length_penalty, alpha: see `decoding.beam.LengthPenalty`. A blank line gives an empty one
-        without a run of the model; no translation has a line end in it, or is longer than its
-        source by more than 50 tokens. Raises UserError for impossible values.
+        beam: hypotheses kept, 1 for greedy. batch_size: lines at a time, which changes no text
+        where the search is exact.
+        length_penalty, alpha: see `decoding.hypotheses.LengthPenalty`. A blank line gives an
+        empty one without a run of the model; no translation has a line end in it, or is longer than
+        its source by more than 50 tokens. Raises UserError for impossible values.
         """
+        found = self._search(
+            lines,
+            beam=beam,
+            n_best=n_best,
+            batch_size=batch_size,
+            length_penalty=length_penalty,
+            alpha=alpha,
+            progress=progress,
+        )
+        self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
+        written = texts(self.task.tokenizers, found, n_best=n_best)
+        return [best[0] for best in written] if n_best == 1 else written
+
+    def _scorer(self, tokens: int) -> tasks.TranslationTask:
+        """The task that scores with these weights, about so many tokens at a time."""
+        if self.weights == "fp32":
+            return self.task
+        task = copy.copy(self.task)
+        task._modules = {**self.task._modules, "model": self.decoder(tokens)}
+        return task
+
+    def compare(self, lines: Sequence[str], **options: Any) -> Comparison | None:
+        """What these weights change on the first lines; None for float32 and for blank lines.
+
+        Compared are single searches, without a second one in double precision.
+        options: those of `translate`.
+        """
+        if self.weights == "fp32":
+            return None
+        plain = Translator(self.task, exact=False)
+        return compare(
+            self.weights,
+            lambda chosen: self._search(chosen, **options),
+            lambda chosen: plain._search(chosen, **options),
+            self.task.model,
+            self.task.tokenizers,
+            lines,
+        )
+
+    def _search(
+        self,
+        lines: Sequence[str],
+        *,
+        beam: int = 4,
+        n_best: int = 1,
+        batch_size: int = AT_ONCE,
+        length_penalty: PenaltyName = "gnmt",
+        alpha: float = 0.6,
+        progress: Progress | None = None,
+    ) -> list[list[Hypothesis]]:
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
         if beam < 1 or batch_size < 1 or not 1 <= n_best <= beam:
@@ -87,17 +172,17 @@ class Translator:
             penalty = LengthPenalty(length_penalty, alpha)
         except ValueError as error:
             raise UserError(f"{error}.") from error
-        found = translate_lines(
-            self._model,
+        return search_lines(
+            self.decoder(beam * min(batch_size, len(lines) or 1)),
             self.task.tokenizers,
             lines,
             beam=beam,
             n_best=n_best,
             batch_size=batch_size,
             penalty=penalty,
+            exact=(lambda: self.double) if self.exact else None,
             progress=progress,
         )
-        return [best[0] for best in found] if n_best == 1 else found
 
     def evaluate(
         self,
@@ -130,19 +215,23 @@ class Translator:
         tokenizers = self.task.tokenizers
         budget = min(MOST_SCORED, self.config.data.tokens_per_batch)
         batches = tasks.scoring_batches(EncodedPairs(pairs, tokenizers), budget)
-        metrics, totals = evaluate(self.task, batches)
+        metrics, totals = evaluate(self._scorer(budget), batches)
         sources = [source for source, _ in pairs]
         references = [target for _, target in pairs]
+        started = time.perf_counter()
         found = self.translate(
             sources,
             beam=beam,
             batch_size=AT_ONCE if batch_size is None else batch_size,
             progress=progress,
         )
+        seconds = time.perf_counter() - started
         scores = score_translations(found, references, tokenizer=corpus.bleu_tokenizer())
         details: dict[str, Any] = {
             "signatures": scores.signatures,
             "search": {"beam": beam, "length_penalty": "gnmt", "alpha": 0.6},
+            "weights": self.weights,
+            "sentences_per_second": len(pairs) / seconds,
             "vocabulary": {"source": len(tokenizers.source), "target": len(tokenizers.target)},
             "tokens": int(totals["tokens"]),
             "samples": [
@@ -159,6 +248,8 @@ class Translator:
         )
 
 
-def load(checkpoint: dict[str, Any], *, device: str = "cpu") -> Translator:
+def load(
+    checkpoint: dict[str, Any], *, device: str = "cpu", weights: Weights = "fp32"
+) -> Translator:
     """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
-    return Translator(tasks.restore(checkpoint).to(device_named(device)))
+    return Translator(tasks.restore(checkpoint).to(device_named(device)), weights=weights)

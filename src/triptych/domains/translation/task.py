@@ -27,7 +27,12 @@ from triptych.domains.translation.model import ModelConfig, build_model
 from triptych.domains.translation.score import score_translations
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
 from triptych.errors import UserError
-from triptych.training.loader import FixedBatches, ResumableLoader, fixed_batches
+from triptych.training.loader import (
+    FixedBatches,
+    ResumableLoader,
+    fixed_batches,
+    padding_share,
+)
 from triptych.training.media import Media
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
@@ -188,6 +193,12 @@ def prepare(config: Config) -> tuple[TranslationTask, ResumableLoader, FixedBatc
         lambda indices, _: encoded.batch(indices),
         seed=config.run.seed,
         name="The training split",
+    )
+    batches = loader.batches_of(0)
+    share = padding_share(batches, encoded.source_lengths, encoded.target_lengths)
+    print(
+        f"{len(batches):,} batches in the first epoch; {share:.1%} of their tokens are padding",
+        file=sys.stderr,
     )
     return task, loader, scoring_batches(held_out, data.tokens_per_batch)
 

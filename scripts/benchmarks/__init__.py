@@ -1,0 +1,1 @@
+"""What `scripts/bench` measures: one module a section, and what they share."""

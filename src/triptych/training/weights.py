@@ -1,0 +1,44 @@
+"""A trained task whose model is ready to decode, in full or in reduced precision."""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar, get_args
+
+import torch
+from torch import nn
+
+from triptych.decoding.weights import Weights, for_decoding
+from triptych.errors import UserError
+from triptych.training.task import Task
+
+AnyTask = TypeVar("AnyTask", bound=Task)
+
+SCORED_ROWS = 256
+"""Rows of a product in scoring, where many positions are read at once; about is enough."""
+
+
+def check_weights(weights: str, device: torch.device) -> None:
+    """Raise UserError for weights that do not exist, or not on this device."""
+    if weights not in get_args(Weights):
+        raise UserError(f"weights are {', '.join(get_args(Weights))}, got {weights}")
+    if weights == "int8" and device.type != "cpu":
+        raise UserError(f"int8 weights are for a CPU; this model is on {device}")
+
+
+def with_weights(
+    task: AnyTask, weights: Weights, *, rows: int = SCORED_ROWS, compiled: bool = False
+) -> AnyTask:
+    """The same task around another model, see `for_decoding`; the task itself stays as it is.
+
+    Raises UserError for weights that cannot be.
+    """
+    try:
+        model = for_decoding(task.model, weights, rows=rows, compiled=compiled)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    other = copy.copy(task)
+    # A shallow copy shares the table of parts, where an assignment would reach the original too.
+    parts: dict[str, nn.Module | None] = {**task._modules, "model": model}
+    other._modules = parts
+    return other
