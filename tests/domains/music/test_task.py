@@ -10,6 +10,7 @@ import torch
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.positions import Cycles, NoPosition, Sinusoid
+from triptych.decoding import session
 from triptych.domains.music.augment import Augmentation
 from triptych.domains.music.data import PADDING, DataConfig, evaluation_loader
 from triptych.domains.music.model import ModelConfig
@@ -219,3 +220,21 @@ def test_the_positions_fit_the_attention(attention, positions, kind, expected):
     assert [type(part) for part in getattr(code, "parts", [code])] == expected
     unmetred = replace(sizes, attention=attention, metre=False).build(kind, length=64)
     assert not any(isinstance(module, Cycles) for module in unmetred.modules())
+
+
+@pytest.mark.parametrize(("count", "drafted"), [(1, True), (4, True), (5, False)])
+def test_guessing_held_notes_changes_no_piece(count, drafted, monkeypatch):
+    drafts = []
+    sample = session.sample
+
+    def noted(*arguments, **options):
+        drafts.append(options["draft"])
+        return sample(*arguments, **options)
+
+    monkeypatch.setattr(session, "sample", noted)
+    task = MusicTask(config()).double().eval()
+    pieces = task.draw(count, length=12, seed=3)
+    assert all(draft == (session.Draft(4) if drafted else None) for draft in drafts)
+    monkeypatch.setattr(MusicTask, "_draft", lambda self, count: None)
+    assert torch.equal(pieces, task.draw(count, length=12, seed=3))
+    assert drafts[-1] is None

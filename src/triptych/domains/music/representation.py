@@ -46,6 +46,8 @@ class Representation(ABC):
     """(divide, modulo) of the position embeddings that say what a position means in the music."""
     length_unit: ClassVar[str]
     """What `length` counts when sampling."""
+    repeats_after: ClassVar[int | None] = None
+    """Most tokens are the one that stood so many tokens before; None where that is not so."""
 
     @property
     def vocabulary_size(self) -> int:
@@ -136,6 +138,7 @@ class ChoraleGrid(Representation):
     # Voice; 16th in the quarter; 16th in a bar of four quarters, counted from the piece's start.
     cycles = ((1, 4), (4, 4), (4, 16))
     length_unit = "16th steps"
+    repeats_after = chorales.N_VOICES  # a voice holds its note
 
     def tokens(self, piece: Piece) -> Ids:
         """Serialise the grid."""

@@ -34,12 +34,13 @@ def extend(
     forbid: Forbid | None = None,
     progress: Progress | None = None,
     compile: bool = False,
+    draft: session.Draft | None = None,
 ) -> Tensor:
     """Continue prompt, int64 [B, P] (P may be 0), by n_new tokens: [B, P + n_new] at most.
 
     length, context: of the windows, as in `DataConfig`. end: a row that draws it is filled with it,
     and the work ends when all rows have. forbid: called with all tokens since the prompt's first.
-    compile: as in `decoding.session.sample`.
+    compile, draft: as in `decoding.session.sample`.
     """
     tokens = prompt
     total = prompt.shape[1] + n_new
@@ -62,6 +63,7 @@ def extend(
             forbid=_with_past(forbid, before),
             progress=_counted(progress, tokens.shape[1] - prompt.shape[1], n_new),
             compile=compile,
+            draft=draft,
         )
         if end is not None and tokens.shape[1]:
             # A window without context (0 tokens of it) does not show that a row has ended.

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from triptych.core.sequence import SequenceModel
 from triptych.decoding.pick import Sampling
+from triptych.decoding.session import Draft
 from triptych.domains.music import render
 from triptych.domains.music.baselines import ladder
 from triptych.domains.music.data import (
@@ -33,6 +34,9 @@ from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 from triptych.training.settings import from_plain, to_plain
 from triptych.training.task import Task
+
+MOST_DRAFTED = 4
+"""Pieces at a time up to which guessing held notes pays."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,19 @@ class MusicTask(Task):
             forbid=kind.forbid(count, seconds=seconds, n_prompt=len(first)),
             progress=progress,
             compile=compile,
+            draft=None if compile else self._draft(count),
         )
+
+    def _draft(self, count: int) -> Draft | None:
+        """Guess held notes where that pays: the same pieces in less time.
+
+        Tokens a second with a draft over those without (chorales, d 128, CPU): one piece 2.2, two
+        1.84, four 1.33, sixteen 0.64, for all rows wait for the worst guess.
+        """
+        lag = self.representation.repeats_after
+        if lag is None or count > MOST_DRAFTED or self.device.type != "cpu":
+            return None
+        return Draft(lag)
 
     def to_midi(self, tokens: Tensor) -> list[pretty_midi.PrettyMIDI]:
         """What `draw` drew as music."""
