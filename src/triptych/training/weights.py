@@ -37,6 +37,11 @@ def with_weights(
         model = for_decoding(task.model, weights, rows=rows, compiled=compiled)
     except ValueError as error:
         raise UserError(str(error)) from error
+    return around(task, model)
+
+
+def around(task: AnyTask, model: nn.Module) -> AnyTask:
+    """The same task with another model inside; the task itself stays as it is."""
     other = copy.copy(task)
     # A shallow copy shares the table of parts, where an assignment would reach the original too.
     parts: dict[str, nn.Module | None] = {**task._modules, "model": model}

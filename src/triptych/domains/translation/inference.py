@@ -21,6 +21,7 @@ from triptych.domains.translation.score import score_translations
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.weights import around
 
 AT_ONCE = 64
 """Lines translated at a time where nobody says otherwise."""
@@ -123,9 +124,7 @@ class Translator:
         """The task that scores with these weights, about so many tokens at a time."""
         if self.weights == "fp32":
             return self.task
-        task = copy.copy(self.task)
-        task._modules = {**self.task._modules, "model": self.decoder(tokens)}
-        return task
+        return around(self.task, self.decoder(tokens))
 
     def compare(self, lines: Sequence[str], **options: Any) -> Comparison | None:
         """What these weights change on the first lines; None for float32 and for blank lines.

@@ -1,6 +1,6 @@
 """The one place that chooses how attention without a bias is computed, with what it rests on.
 
-Measured forward and backward (`scripts/bench`, 8 heads of 64, two cores with AVX512-BF16, no AMX),
+Measured forward and backward (8 heads of 64, two cores with AVX512-BF16, no AMX),
 time over that of `scaled_dot_product_attention`; below 1 is faster:
 
 | CPU, causal | L 24 | 128 | 256 | 512 | 1024 | 4096 |

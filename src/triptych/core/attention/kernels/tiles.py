@@ -81,7 +81,7 @@ def attend_in_tiles(
 
 
 def room(like: Tensor) -> int:
-    """Weights of a tile at most, so that they stay in a core's cache; see `kernels`."""
+    """Weights of a tile at most, so that they stay in a core's cache."""
     return (2**21 if like.device.type == "cpu" else 2**28) // like.element_size()
 
 
