@@ -66,41 +66,44 @@ def sample(
     was_training = model.training
     model.eval()
     try:
-        ahead = 0 if draft is None else draft.count
-        reader = Reader(model, batch, length, condition, compile=compile, ahead=ahead)
-        t = n_prefix
-        while t < length:
-            if t == n_prefix:
-                predicted = reader.start(prefix, previous).unsqueeze(1)  # [B, 1, Pp]
-            else:
-                if end is not None:
-                    reader.dismiss(done, t)
-                if draft is not None:
-                    draft.write(values, t)
-                predicted = reader.step(values, t)  # [B, N, Pp]
-            for parameters in predicted.unbind(1):
-                if forbid is not None:
-                    parameters = parameters.masked_fill(forbid(values[:, :t]), -torch.inf)
-                value = draw(model.head, parameters, sampling, generator)  # [B] or [B, C]
-                # Another value than the one guessed: what was read after it does not hold.
-                wrong = values[:, t] != value
-                values[:, t] = value
-                if end is not None:
-                    values[:, t] = torch.where(done, end, value)
-                    wrong &= ~done
-                    done = done | (value == end)
-                t += 1
-                if progress is not None:
-                    progress(t - n_prefix, length - n_prefix)
-                if draft is not None and bool(wrong.any()):
+        # Each operation has less to ask: 5 to 15 % of a step of width 512. `values` was made
+        # outside, so what is returned is a tensor like any other.
+        with torch.inference_mode(not compile):
+            ahead = 0 if draft is None else draft.count
+            reader = Reader(model, batch, length, condition, compile=compile, ahead=ahead)
+            t = n_prefix
+            while t < length:
+                if t == n_prefix:
+                    predicted = reader.start(prefix, previous).unsqueeze(1)  # [B, 1, Pp]
+                else:
+                    if end is not None:
+                        reader.dismiss(done, t)
+                    if draft is not None:
+                        draft.write(values, t)
+                    predicted = reader.step(values, t)  # [B, N, Pp]
+                for parameters in predicted.unbind(1):
+                    if forbid is not None:
+                        parameters = parameters.masked_fill(forbid(values[:, :t]), -torch.inf)
+                    value = draw(model.head, parameters, sampling, generator)  # [B] or [B, C]
+                    if draft is not None:
+                        # Another value than the guess: what was read after it does not hold.
+                        wrong = (values[:, t] != value) & ~done.view(-1, *[1] * (value.dim() - 1))
+                    values[:, t] = value
+                    if end is not None:
+                        values[:, t] = torch.where(done, end, value)
+                        done = done | (value == end)
+                    t += 1
+                    if progress is not None:
+                        progress(t - n_prefix, length - n_prefix)
+                    if draft is not None and bool(wrong.any()):
+                        break
+                # Asking costs a wait for the device, so there not at every step.
+                if end is not None and (device.type == "cpu" or t % ROOM == 0) and bool(done.all()):
+                    values[:, t:] = end
                     break
-            # Asking costs a wait for the device, so there not at every step.
-            if end is not None and (device.type == "cpu" or t % ROOM == 0) and bool(done.all()):
-                values[:, t:] = end
-                break
-        return values
     finally:
         model.train(was_training)
+    return values
 
 
 @dataclass(frozen=True)

@@ -53,6 +53,7 @@ def queries_per_tile(length: int, like: Tensor) -> int:
 
 
 @lru_cache(maxsize=256)
+@torch.inference_mode(False)  # kept for a training step, whoever asks first
 def tiles_over(reach: Reach, length: int, queries: int, device: torch.device) -> tuple[Tile, ...]:
     """Tiles of at most so many queries that cover a sequence; a tile never crosses a run."""
     tiles = []
