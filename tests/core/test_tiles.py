@@ -41,6 +41,14 @@ def test_tiles_hold_exactly_the_visible_pairs(reach: Reach, queries: int) -> Non
     assert torch.equal(seen, wanted.long())
 
 
+def test_tiles_made_in_inference_serve_training() -> None:
+    """They are kept for later calls, and an inference tensor would be refused there."""
+    tiles_over.cache_clear()
+    with torch.inference_mode():
+        tiles = tiles_over(Reach(), 5, 2, CPU)
+    assert not any(edge.hidden.is_inference() for tile in tiles for edge in tile.edges)
+
+
 def test_a_reach_is_what_it_says() -> None:
     position = torch.arange(8)
     allowed = Reach(before=1, after=0, run=4).allowed(torch.tensor(6), position)

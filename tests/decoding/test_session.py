@@ -35,6 +35,25 @@ def model() -> SequenceModel:
     ).double()  # fmt: skip
 
 
+@pytest.mark.parametrize("compile", [False, True])
+def test_no_step_keeps_a_graph_and_the_result_can_be_trained_on(
+    model: SequenceModel, monkeypatch: pytest.MonkeyPatch, compile: bool
+) -> None:
+    """A step that autograd follows holds all steps before it in memory."""
+    seen = []
+    monkeypatch.setattr(session, "_compiled", lambda model: model.step)
+    drawn = sample(
+        model,
+        batch=2,
+        length=6,
+        compile=compile,
+        progress=lambda done, total: seen.append(torch.is_grad_enabled()),
+    )
+    assert seen == [False] * 6
+    assert not drawn.is_inference()
+    model(drawn).sum().backward()
+
+
 def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: SequenceModel) -> None:
     """Every position, the last included, is drawn from its own distribution."""
     prefix = torch.randint(6, (64, 10))

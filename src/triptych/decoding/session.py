@@ -68,7 +68,7 @@ def sample(
     try:
         # Each operation has less to ask: 5 to 15 % of a step of width 512. `values` was made
         # outside, so what is returned is a tensor like any other.
-        with torch.inference_mode(not compile):
+        with torch.no_grad() if compile else torch.inference_mode():
             ahead = 0 if draft is None else draft.count
             reader = Reader(model, batch, length, condition, compile=compile, ahead=ahead)
             t = n_prefix
