@@ -54,8 +54,11 @@ class Row:
         named = [*self.ours, *([self.published.split] if self.published else [])]
         if unknown := [split for split in named if split not in self.splits]:
             raise ValueError(f"there is a figure for {unknown[0]}, which splits does not name")
-        if not all(self.ours.values()):
-            raise ValueError("ours names a split without a figure; leave it out")
+        for split, figures in self.ours.items():
+            if not isinstance(figures, dict) or not figures:
+                raise ValueError(f"ours of {split} is {figures!r}; expected seed: figure")
+            if not all(isinstance(figure, int | float) for figure in figures.values()):
+                raise ValueError(f"ours of {split} is {figures!r}; expected numbers")
         if self.ours:
             for name in ("tolerance", "hardware", "minutes", "commit"):
                 if getattr(self, name) is None:

@@ -43,6 +43,9 @@ def test_curves_become_a_small_picture(tmp_path: Path) -> None:
     with Image.open(out) as picture:
         assert (picture.format, picture.size) == ("PNG", (800, 400))
     assert out.stat().st_size < 60_000
+    done = plot(one, "--out", tmp_path)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False)
+    assert f"--out {tmp_path} cannot be written" in done.stderr
 
 
 @pytest.mark.parametrize(

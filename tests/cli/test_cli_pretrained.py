@@ -342,7 +342,7 @@ class TestExport:
     @pytest.mark.parametrize(
         ("key", "path", "becomes"),
         [
-            ("data.source.directory", "/work/x/shared/data/jsb", "../shared/data/jsb"),
+            ("data.source.directory", "/some/x/shared/data/jsb", "../shared/data/jsb"),
             ("data.source.directory", "shared/data/a/b", "../shared/data/a/b"),
             ("data.source.directory", "../shared/data/jsb", "../shared/data/jsb"),
             ("data.source.directory", "data/mine", "data/mine"),

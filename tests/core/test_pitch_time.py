@@ -41,7 +41,7 @@ def test_the_bias_is_the_query_times_the_vectors_of_its_relations() -> None:
     position = torch.arange(7)
     bias = relate.bias(q, relate.relation(position[:, None], position[None, :]))
     symbols = torch.tensor([[-1, 4, 0, 5, 2, 9, 2]])
-    by_symbols = relate.symbol_bias(q, symbols)
+    by_symbols = relate.symbol_bias(q, symbols, symbols)
     for i in range(7):
         for j in range(i + 1):
             time = i // 2 - (j - 1) // 2
@@ -62,6 +62,10 @@ def test_symbols_that_are_missing_are_asked_for() -> None:
     layer = PitchTime().build(12, 3, (8,), True)
     with pytest.raises(ValueError, match="must be told them"):
         layer(torch.randn(1, 8, 12))
+    with pytest.raises(ValueError, match="must be told them"):
+        layer.prefill(torch.randn(1, 8, 12), layer.empty_state(1, 8))
+    with pytest.raises(ValueError, match="must be told them"):
+        layer.step(torch.randn(1, 1, 12), torch.tensor(0), layer.empty_state(1, 8))
     with pytest.raises(ValueError, match="causal"):
         PitchTime().build(12, 3, (8,), False)
     with pytest.raises(ValueError, match="max_time must be at least 1, got 0"):
@@ -73,6 +77,8 @@ def test_no_tensor_holds_an_interval_for_every_pair() -> None:
     relate = pattern(scale=5)
     q = torch.randn(2, 2, 30, 3, dtype=torch.float64)
     symbols = torch.randint(-1, 7, (2, 30))
-    wide_q, wide_k = relate.with_symbols(q, q, symbols, symbols)
+    wide_q, wide_k = relate.with_symbols(q, q, symbols)
     assert wide_q.shape == wide_k.shape == (2, 2, 30, 3 + 6)
-    torch.testing.assert_close(wide_q @ wide_k.mT, q @ q.mT + relate.symbol_bias(q, symbols))
+    torch.testing.assert_close(
+        wide_q @ wide_k.mT, q @ q.mT + relate.symbol_bias(q, symbols, symbols)
+    )

@@ -55,7 +55,7 @@ def read_facts(weights: Path) -> dict[str, Any]:
     """What NAME.json says of the model whose file of weights this is.
 
     "triptych" holds the block of the checkpoint (see `training.versions.block`), "metrics" its
-    scores by split and weights, "card" the lead's texts, "tied" name -> name of the tensor that
+    scores by split and weights, "card" the card's texts, "tied" name -> name of the tensor that
     it shares. Raises UserError where the file is missing, damaged or of another format.
     """
     path = weights.with_suffix(FACTS)

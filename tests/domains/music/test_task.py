@@ -229,6 +229,9 @@ def test_the_positions_fit_the_attention(attention, positions, kind, expected):
         (True, False, [(1, 4)]),
         (False, True, [(4, 4), (4, 16)]),
         (False, False, []),
+        # As before `voices` was there: `metre` stands for both, so old checkpoints load.
+        (None, True, [(1, 4), (4, 4), (4, 16)]),
+        (None, False, []),
     ],
 )
 def test_labels_of_voices_and_metre_are_apart(voices, metre, cycles):

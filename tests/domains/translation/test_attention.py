@@ -154,6 +154,10 @@ def test_letters_that_no_font_has_are_told_and_drawn_all_the_same() -> None:
         assert heat_map([[1.0]], ["\U0010fffd"], ["a"], families=families)
 
 
+def test_dollars_in_a_piece_are_no_formula() -> None:
+    assert heat_map([[1.0]], ["$_$"], ["$$"])
+
+
 def test_korean_and_chinese_find_their_font_where_there_is_one() -> None:
     families, missing = fonts_for("저는機器學習one")
     if missing:

@@ -29,7 +29,8 @@ class Place(NamedTuple):
     mask: Tensor
     """Added to the logits: [P, W], 0 where a slot is visible and -inf where not."""
     relation: Tensor | None
-    """What the pattern's bias needs to know of queries and keys: int64 [P, W]."""
+    """What the pattern's bias needs to know of queries and keys: int64 [P, W], or several of it,
+    [n, P, W]."""
 
 
 class Example(NamedTuple):

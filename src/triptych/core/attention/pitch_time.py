@@ -108,30 +108,28 @@ class PitchTimePattern(Pattern):
 
     def bias(self, q: Tensor, relation: Tensor | None) -> Tensor:
         assert relation is not None
-        by_distance, by_time = (super(PitchTimePattern, self).bias(q, part) for part in relation)
-        assert by_distance is not None
-        assert by_time is not None
+        by_relation = self.related(q)  # [B, H, Q, n]
+        indices = (part.unsqueeze(-3).expand(*by_relation.shape[:3], -1) for part in relation)
+        by_distance, by_time = (by_relation.gather(-1, index) for index in indices)
         return by_distance + by_time  # [B, H, Q, K]
 
-    def with_symbols(
-        self, q: Tensor, k: Tensor, query_symbols: Tensor, key_symbols: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def with_symbols(self, q: Tensor, k: Tensor, symbols: Tensor) -> tuple[Tensor, Tensor]:
         """One logit for each pitch that a key may have joins q, which of them it is joins k.
 
         So q k^T holds the interval's part too, and no tensor has Q x K intervals.
         """
         by_interval = q @ self.interval.to(q.dtype).mT  # [B, H, Q, intervals]
-        index = F.embedding(self._pitches(query_symbols), self.intervals)  # [B, Q, scale + 1]
+        pitches = self._pitches(symbols)  # [B, L]
+        index = self.intervals[pitches]  # [B, Q, scale + 1]
         index = index.unsqueeze(1).expand(-1, q.shape[1], -1, -1)  # [B, H, Q, scale + 1]
         by_pitch = by_interval.gather(-1, index)  # [B, H, Q, scale + 1]
-        which = F.one_hot(self._pitches(key_symbols), self.scale + 1).to(k.dtype)
+        which = F.one_hot(pitches, self.scale + 1).to(k.dtype)  # [B, K, scale + 1]
         which = which.unsqueeze(1).expand(-1, k.shape[1], -1, -1)  # [B, H, K, scale + 1]
         return torch.cat([q, by_pitch], dim=-1), torch.cat([k, which], dim=-1)
 
-    def symbol_bias(self, q: Tensor, symbols: Tensor | None) -> Tensor:
-        assert symbols is not None
-        pitches = self._pitches(symbols)  # [B, L]
-        interval = self.intervals[pitches.unsqueeze(2), pitches.unsqueeze(1)]  # [B, Q, K]
+    def symbol_bias(self, q: Tensor, query_symbols: Tensor, key_symbols: Tensor) -> Tensor:
+        here, there = self._pitches(query_symbols), self._pitches(key_symbols)
+        interval = self.intervals[here.unsqueeze(2), there.unsqueeze(1)]  # [B, Q, K]
         by_interval = q @ self.interval.to(q.dtype).mT  # [B, H, Q, intervals]
         index = interval.unsqueeze(1).expand(-1, q.shape[1], -1, -1)  # [B, H, Q, K]
         return by_interval.gather(-1, index)

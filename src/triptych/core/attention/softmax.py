@@ -61,18 +61,19 @@ class Pattern(nn.Module, ABC):
     reads_symbols: bool = False
     """Whether `with_symbols` has something to add."""
 
-    def with_symbols(
-        self, q: Tensor, k: Tensor, query_symbols: Tensor, key_symbols: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Features that join q [B, H, Q, E] and k [B, H, K, E], so that q k^T holds more.
+    def with_symbols(self, q: Tensor, k: Tensor, symbols: Tensor) -> tuple[Tensor, Tensor]:
+        """Features that join q and k [B, H, L, E], so that q k^T holds `symbol_bias` too.
 
-        symbols: what stands at the queries' and the keys' positions, int64 [B, Q] and [B, K].
+        symbols: what stands at the positions, int64 [B, L].
         """
         return q, k
 
-    def symbol_bias(self, q: Tensor, symbols: Tensor | None) -> Tensor | None:
-        """The definition of what `with_symbols` adds to q k^T: [B, H, Q, K]; None for nothing."""
-        return None
+    def symbol_bias(self, q: Tensor, query_symbols: Tensor, key_symbols: Tensor) -> Tensor:
+        """What the symbols at two positions add to q . k before the scaling: [B, H, Q, K].
+
+        q [B, H, Q, E]; symbols int64 [B, Q] and [B, K]. Only where `reads_symbols`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} reads no symbols")
 
     def n_slots(self, max_length: int, ahead: int = 0) -> int:
         """How many keys are kept while decoding at most `max_length` positions.
@@ -132,7 +133,7 @@ class SoftmaxAttention(SelfAttention):
         self, x: Tensor, padding: Tensor | None = None, symbols: Tensor | None = None
     ) -> Tensor:
         q, k, v = self._heads(x)
-        q, k = self._with_symbols(q, k, symbols, symbols)
+        q, k = self._with_symbols(q, k, symbols)
         dropout = self.dropout if self.training else 0.0
         if self.flex and q.is_cuda and dropout == 0 and not self.reads_symbols:
             return self._merge(attend_by_flex(self.pattern, q, k, v, padding))
@@ -143,7 +144,7 @@ class SoftmaxAttention(SelfAttention):
     ) -> Tensor:
         q, k, v = self._heads(x)
         positions = torch.arange(x.shape[1], device=x.device).unsqueeze(0)  # [1, L]
-        bias = self.pattern.symbol_bias(q, symbols)
+        bias = self._symbol_bias(q, symbols)
         return self._merge(dense(self.pattern, q, k, v, positions, positions, padding, bias))
 
     def empty_state(self, batch: int, max_length: int, ahead: int = 0) -> LayerState:
@@ -178,9 +179,9 @@ class SoftmaxAttention(SelfAttention):
         # Slots that are still empty copy position 0, and `held` keeps them unseen.
         state["key"].copy_(k.index_select(2, last))
         state["value"].copy_(v.index_select(2, last))
-        if symbols is not None and self.reads_symbols:
-            state["symbol"].copy_(symbols.index_select(1, last))
-        q, k = self._with_symbols(q, k, symbols, symbols)
+        if self.reads_symbols:
+            state["symbol"].copy_(told(symbols).index_select(1, last))
+        q, k = self._with_symbols(q, k, symbols)
         return self._merge(self.pattern.attend(q, k, v, None))
 
     def kind(self) -> Hashable:
@@ -224,15 +225,13 @@ class SoftmaxAttention(SelfAttention):
         bias = self.pattern.bias(q, relation)
         if bias is not None:
             mask = mask + bias * self.d_head**-0.5  # [B, H, P, W]
-        scale = None
-        if self.reads_symbols and symbols is not None:
+        if self.reads_symbols:
+            symbols = told(symbols)
             kept = state["symbol"].index_copy_(1, slot, symbols)  # [B, S]
             kept = kept if read is None else kept.index_select(1, read)  # [B, W]
-            q, keys = self._with_symbols(q, keys, symbols, kept)
-            scale = self.d_head**-0.5  # q is wider than a head now
-        y = F.scaled_dot_product_attention(
-            q, keys, values, attn_mask=mask, scale=scale
-        )  # [B, H, P, E]
+            # For few queries this is little; wider keys would have to be copied at every step.
+            mask = mask + self.pattern.symbol_bias(q, symbols, kept) * self.d_head**-0.5
+        y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
         return self._merge(y.to(x.dtype))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -244,14 +243,13 @@ class SoftmaxAttention(SelfAttention):
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # 3 x [B, H, L, E]
         return q, k, v
 
-    def _with_symbols(
-        self, q: Tensor, k: Tensor, query_symbols: Tensor | None, key_symbols: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
+    def _symbol_bias(self, q: Tensor, symbols: Tensor | None) -> Tensor | None:
         if not self.reads_symbols:
-            return q, k
-        if query_symbols is None or key_symbols is None:
-            raise ValueError("this attention relates symbols and must be told them")
-        return self.pattern.with_symbols(q, k, query_symbols, key_symbols)
+            return None
+        return self.pattern.symbol_bias(q, told(symbols), told(symbols))
+
+    def _with_symbols(self, q: Tensor, k: Tensor, symbols: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.pattern.with_symbols(q, k, told(symbols)) if self.reads_symbols else (q, k)
 
     def _merge(self, y: Tensor) -> Tensor:
         merged: Tensor = self.project_out(y.transpose(1, 2).flatten(2))  # [B, L, D]
@@ -269,8 +267,15 @@ class SoftmaxAttention(SelfAttention):
         positions = torch.arange(length, device=x.device).unsqueeze(0)  # [1, L]
         # With the rows of the identity as values, what a query reads is its weights themselves.
         one_each = torch.eye(length, dtype=q.dtype, device=x.device).expand(*q.shape[:2], -1, -1)
-        bias = self.pattern.symbol_bias(q, symbols)
+        bias = self._symbol_bias(q, symbols)
         return dense(self.pattern, q, k, one_each, positions, positions, padding, bias)
+
+
+def told(symbols: Tensor | None) -> Tensor:
+    """The symbols; ValueError where the caller has given none."""
+    if symbols is None:
+        raise ValueError("this attention relates symbols and must be told them")
+    return symbols
 
 
 def kept_dtype(like: Tensor) -> torch.dtype:

@@ -33,8 +33,9 @@ class ModelConfig(TransformerConfig):
     positions: Literal["auto", "sinusoid", "none"] = "auto"
     """Code of the place in the window: auto takes none beside relative attention, which knows
     distances itself, and sinusoids beside any other."""
-    voices: bool = True
-    """Add a learned embedding of the voice that is to come (chorales only)."""
+    voices: bool | None = None
+    """Add a learned embedding of the voice that is to come (chorales only); null for as `metre`,
+    which stood for both before this setting was there."""
     metre: bool = True
     """Add learned embeddings of the 16th in the quarter and in the bar (chorales only)."""
 
@@ -59,7 +60,8 @@ class ModelConfig(TransformerConfig):
             self.positions == "auto" and not isinstance(self.attention, (Relative, PitchTime))
         )
         parts: list[nn.Module] = [Sinusoid(self.d_model)] if sinusoid else []
-        cycles = representation.voices if self.voices else ()
+        voices = self.metre if self.voices is None else self.voices
+        cycles = representation.voices if voices else ()
         cycles += representation.metre if self.metre else ()
         if cycles:
             parts.append(Cycles(self.d_model, cycles))

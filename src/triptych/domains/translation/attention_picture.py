@@ -69,7 +69,9 @@ def heat_map(
 
     reading, read: what rows and columns are. families: fonts, as `fonts_for` gave them.
     """
-    with matplotlib.rc_context({"font.family": list(families)}), warnings.catch_warnings():
+    # A piece with two dollars in it is no formula.
+    settings = {"font.family": list(families), "text.parse_math": False}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")  # the caller knows
         width, height = (CELL * len(names) for names in (columns, rows))
         scale = min(1.0, LARGEST / max(width, height))

@@ -20,7 +20,8 @@ class TrainingPairs:
 
     With dropout the pieces of all pairs are drawn before an epoch is planned, so that its batches
     are cut by the lengths that they have: planned by the lengths without dropout, rows of a batch
-    would differ in length and its padded size grow by 1.8 where its tokens grow by 1.3. Items are
+    would differ in length and its padded size grow by 1.8 where its tokens grow by 1.3 (Multi30k,
+    dropout 0.1). Items are
     then numbered on from epoch to epoch, so that a batch knows which epoch's pieces it takes.
 
     dropout: probability of passing over a merge of the BPE, 0 to below 1; see `bpe_dropout`.

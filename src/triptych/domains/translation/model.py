@@ -24,8 +24,8 @@ class ModelConfig(TransformerConfig):
     reported is never smoothed."""
 
     consistency: float = 0.0
-    """Weight, against the nats, of how far two passes with different dropout disagree: R-Drop,
-    which reads every batch twice; 0 for one pass."""
+    """Weight, against the nats of both, of how far two passes with different dropout disagree:
+    alpha of R-Drop, which reads every batch twice; 0 for one pass."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

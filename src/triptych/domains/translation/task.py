@@ -124,7 +124,8 @@ class TranslationTask(Task):
         log_p = self.model(*inputs).float().log_softmax(-1)  # [B or 2 B, T, V]
         loss = smoothed_loss(log_p, expected, model.label_smoothing)
         if model.consistency:
-            loss = loss + model.consistency * disagreement(log_p, batch.expected)
+            # The paper adds it to the sum of both passes' nats; this is their mean.
+            loss = loss + model.consistency / 2 * disagreement(log_p, batch.expected)
         return loss, count
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
