@@ -27,8 +27,11 @@ commands:
   evaluate DOMAIN --checkpoint FILE  score a checkpoint on a held-out split
   translate --checkpoint FILE        translate lines from standard input to standard output
   sample DOMAIN --checkpoint FILE    make pictures or pieces of music ({samplers})
+  attend DOMAIN --checkpoint FILE    draw what the attention reads ({attenders})
+  pretrained [NAME]                  list the models that come with it, or show the card of one
 
 domains: {domains}
+FILE may be pretrained:NAME in place of a checkpoint of your own.
 
 `triptych COMMAND [DOMAIN] --help` shows every option with its unit and default.
 `triptych --version` prints the version.
@@ -75,17 +78,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _dispatch(arguments: list[str]) -> int:
     known_domains = _modules_in(domains)
-    samplers = [
-        name.removeprefix("sample_") for name in _modules_in(commands) if name.startswith("sample_")
-    ]
+    modules = _modules_in(commands)
+    samplers, attenders = (
+        [name.removeprefix(start) for name in modules if name.startswith(start)]
+        for start in ("sample_", "attend_")
+    )
     second_words = {
         "train": known_domains,
         "evaluate": known_domains,
         "translate": None,
         "sample": samplers,
+        "attend": attenders,
+        "pretrained": None,
     }
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        print(_HELP.format(domains=", ".join(known_domains), samplers=", ".join(samplers)), end="")
+        words = {"domains": known_domains, "samplers": samplers, "attenders": attenders}
+        print(_HELP.format(**{name: ", ".join(found) for name, found in words.items()}), end="")
         return 0
     if arguments[0] in ("-V", "--version"):
         print(f"triptych {__version__}")
@@ -108,8 +116,8 @@ def _dispatch(arguments: list[str]) -> int:
             usage = f"triptych {command} {'|'.join(allowed)} {domain} ..."
             raise UserError(f"{command} needs a domain before {domain}: {usage}")
         raise UserError(f"unknown domain {domain!r} after {command}{_instead(domain, allowed)}")
-    if command == "sample":
-        return int(importlib.import_module(f"triptych.commands.sample_{domain}").run(rest))
+    if command in ("sample", "attend"):
+        return int(importlib.import_module(f"triptych.commands.{command}_{domain}").run(rest))
     return int(importlib.import_module(f"triptych.commands.{command}").run(domain, rest))
 
 

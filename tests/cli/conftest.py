@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from triptych.cli import main
+from triptych.domains.translation.numbers import NumberWords
 
 MODEL = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 16, "dropout": 0.0}
 TRAINER = {
@@ -180,6 +181,40 @@ def image_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def translation_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("translation")
     path = write_yaml(folder / "n.yaml", numbers())
+    with working_in(folder):
+        assert main(["train", "translation", "--config", str(path)]) == 0
+    return folder / "runs/run/checkpoints/best.ckpt"
+
+
+@pytest.fixture(scope="session")
+def english_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model into English that has learnt something: its translations differ from line to line.
+
+    Its text files, test.en among them, lie in the folder `text` beside `runs`.
+    """
+    folder = tmp_path_factory.mktemp("english")
+    (folder / "text").mkdir()
+    words = NumberWords("de", "en", high=999, train=300, validation=8, test=60)
+    for split in words.splits():
+        for side, language in enumerate(("de", "en")):
+            lines = "".join(f"{pair[side]}\n" for pair in words.pairs(split))
+            (folder / f"text/{split}.{language}").write_text(lines, encoding="utf-8")
+    content = numbers()
+    files = {split: [f"{split}.{{language}}"] for split in words.splits()}
+    content["data"]["source"] = {
+        "class_path": "triptych.domains.translation.corpora.ParallelText",
+        "init_args": {
+            "source_language": "de",
+            "target_language": "en",
+            "directory": str(folder / "text"),
+            "files": files,
+        },
+    }
+    content["data"]["vocabulary_size"] = 320
+    content["model"] |= {"d_model": 32, "d_ff": 64}
+    content["optim"] = {"learning_rate": 1e-2, "schedule": "constant", "warmup_steps": 10}
+    content["trainer"] |= {"max_steps": 80, "val_check_interval": 40}
+    path = write_yaml(folder / "n.yaml", content)
     with working_in(folder):
         assert main(["train", "translation", "--config", str(path)]) == 0
     return folder / "runs/run/checkpoints/best.ckpt"

@@ -43,6 +43,7 @@ def in_a_new_process(*lines: list[str], cwd: Path) -> list[dict[str, Any]]:
 def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "slip.yaml").write_text("model:\n  n_layers: 3\n d_model: 4\n")
     quick = [["--help"], ["--version"], ["train", "--help"], ["evaluat"], ["train", "imag"]]
+    quick += [["pretrained", "--help"], ["pretrained", "nothing"]]
     others = [
         ["train", "image"],
         ["train", "image", "--config", "nowhere.yaml"],
@@ -53,7 +54,10 @@ def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
         ["sample", "image", "--checkpoint", "nowhere.ckpt", "--out", "out", "--top_p", "2"],
         ["sample", "music", "--checkpoint", "nowhere.ckpt", "--out", "out"],
         ["sample", "music", "--help"],
+        *(["attend", domain, "--help"] for domain in DOMAINS),
+        *(["attend", domain, "--checkpoint", "no.ckpt", "--out", "out"] for domain in DOMAINS),
         ["translate", "--checkpoint", "nowhere.ckpt"],
+        ["translate", "--checkpoint", "pretrained:nothing"],
     ]
     found = in_a_new_process(*quick, *others, cwd=tmp_path)
     assert [row["heavy"] for row in found] == [[]] * len(found)
@@ -69,7 +73,7 @@ def test_help_names_every_command_and_domain(cli, words: list[str]) -> None:
     answer = cli(*words)
     assert answer.code == 0
     assert answer.err == ""
-    for word in ("train", "evaluate", "translate", "sample", *DOMAINS):
+    for word in ("train", "evaluate", "translate", "sample", "attend", "pretrained [", *DOMAINS):
         assert word in answer.out
 
 
@@ -92,6 +96,7 @@ def test_version(cli) -> None:
         (["evaluate", "image"], ["--checkpoint is missing"]),
         (["sample", "image", "--checkpoint", "a"], ["--out is missing"]),
         (["sample", "music"], ["--checkpoint and --out are missing"]),
+        (["attend"], ["attend needs a domain", "image|music|translation"]),
         (["translate", "--checkpoint"], ["--checkpoint needs a value"]),
         (["translate", "--n-best", "2"], ["--n-best", "did you mean --n_best?"]),
         (["translate", "more", "--checkpoint", "a"], ["unexpected argument 'more'"]),
@@ -111,6 +116,7 @@ def test_a_wrong_word_is_answered_with_the_right_one(
         *(["evaluate", domain] for domain in DOMAINS),
         ["sample", "image"],
         ["sample", "music"],
+        *(["attend", domain] for domain in DOMAINS),
         ["translate"],
     ],
     ids=" ".join,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
+from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -44,7 +46,28 @@ CAUSAL = [example for example in EXAMPLES if example.causal]
 def build(example: Example) -> SelfAttention:
     """One layer of the example in double precision."""
     config, shape, causal = example
-    return config.build(D_MODEL, N_HEADS, shape, causal).double()
+    layer = config.build(D_MODEL, N_HEADS, shape, causal).double()
+    if layer.reads_symbols:
+        tell_symbols(layer)
+    return layer
+
+
+def tell_symbols(layer: SelfAttention) -> None:
+    """Let every call find the symbols in its input, so that the laws need not know of them.
+
+    Of -1 to 7: pitches, nothing, and symbols that are no pitch.
+    """
+
+    def with_symbols(call: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        def told(x: torch.Tensor, *rest: Any) -> torch.Tensor:
+            first = x.detach()[..., 0].to(torch.bfloat16).double()  # the same in every precision
+            symbols = (first * 1000).round().long() % 9 - 1
+            return call(x, *rest, symbols=symbols)
+
+        return told
+
+    for path in ("forward", "reference", "prefill", "step", "weights"):
+        setattr(layer, path, with_symbols(getattr(layer, path)))
 
 
 def length_of(example: Example) -> int:

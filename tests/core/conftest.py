@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from triptych.core.attention import local2d, relative
+from triptych.core.attention import local2d, pitch_time, relative
 from triptych.core.attention.kernels import choice, grid_tiles, tiles
 
 
@@ -15,7 +15,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     Tiles of three queries, one or two heads at a time; pictures always in blocks.
     """
     if request.param == "many small tiles":
-        for module in (choice, relative):
+        for module in (choice, pitch_time, relative):
             monkeypatch.setattr(module, "queries_per_tile", lambda length, like: 3)
         monkeypatch.setattr(choice, "kernel_for", lambda q, n_keys, dropout=0.0: "tiles")
         monkeypatch.setattr(tiles, "room", lambda like: 130)

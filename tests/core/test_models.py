@@ -8,6 +8,7 @@ import torch
 from triptych.core import orders
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
@@ -33,6 +34,15 @@ def tokens_model() -> SequenceModel:
     ).double()  # fmt: skip
 
 
+def related_notes_model() -> SequenceModel:
+    """Symbols 0 to 4 are pitches, 5 and 6 are not; three voices."""
+    attention = PitchTime(max_distance=6, step=3, max_time=2, scale=5)
+    return SequenceModel(
+        TokenEmbedding(7, D), Sinusoid(D), config(attention).decoder((11,)),
+        CategoricalHead(D, 7), d_model=D,
+    ).double()  # fmt: skip
+
+
 def sub_pixel_model() -> SequenceModel:
     attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (3, 4, 3)
     order = attention.order_of(shape)
@@ -53,6 +63,7 @@ def pixel_model() -> SequenceModel:
 
 MODELS = {
     "tokens": (tokens_model, (11,)),
+    "related notes": (related_notes_model, (11,)),
     "sub-pixels": (sub_pixel_model, (36,)),
     "pixels": (pixel_model, (12, 3)),
 }
@@ -65,7 +76,7 @@ every_model = pytest.mark.parametrize("kind", MODELS)
 def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras: bool) -> None:
     build, shape = MODELS[kind]
     model, values = build(), torch.randint(7, (2, *shape))
-    previous = torch.tensor([3, -1]) if extras and kind == "tokens" else None
+    previous = torch.tensor([3, -1]) if extras and shape == (11,) else None
     condition = torch.randn(2, D).double() if extras else None
     expected = model(values, previous, condition)
     state = model.empty_state(2, shape[0])
@@ -155,3 +166,10 @@ def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
         Seq2Seq.build(config(), source_vocabulary=9, target_vocabulary=8, tie="all")
     with pytest.raises(ValueError, match="tie is all, target or none, got both"):
         Seq2Seq.build(config(), source_vocabulary=9, target_vocabulary=9, tie="both")
+
+
+def test_attention_to_symbols_refuses_whole_pixels() -> None:
+    decoder = config(PitchTime()).decoder((12,))
+    head = MixtureOfLogisticsHead(D, levels=7, channels=3, components=2)
+    with pytest.raises(ValueError, match="one symbol a position"):
+        SequenceModel(PixelEmbedding(7, 3, D), Sinusoid(D), decoder, head, d_model=D)

@@ -20,11 +20,21 @@ def config(norm: str = "pre", **more: object) -> TransformerConfig:
     )
 
 
-def decode(decoder: Decoder, x: torch.Tensor, prefix: int, **memory: torch.Tensor) -> torch.Tensor:
+def decode(
+    decoder: Decoder,
+    x: torch.Tensor,
+    prefix: int,
+    symbols: torch.Tensor | None = None,
+    **memory: torch.Tensor,
+) -> torch.Tensor:
+    def told(part: slice) -> torch.Tensor | None:
+        return None if symbols is None else symbols[:, part]
+
     state = decoder.empty_state(x.shape[0], x.shape[1], **memory)
-    parts = [decoder.prefill(x[:, :prefix], state)] if prefix else []
+    parts = [decoder.prefill(x[:, :prefix], state, told(slice(prefix)))] if prefix else []
     for t in range(prefix, x.shape[1]):
-        parts.append(decoder.step(x[:, t : t + 1], torch.tensor(t), state))
+        now = slice(t, t + 1)
+        parts.append(decoder.step(x[:, now], torch.tensor(t), state, told(now)))
     return torch.cat(parts, dim=1)
 
 
@@ -32,7 +42,9 @@ def decode(decoder: Decoder, x: torch.Tensor, prefix: int, **memory: torch.Tenso
 def test_a_decoder_of_every_variant_steps_as_it_trains(example: Example) -> None:
     decoder = config(attention=example.config).decoder(example.shape).double()
     x = torch.randn(2, length_of(example), 12, dtype=torch.float64)
-    torch.testing.assert_close(decode(decoder, x, 5), decoder(x), **EXACT)
+    symbols = torch.randint(-1, 8, (2, length_of(example)))
+    expected = decoder(x, symbols=symbols)
+    torch.testing.assert_close(decode(decoder, x, 5, symbols), expected, **EXACT)
 
 
 def test_blocks_of_different_variants_step_as_they_train() -> None:

@@ -273,6 +273,7 @@ def test_another_seed_or_model_is_refused_and_other_changes_are_said(
         train(ToyTask(), train_loader(seed=6), validation_loader(), config, settings(), True)
     changed = ToyTask(OptimConfig(learning_rate=0.5))
     changed.card["config"]["optim"]["learning_rate"] = 0.5
+    changed.card["config"]["model"]["later"] = False  # a setting that a newer version brought
     train(changed, train_loader(), validation_loader(), config, settings(), True)
     assert "optim.learning_rate was None, is 0.5" in capsys.readouterr().out
     assert (tmp_path / "a" / "config.step-00000004.yaml").is_file()

@@ -1,4 +1,7 @@
-"""A run as a process of its own: `toy_script.py FOLDER TRAINER_JSON [--resume] [--slow]`."""
+"""A run as a process of its own.
+
+`toy_script.py FOLDER TRAINER_JSON [--resume] [--slow] [--average]`
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy_task import Batch, ToyTask, train_loader, validation_loader
 
 from triptych.errors import UserError
+from triptych.training.optim import OptimConfig
 from triptych.training.run import train
 from triptych.training.run_settings import RunConfig
 from triptych.training.stopped import TrainingStopped
@@ -28,7 +32,9 @@ class Slow(ToyTask):
 
 def main() -> int:
     folder, trainer, *flags = sys.argv[1:]
-    task = Slow() if "--slow" in flags else ToyTask()
+    averaged = OptimConfig(learning_rate=0.01, average_decay=0.9)
+    kind = Slow if "--slow" in flags else ToyTask
+    task = kind(averaged if "--average" in flags else None)
     config = RunConfig(name="toy", directory=folder, wandb="off")
     loaders = train_loader(), validation_loader(batch_size=2)
     try:

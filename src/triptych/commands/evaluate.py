@@ -6,18 +6,20 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from triptych import __version__
 from triptych.commands.options import (
     Weights,
     check_checkpoint,
+    check_new_file,
     check_writable,
     counted,
     open_model,
     progress_on_stderr,
     read_options,
     write_json,
+    write_whole,
 )
 from triptych.errors import UserError
 
@@ -27,7 +29,7 @@ class Options:
     """Options of `triptych evaluate`."""
 
     checkpoint: str
-    """Checkpoint file (.ckpt); it needs no settings file beside it."""
+    """Checkpoint file (.ckpt), which needs no settings file beside it, or pretrained:NAME."""
     split: str = "test"
     """Part of the data to score: validation, test, or another name that the source knows."""
     data: str | None = None
@@ -50,17 +52,94 @@ class Options:
             if value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
 
+    def for_model(self) -> dict[str, Any]:
+        """What the model's `evaluate` takes beside what those of all domains take."""
+        return {}
+
+
+@dataclass(frozen=True)
+class MusicOptions(Options):
+    """Options of `triptych evaluate music`."""
+
+    length: int | None = None
+    """Length of the windows in tokens, which may be longer than in training; null for the model's
+    own."""
+    context: int | None = None
+    """Tokens before the scored ones that a window holds at the least; 0 to score every position of
+    every window, null for the model's own in proportion to the length."""
+    by_position: str | None = None
+    """JSON file for the nats per token of each place in the window (scripts/length_plot draws it);
+    an older one is replaced."""
+    bucket: int = 32
+    """Positions that are averaged in that file."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers that make no window."""
+        super().__post_init__()
+        for name, least in (("length", 1), ("context", 0), ("bucket", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+
+    def for_model(self) -> dict[str, Any]:
+        bucket = None if self.by_position is None else self.bucket
+        return {"length": self.length, "context": self.context, "bucket": bucket}
+
+
+@dataclass(frozen=True)
+class TranslationOptions(Options):
+    """Options of `triptych evaluate translation`."""
+
+    beam: int = 4
+    """Hypotheses kept in beam search, 1 for greedy."""
+    length_penalty: Literal["none", "average", "gnmt"] = "gnmt"
+    """Score of a hypothesis: its log-probability, that per token, or over ((5 + len) / 6)^alpha."""
+    alpha: float = 0.6
+    """Exponent of the gnmt length penalty; 0 is none."""
+    hypotheses: str | None = None
+    """File for the translations, one a line in the order of the split, as `sacrebleu REF -i FILE`
+    reads them; null for none. An older one is kept unless --overwrite is given."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for values that make no search."""
+        super().__post_init__()
+        if self.beam < 1:
+            raise ValueError(f"beam must be at least 1, got {self.beam}")
+        if not 0 <= self.alpha < float("inf"):
+            raise ValueError(f"alpha must be 0 or more, got {self.alpha}")
+
+    def for_model(self) -> dict[str, Any]:
+        search = {"beam": self.beam, "length_penalty": self.length_penalty, "alpha": self.alpha}
+        return {**search, "hypotheses": self.hypotheses is not None}
+
+
+OPTIONS: dict[str, type[Options]] = {"music": MusicOptions, "translation": TranslationOptions}
+"""By domain, where it has options of its own."""
+FLAGS = {"translation": {"overwrite": "Replace the file of --hypotheses where there is one."}}
+"""By domain, the options that take no value."""
+
 
 def run(domain: str, arguments: Sequence[str]) -> int:
     """Score a checkpoint and print the metrics; raises UserError for what a user got wrong."""
-    options, _ = read_options(
-        Options,
+    options, flags = read_options(
+        OPTIONS.get(domain, Options),
         arguments,
         prog=f"triptych evaluate {domain}",
         description=f"Score a checkpoint of the domain {domain} on a split of its data.",
+        flags=FLAGS.get(domain),
     )
     path = check_checkpoint(options.checkpoint)
     out = check_writable(options.json, "json") if options.json is not None else None
+    curve = None
+    if isinstance(options, MusicOptions) and options.by_position is not None:
+        curve = check_writable(options.by_position, "by_position")
+        if out is not None and curve.resolve() == out.resolve():
+            raise UserError(f"--by_position and --json both name {curve}; expected two files")
+    texts = None
+    if isinstance(options, TranslationOptions) and options.hypotheses is not None:
+        texts = check_new_file(options.hypotheses, "hypotheses", overwrite="overwrite" in flags)
+        if out is not None and texts.resolve() == out.resolve():
+            raise UserError(f"--hypotheses and --json both name {texts}; expected two files")
     if options.data is not None:
         check_data(options.data)
 
@@ -74,6 +153,7 @@ def run(domain: str, arguments: Sequence[str]) -> int:
             batch_size=options.batch_size,
             limit=options.limit,
             progress=progress_on_stderr(what),
+            **options.for_model(),
         )
         return evaluation, {name: float(value) for name, value in evaluation.metrics.items()}
 
@@ -87,6 +167,8 @@ def run(domain: str, arguments: Sequence[str]) -> int:
             "metrics_fp32": full,
             "change": {name: value - full[name] for name, value in metrics.items()},
         }
+    details = dict(evaluation.details)
+    lines = details.pop("hypotheses", [])  # they have a file of their own
     result = {
         "domain": evaluation.domain,
         "split": evaluation.split,
@@ -94,18 +176,28 @@ def run(domain: str, arguments: Sequence[str]) -> int:
         "metrics": metrics,
         **change,
         "count": evaluation.count,
-        "details": evaluation.details,
-        "checkpoint": {"file": str(path), "step": facts.get("step")},
+        "details": details,
+        "checkpoint": {"file": options.checkpoint, "step": facts.get("step")},
         "versions": {
             "triptych": __version__,
             "trained_with": facts.get("versions", {}),
         },
         "limit": options.limit,
     }
+    if texts is not None:
+        write_whole(texts, "".join(f"{line}\n" for line in lines).encode())
     if out is not None:
         write_json(out, result)
+    if curve is not None:
+        write_json(curve, by_position(result))
     print_metrics(result)
     return 0
+
+
+def by_position(result: dict[str, Any]) -> dict[str, Any]:
+    """What scripts/length_plot reads: a score of music, with its windows and buckets in front."""
+    details = dict(result["details"])
+    return {**details.pop("by_position"), **result, "details": details}
 
 
 def check_data(path: str) -> None:
@@ -117,7 +209,8 @@ def check_data(path: str) -> None:
 def print_metrics(result: dict[str, Any]) -> None:
     """Print one metric a line, aligned, with the split and the number of items above them.
 
-    For reduced weights each has its change from float32 beside it.
+    Below stands what a score is where there are several of a kind. For reduced weights each has its
+    change from float32 beside it.
     """
     first = f", the first {result['limit']} of it" if result["limit"] else ""
     items = counted(result["count"], "item", "items")
@@ -130,4 +223,9 @@ def print_metrics(result: dict[str, Any]) -> None:
             full = result["metrics_fp32"][name]
             change = f"  ({result['change'][name]:+.4f}, fp32 {full:.4f})"
         print(f"  {name:<{width}}  {value:.4f}{change}")
+    details = result["details"]
+    for name, label in details.get("labels", {}).items():
+        print(f"{name}: {label}; {details['signatures'][name]}")
+    for name, reason in details.get("not_scored", {}).items():
+        print(f"{name}: not scored, {reason}")
     sys.stdout.flush()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from triptych import pretrained
 from triptych.errors import UserError
 from triptych.training.settings import build, parser_for
 
@@ -28,7 +29,7 @@ class SamplingOptions:
     """The options of `triptych sample`, in every domain."""
 
     checkpoint: str
-    """Checkpoint file of the model (.ckpt)."""
+    """Checkpoint file of the model (.ckpt), or pretrained:NAME."""
     out: str
     """Folder for the samples; made where it is missing."""
     count: int = 1
@@ -98,8 +99,14 @@ def read_options(
 
 
 def check_checkpoint(path: str) -> Path:
-    """The path that --checkpoint names; raises UserError where there is no file."""
-    return check_file(path, "checkpoint", expected="a file such as runs/NAME/checkpoints/best.ckpt")
+    """The path that --checkpoint names, also as `pretrained:NAME`; UserError where it is not there.
+
+    Only what is typed so is a name: `./pretrained:NAME` is a file of the user's own.
+    """
+    if path.startswith(pretrained.PREFIX):
+        return pretrained.find(path)
+    expected = "a file such as runs/NAME/checkpoints/best.ckpt, or pretrained:NAME"
+    return check_file(path, "checkpoint", expected=expected)
 
 
 def check_file(path: str, option: str, *, expected: str) -> Path:
@@ -165,14 +172,30 @@ def check_writable(path: str, option: str) -> Path:
     return file
 
 
+def check_new_file(path: str, option: str, *, overwrite: bool) -> Path:
+    """As `check_writable`, and raises UserError too where a file is there that should be kept."""
+    file = check_writable(path, option)
+    if file.exists() and not overwrite:
+        raise UserError(
+            f"--{option} {path} is there already: choose another name, or add --overwrite to "
+            "replace it"
+        )
+    return file
+
+
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON whole or not at all: a temporary file beside it, fsync, rename."""
+    """Write JSON whole or not at all, see `write_whole`."""
+    text = json.dumps(content, ensure_ascii=False, indent=2, default=float)
+    write_whole(path, f"{text}\n".encode())
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all: a temporary file beside it, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     try:
-        with open(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file, ensure_ascii=False, indent=2, default=float)
-            file.write("\n")
+        with open(handle, "wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         umask = os.umask(0)

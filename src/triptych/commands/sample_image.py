@@ -22,7 +22,7 @@ class Options(SamplingOptions):
     """Options of `triptych sample image`."""
 
     checkpoint: str
-    """Checkpoint file of an image model (.ckpt)."""
+    """Checkpoint file of an image model (.ckpt), or pretrained:NAME."""
     out: str
     """Folder for grid.png and one PNG a picture; made where it is missing."""
     count: int = 16

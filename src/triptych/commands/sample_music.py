@@ -23,7 +23,7 @@ class Options(SamplingOptions):
     """Options of `triptych sample music`."""
 
     checkpoint: str
-    """Checkpoint file of a music model (.ckpt)."""
+    """Checkpoint file of a music model (.ckpt), or pretrained:NAME."""
     out: str
     """Folder for one .mid, .wav and .png a piece; made where it is missing."""
     count: int = 2

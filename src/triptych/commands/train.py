@@ -11,12 +11,14 @@ from typing import Any
 
 from triptych.commands.options import why_unwritable
 from triptych.errors import UserError
+from triptych.pretrained import PREFIX
 from triptych.training.setting_files import read_settings_file
 from triptych.training.settings import build, parser_for, split_config
 
 
 def run(domain: str, arguments: Sequence[str]) -> int:
     """Train and say where the results are; raises UserError and TrainingStopped."""
+    check_no_pretrained(arguments)
     wants_words = any(a in ("-h", "--help") or a.startswith("--print_") for a in arguments)
     paths, _ = split_config(arguments)
     if not paths and not wants_words:
@@ -76,6 +78,18 @@ def training_parser(domain: str, config_class: type) -> Any:
     parser.groups["trainer"].title = "Lightning's Trainer, in its own words"
     parser.hide_group_options()
     return parser
+
+
+def check_no_pretrained(arguments: Sequence[str]) -> None:
+    """Raise UserError where a model of the package is named to train on from."""
+    for argument in arguments:
+        value = argument.partition("=")[2] if argument.startswith("--") else argument
+        if value.startswith(PREFIX):
+            raise UserError(
+                f"train cannot go on from {value}: a pretrained model holds rounded weights and no "
+                "state of the optimiser; expected --resume alone, which goes on with the run of "
+                "--run.name"
+            )
 
 
 def check_run_folder(folder: Path, *, resume: bool) -> None:

@@ -26,7 +26,7 @@ class Options:
     """Options of `triptych translate`."""
 
     checkpoint: str
-    """Checkpoint file of a translation model (.ckpt)."""
+    """Checkpoint file of a translation model (.ckpt), or pretrained:NAME."""
     beam: int = 4
     """Hypotheses kept in beam search, 1 for greedy."""
     n_best: int = 1
@@ -98,12 +98,12 @@ def run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def read_lines(stream: BinaryIO) -> list[str]:
+def read_lines(stream: BinaryIO, *, name: str = "standard input") -> list[str]:
     r"""Every line of a UTF-8 stream, split on `\n` only, without `\r` at its end or a first BOM.
 
     Text has more line ends than `\n` (U+2028, form feed ...) that Python's own line splitting
     takes too; a sentence with one in it would come out as two. A last line without a line end
-    counts. Raises UserError naming the line that is not UTF-8.
+    counts. name: what messages call the stream. Raises UserError naming the line that is not UTF-8.
     """
     pieces = stream.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
     if pieces[-1] == b"":
@@ -114,7 +114,7 @@ def read_lines(stream: BinaryIO) -> list[str]:
             lines.append(piece.removesuffix(b"\r").decode("utf-8"))
         except UnicodeDecodeError as error:
             raise UserError(
-                f"standard input, line {number} is not UTF-8: byte {piece[error.start]:#04x} at "
+                f"{name}, line {number} is not UTF-8: byte {piece[error.start]:#04x} at "
                 f"position {error.start + 1} of the line"
             ) from None
     return lines

@@ -39,6 +39,8 @@ class SequenceModel(nn.Module):
         self.head = head
         self.start = nn.Parameter(torch.randn(d_model))
         self.dropout = Dropout(dropout)
+        if decoder.reads_symbols and embedding.value_shape:
+            raise ValueError("attention to symbols needs one symbol a position, not a whole pixel")
 
     def forward(
         self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
@@ -48,7 +50,8 @@ class SequenceModel(nn.Module):
         previous: int64 [B], the value before the first one, -1 for none; default none.
         """
         x = self._inputs(values[:, :-1], previous, condition, batch=values.shape[0])  # [B, L, D]
-        parameters: Tensor = self.head(self.decoder(x))  # [B, L, P]
+        symbols = self._symbols(values[:, :-1], previous)
+        parameters: Tensor = self.head(self.decoder(x, symbols=symbols))  # [B, L, P]
         return parameters
 
     def nats(
@@ -79,7 +82,8 @@ class SequenceModel(nn.Module):
     ) -> Tensor:
         """Read values 0..P-1 (P may be 0) at once; parameters that predict value P: [B, Pp]."""
         x = self._inputs(values, previous, condition, batch=values.shape[0])  # [B, P + 1, D]
-        parameters: Tensor = self.head(self.decoder.prefill(x, state)[:, -1])  # [B, Pp]
+        symbols = self._symbols(values, previous)
+        parameters: Tensor = self.head(self.decoder.prefill(x, state, symbols)[:, -1])  # [B, Pp]
         return parameters
 
     def step(
@@ -103,8 +107,16 @@ class SequenceModel(nn.Module):
         """
         x = self.embedding(values, positions - 1)  # [B, P, D]
         x = self._enter(x, positions, condition)
-        parameters: Tensor = self.head(self.decoder.step(x, positions, state))
+        symbols = values if self.decoder.reads_symbols else None
+        parameters: Tensor = self.head(self.decoder.step(x, positions, state, symbols))
         return parameters
+
+    def _symbols(self, values: Tensor, previous: Tensor | None) -> Tensor | None:
+        """What positions 0..P read, where the attention asks: int64 [B, P + 1], -1 for nothing."""
+        if not self.decoder.reads_symbols:
+            return None
+        first = values.new_full((len(values), 1), -1)
+        return torch.cat([first if previous is None else previous.unsqueeze(1), values], dim=1)
 
     def _inputs(
         self, values: Tensor, previous: Tensor | None, condition: Tensor | None, *, batch: int

@@ -117,25 +117,38 @@ class Block(nn.Module):
         self.feed_forward_residual = Residual(d_model, norm, dropout)
 
     def forward(
-        self, x: Tensor, padding: Tensor | None = None, remembered: LayerState | None = None
+        self,
+        x: Tensor,
+        padding: Tensor | None = None,
+        remembered: LayerState | None = None,
+        symbols: Tensor | None = None,
     ) -> Tensor:
-        """x [B, L, D], padding [B, L], remembered: keys and values of the memory -> [B, L, D]."""
+        """x [B, L, D], padding [B, L], remembered: keys and values of the memory -> [B, L, D].
+
+        symbols [B, L]: as in `SelfAttention.reads_symbols`.
+        """
         residual = self.attention_residual
-        x = residual.after(x, self.attention(residual.before(x), padding))
+        x = residual.after(x, self.attention(residual.before(x), padding, symbols))
         return self._rest(x, remembered)
 
-    def prefill(self, x: Tensor, state: LayerState) -> Tensor:
+    def prefill(self, x: Tensor, state: LayerState, symbols: Tensor | None = None) -> Tensor:
         """Positions 0..P-1 at once: [B, P, D] -> [B, P, D]."""
         residual = self.attention_residual
-        x = residual.after(x, self.attention.prefill(residual.before(x), state))
+        x = residual.after(x, self.attention.prefill(residual.before(x), state, symbols))
         return self._rest(x, state)
 
     def step(
-        self, x: Tensor, position: Tensor, state: LayerState, place: Place | None = None
+        self,
+        x: Tensor,
+        position: Tensor,
+        state: LayerState,
+        place: Place | None = None,
+        symbols: Tensor | None = None,
     ) -> Tensor:
         """One position or several: [B, P, D] -> [B, P, D]; as in `SelfAttention.step`."""
         residual = self.attention_residual
-        x = residual.after(x, self.attention.step(residual.before(x), position, state, place))
+        y = self.attention.step(residual.before(x), position, state, place, symbols)
+        x = residual.after(x, y)
         return self._rest(x, state)
 
     def _rest(self, x: Tensor, remembered: LayerState | None) -> Tensor:
@@ -178,6 +191,7 @@ class Decoder(nn.Module):
         self.recompute = recompute
         self.blocks = nn.ModuleList(blocks)
         self.final_norm = final_norm(blocks, norm)
+        self.reads_symbols = any(block.attention.reads_symbols for block in blocks)
         initialise(self)
 
     def forward(
@@ -186,11 +200,15 @@ class Decoder(nn.Module):
         padding: Tensor | None = None,
         memory: Tensor | None = None,
         memory_padding: Tensor | None = None,
+        symbols: Tensor | None = None,
     ) -> Tensor:
-        """x [B, L, D], memory [B, K, D] from an encoder; paddings True -> [B, L, D]."""
+        """x [B, L, D], memory [B, K, D] from an encoder; paddings True -> [B, L, D].
+
+        symbols [B, L]: as in `SelfAttention.reads_symbols`.
+        """
         recompute = self.recompute and self.training
         for block in self.blocks:
-            x = through(block, x, padding, memory, memory_padding, recompute=recompute)
+            x = through(block, x, padding, memory, memory_padding, symbols, recompute=recompute)
         y: Tensor = self.final_norm(x)
         return y
 
@@ -213,14 +231,16 @@ class Decoder(nn.Module):
             for block in self._blocks()
         ]
 
-    def prefill(self, x: Tensor, state: State) -> Tensor:
+    def prefill(self, x: Tensor, state: State, symbols: Tensor | None = None) -> Tensor:
         """Positions 0..P-1 at once into an empty state: [B, P, D] -> [B, P, D]."""
         for block, layer_state in zip(self._blocks(), state, strict=True):
-            x = block.prefill(x, layer_state)
+            x = block.prefill(x, layer_state, symbols)
         y: Tensor = self.final_norm(x)
         return y
 
-    def step(self, x: Tensor, position: Tensor, state: State) -> Tensor:
+    def step(
+        self, x: Tensor, position: Tensor, state: State, symbols: Tensor | None = None
+    ) -> Tensor:
         """One position: x [B, 1, D], position int64 [] on the device -> [B, 1, D].
 
         Or several in a row, [B, P, D] and int64 [P], as in `SelfAttention.step`.
@@ -230,7 +250,7 @@ class Decoder(nn.Module):
             kind = block.attention.kind()
             if kind not in places:
                 places[kind] = block.attention.place(position, layer_state)
-            x = block.step(x, position, layer_state, places[kind])
+            x = block.step(x, position, layer_state, places[kind], symbols)
         y: Tensor = self.final_norm(x)
         return y
 
@@ -251,6 +271,7 @@ def through(
     padding: Tensor | None,
     memory: Tensor | None = None,
     memory_padding: Tensor | None = None,
+    symbols: Tensor | None = None,
     *,
     recompute: bool,
 ) -> Tensor:
@@ -260,7 +281,7 @@ def through(
     """
 
     def run(x: Tensor) -> Tensor:
-        y: Tensor = block(x, padding, remember(block, memory, memory_padding))
+        y: Tensor = block(x, padding, remember(block, memory, memory_padding), symbols)
         return y
 
     if not recompute:

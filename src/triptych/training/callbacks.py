@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -16,6 +16,7 @@ import torch
 from pytorch_lightning.callbacks import Callback, Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from triptych.training.average import WeightAverage
 from triptych.training.checkpoint import duplicate
 from triptych.training.loader import ResumableLoader, derive_seed
 from triptych.training.progress import say
@@ -140,11 +141,15 @@ class KeepCheckpoints(Checkpoint):
 
     Never in the middle of accumulated gradients, for they are in no checkpoint: a save that comes
     due there waits for the next update. Nothing is written after a step whose loss was not finite.
+    average: whoever keeps a mean of the weights, which then is what best.ckpt holds first.
     """
 
-    def __init__(self, folder: Path, *, minutes: float) -> None:
+    def __init__(
+        self, folder: Path, *, minutes: float, average: WeightAverage | None = None
+    ) -> None:
         self.folder = folder
         self.minutes = minutes
+        self.average = average
         self.best_value: float | None = None
         self.best_step = -1
         self.saved_step = -1
@@ -214,12 +219,16 @@ class KeepCheckpoints(Checkpoint):
             self.best_value, self.best_step = value, trainer.global_step
         # Between updates the gradients summed so far would be lost: last.ckpt must wait then.
         self._late = not self._whole_step
+        apart = self._late or self.average is not None
+        if better and apart and not trainer.fast_dev_run:
+            # Before last.ckpt, which says that this score is kept: a kill may come in between.
+            pl_module.check_finite()
+            with self.average.leading() if self.average is not None else nullcontext():
+                trainer.save_checkpoint(self.best)
         if not self._late:
             self.save(trainer, pl_module)
-            if better and trainer.is_global_zero and not trainer.fast_dev_run:
+            if better and not apart and trainer.is_global_zero and not trainer.fast_dev_run:
                 duplicate(self.last, self.best)
-        elif better and not trainer.fast_dev_run:
-            trainer.save_checkpoint(self.best)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException

@@ -12,6 +12,8 @@ import torch
 from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
 from triptych.errors import UserError
+from triptych.pretrained import WEIGHTS
+from triptych.training.pretrained import read_pretrained
 from triptych.training.stopped import SaveFailed
 from triptych.training.versions import FORMAT
 
@@ -99,6 +101,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     content["triptych"] holds format, domain, config, vocabulary, versions, commit, seed, step and
     metrics; content["state_dict"] the weights. Tensors stay on disk until they are used (mmap).
+    A `.safetensors` file is a model that comes with the package, see `triptych.pretrained`.
     Raises UserError where the file is missing, a folder, no checkpoint, cut off, written by
     something else, or of a newer format.
     """
@@ -109,6 +112,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     if not file.is_file():
         raise UserError(f"The checkpoint {file} does not exist; {expected}.")
     try:
+        if file.suffix == WEIGHTS:
+            return _known_format(read_pretrained(file), file, expected)
         with file.open("rb") as reader:
             start = reader.read(len(ZIP_START))
     except OSError as error:
@@ -129,6 +134,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
             f"The checkpoint {file} is cut off or damaged ({size:,} bytes do not make a whole "
             f"file); {expected}."
         ) from error
+    return _known_format(content, file, expected)
+
+
+def _known_format(content: Any, file: Path, expected: str) -> dict[str, Any]:
     block = content.get("triptych") if isinstance(content, dict) else None
     if not isinstance(block, dict) or "format" not in block or "state_dict" not in content:
         raise UserError(

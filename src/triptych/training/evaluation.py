@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from lightning_fabric.utilities import move_data_to_device
+from torch import Tensor
 
 from triptych.errors import UserError
 from triptych.training.sums import Totals, add_sums, full_precision, read_totals
@@ -58,21 +59,27 @@ def scoring(task: Task) -> Iterator[None]:
 
 
 def evaluate(
-    task: Task, batches: Iterable[Any], progress: Progress | None = None
+    task: Task,
+    batches: Iterable[Any],
+    progress: Progress | None = None,
+    *,
+    score: Callable[[Any], dict[str, Tensor]] | None = None,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Score all batches as validation does and return (metrics, totals).
 
     batches: for example `loader.fixed_batches(...)`; None in it is skipped.
     progress: called with (batches done, batches in all or 0 where unknown).
+    score: gives a batch's sums in place of the task's own.
     The result does not depend on how items are cut into batches. Sampling and decoding are not
     done here; see each domain's `inference`.
     """
     totals: Totals = {}
     length = len(batches) if isinstance(batches, Sized) else 0
+    sums_of = task.score if score is None else score
     with scoring(task):
         for done, batch in enumerate(batches, start=1):
             if batch is not None:
-                add_sums(totals, task.score(move_data_to_device(batch, task.device)), task.device)
+                add_sums(totals, sums_of(move_data_to_device(batch, task.device)), task.device)
             if progress is not None:
                 progress(done, length)
     numbers = read_totals(totals)

@@ -90,7 +90,8 @@ def take_up(
             raise UserError(f"{path} has another {key}{shown} than this run; it cannot be resumed.")
     before, now = _flat(block["config"]), _flat(task.card["config"])
     changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    model = [name for name in changed if name.startswith("model.")]
+    # A setting that was not there yet when the run began has a default that means what was before.
+    model = [name for name in changed if name.startswith("model.") and name in before]
     if model:
         name = model[0]
         raise UserError(

@@ -30,6 +30,9 @@ class OptimConfig:
     """Updates over which the learning rate rises in a straight line."""
     minimum_ratio: float = 0.0
     """Where cosine ends, as a fraction of the highest learning rate."""
+    average_decay: float = 0.0
+    """Share of the weights' running mean that stays per update, such as 0.999, which averages about
+    the last 1,000; validations and best.ckpt take the mean; 0 for none."""
 
     def __post_init__(self) -> None:
         """Raise ValueError with a sentence for values that cannot be meant."""
@@ -61,6 +64,10 @@ class OptimConfig:
             )
         if not 0 <= self.minimum_ratio <= 1:
             raise ValueError(f"minimum_ratio is {self.minimum_ratio}; it must be from 0 to 1.")
+        if not 0 <= self.average_decay < 1:
+            raise ValueError(
+                f"average_decay is {self.average_decay}; it must be from 0 to below 1."
+            )
 
 
 def learning_rate_at(

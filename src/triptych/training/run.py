@@ -20,6 +20,7 @@ from triptych.training.arguments import (
     user_loggers,
     writable,
 )
+from triptych.training.average import WeightAverage
 from triptych.training.callbacks import KeepCheckpoints, StepSeed, StopOnSignal
 from triptych.training.checkpoint import AtomicCheckpointIO, check_writable, remove_unfinished
 from triptych.training.compiled import CompileLoss, check_compiler
@@ -76,7 +77,9 @@ def train(
         if first:
             check_writable(folder / "checkpoints")
             remove_unfinished(folder / "checkpoints")
-        keep = KeepCheckpoints(folder / "checkpoints", minutes=run.save_minutes)
+        decay = task.optim.average_decay
+        average = WeightAverage(decay) if decay else None
+        keep = KeepCheckpoints(folder / "checkpoints", minutes=run.save_minutes, average=average)
         task.seed = run.seed
         task.samples_folder = folder / "samples" if run.samples else None
         settings = plain({**task.card["config"], "trainer": writable(trainer)}, "config")
@@ -100,6 +103,8 @@ def train(
             )
             loggers += [opened] if opened is not None else []
         callbacks: list[Callback] = [StepSeed(run.seed, train_loader), stop, keep]
+        if average is not None:
+            callbacks.insert(0, average)
         if run.compile:
             callbacks.insert(0, CompileLoss())
         if run.patience is not None:

@@ -18,6 +18,7 @@ from torch import Tensor, distributed, nn
 from triptych.errors import UserError
 from triptych.training import optim, sums
 from triptych.training.accumulation import Accumulation
+from triptych.training.average import training_weights_first
 from triptych.training.loader import rank_and_world
 from triptych.training.media import Media, log_media, write_table
 from triptych.training.meter import Meter
@@ -285,7 +286,8 @@ class Task(pl.LightningModule, ABC):
         )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the last validation's metrics over from the run before."""
+        """Take the last validation's metrics over, and the weights that the training stood at."""
+        training_weights_first(checkpoint)
         self.latest = dict(checkpoint["triptych"]["metrics"])
 
     def _show(self, step: int) -> list[Media]:

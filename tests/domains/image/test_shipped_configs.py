@@ -14,7 +14,13 @@ from triptych.domains.image.task import Config
 from triptych.training.settings import from_plain
 
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs" / "image").glob("*.yaml"))
-SHAPES = {"digits": (8, 8, 1), "mnist": (28, 28, 1), "folder": (32, 32, 3)}
+SHAPES = {
+    "digits": (8, 8, 1),
+    "copied-rows": (8, 8, 1),
+    "mnist": (28, 28, 1),
+    "folder": (32, 32, 3),
+}
+LEVELS = {"digits": 17, "copied-rows": 8}
 
 
 def plain(path: Path) -> dict[str, Any]:
@@ -22,9 +28,9 @@ def plain(path: Path) -> dict[str, Any]:
     return content
 
 
-def test_all_five_are_here() -> None:
+def test_all_are_here() -> None:
     names = {path.stem for path in CONFIGS}
-    assert names == {"digits", "mnist", "cifar10", "cifar10-logistics", "folder"}
+    assert {"digits", "mnist", "cifar10", "cifar10-logistics", "folder", "copied-rows"} <= names
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
@@ -34,7 +40,7 @@ def test_a_shipped_config_is_complete_and_builds(path: Path) -> None:
     assert trainer["max_steps"] > 0
     config = from_plain(Config, content)
     assert config.run.name == f"image/{path.stem}"
-    levels = 17 if path.stem == "digits" else 2 ** (config.data.bits or 8)
+    levels = LEVELS.get(path.stem, 2 ** (config.data.bits or 8))
     # One narrow layer: what is asked is whether attention, head and shape go together.
     small = replace(config.model, n_layers=1, d_model=16, n_heads=2, d_ff=16)
     shape = SHAPES.get(path.stem, (32, 32, 3))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from triptych.core.attention.full import Full
+from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.positions import Cycles, NoPosition, Sinusoid
 from triptych.decoding import session
@@ -208,6 +209,7 @@ def test_sample_files_are_written_and_listed(task, tmp_path):
         (Relative(), "auto", PerformanceEvents(), [NoPosition]),
         (Relative(), "auto", ChoraleGrid(), [Cycles]),
         (Relative(), "sinusoid", ChoraleGrid(), [Sinusoid, Cycles]),
+        (PitchTime(), "auto", ChoraleGrid(), [Cycles]),
         (Full(), "auto", PerformanceEvents(), [Sinusoid]),
         (Full(), "auto", ChoraleGrid(), [Sinusoid, Cycles]),
         (Full(), "none", ChoraleGrid(), [Cycles]),
@@ -218,8 +220,25 @@ def test_the_positions_fit_the_attention(attention, positions, kind, expected):
     model = replace(sizes, attention=attention, positions=positions).build(kind, length=64)
     code = model.positions
     assert [type(part) for part in getattr(code, "parts", [code])] == expected
-    unmetred = replace(sizes, attention=attention, metre=False).build(kind, length=64)
-    assert not any(isinstance(module, Cycles) for module in unmetred.modules())
+
+
+@pytest.mark.parametrize(
+    ("voices", "metre", "cycles"),
+    [
+        (True, True, [(1, 4), (4, 4), (4, 16)]),
+        (True, False, [(1, 4)]),
+        (False, True, [(4, 4), (4, 16)]),
+        (False, False, []),
+        # As before `voices` was there: `metre` stands for both, so old checkpoints load.
+        (None, True, [(1, 4), (4, 4), (4, 16)]),
+        (None, False, []),
+    ],
+)
+def test_labels_of_voices_and_metre_are_apart(voices, metre, cycles):
+    sizes = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_ff=16, voices=voices, metre=metre)
+    modules = sizes.build(ChoraleGrid(), length=64).modules()
+    found = [cycle for part in modules if isinstance(part, Cycles) for cycle in part.cycles]
+    assert found == cycles
 
 
 @pytest.mark.parametrize(("count", "drafted"), [(1, True), (4, True), (5, False)])

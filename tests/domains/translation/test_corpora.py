@@ -6,11 +6,15 @@ import gzip
 from pathlib import Path
 
 import pytest
+import yaml
 
 from triptych.domains.translation.corpora import ParallelText, TabSeparated
 from triptych.domains.translation.lines import read_lines
 from triptych.domains.translation.numbers import NumberWords
+from triptych.domains.translation.task import Config
 from triptych.errors import UserError
+from triptych.training.evaluation import reading_from
+from triptych.training.settings import from_plain
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -172,6 +176,26 @@ def test_one_file_per_split_needs_no_split_column(tmp_path: Path) -> None:
         corpus.pairs("test")
 
 
+def test_a_test_set_from_elsewhere_may_be_line_aligned(tmp_path: Path) -> None:
+    write(tmp_path / "a.tsv", "split\tko\ten\ntrain\t가\tGo\ntest\t나\tI\n")
+    write(tmp_path / "b.ko", "다\n라\n")
+    write(tmp_path / "b.en", "all\nra\n")
+    corpus = TabSeparated(
+        "ko", "en", directory=str(tmp_path), files=["a.tsv"], aligned={"other": ["b.{language}"]}
+    )
+    corpus.check()
+    assert corpus.splits() == ["train", "validation", "test", "other"]
+    assert corpus.pairs("test") == [("나", "I")]
+    assert corpus.pairs("other") == [("다", "all"), ("라", "ra")]
+    (tmp_path / "b.en").unlink()
+    with pytest.raises(UserError, match=r"b\.en does not exist"):
+        corpus.check()
+    with pytest.raises(ValueError, match="both say where the split test is"):
+        TabSeparated(aligned={"test": ["b.{language}"]})
+    with pytest.raises(ValueError, match=r"expected a name with \{language\}"):
+        TabSeparated(aligned={"other": ["b.en"]})
+
+
 def test_tabs_are_the_only_separator_inside_a_row(tmp_path: Path) -> None:
     write(tmp_path / "a.tsv", "split\tko\ten\ntrain\t가\u2028나\ta\x85b, c\n")
     corpus = TabSeparated(directory=str(tmp_path), files=["a.tsv"])
@@ -284,3 +308,20 @@ def test_the_shared_corpora_have_the_documented_sizes(shared_data: Path) -> None
     korean = TabSeparated(directory=str(shared_data / "ko-en"))
     korean.check()
     assert [len(korean.pairs(split)) for split in korean.splits()] == [15_488, 615, 603]
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [("ko-en", {"test": 603, "jhe": 720}), ("zh-en", {"test": 1_001}), ("multi30k-en-fr", {})],
+)
+def test_a_shipped_recipe_finds_its_test_splits(
+    shared_data: Path, name: str, sizes: dict[str, int]
+) -> None:
+    path = Path(__file__).parents[3] / f"configs/translation/{name}.yaml"
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    content.pop("trainer")
+    corpus = from_plain(Config, content).data.source
+    corpus = reading_from(corpus, str(shared_data / Path(corpus.directory).name))
+    corpus.check()
+    for split, size in sizes.items():
+        assert len(corpus.pairs(split)) == size

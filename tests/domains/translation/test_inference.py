@@ -354,6 +354,27 @@ def test_a_split_is_scored_whole_with_signatures_and_samples(translator: Transla
     assert result.details["vocabulary"]["target"] == len(translator.task.tokenizers.target)
 
 
+def test_numbers_are_scored_by_character_and_say_what_is_missing(translator: Translator) -> None:
+    details = translator.evaluate("test", beam=1, limit=2).details
+    assert details["labels"].keys() == details["signatures"].keys() == {"bleu", "chrf"}
+    assert "by character" in details["not_scored"]["bleu_papers"]
+
+
+def test_an_evaluation_searches_as_it_is_told(translator: Translator) -> None:
+    pairs = translator.config.data.source.pairs("test")
+    sources = [source for source, _ in pairs]
+    found = []
+    for search in (
+        {"beam": 3, "length_penalty": "none", "alpha": 0.6},
+        {"beam": 3, "length_penalty": "gnmt", "alpha": 5.0},
+    ):
+        result = translator.evaluate("test", hypotheses=True, **search)
+        assert result.details["search"] == search
+        found.append(result.details["hypotheses"])
+        assert found[-1] == translator.translate(sources, **search)
+    assert found[0] != found[1]
+
+
 def test_a_limit_scores_the_first_lines_and_hypotheses_come_when_asked(
     translator: Translator,
 ) -> None:
@@ -379,6 +400,9 @@ def test_another_folder_may_hold_the_data(taught: TranslationTask, tmp_path: Pat
         result.count == 3
     )  # the empty source is scored too: lines of a test set are never left out
     assert "tok:13a" in result.details["signatures"]["bleu"]
+    pytest.importorskip("sacremoses")
+    assert 0 <= result.metrics["bleu_papers"] <= 100
+    assert "sacremoses[de" in result.details["signatures"]["bleu_papers"]
     with pytest.raises(UserError, match=r"no split 'dev'; it has test"):
         translator.evaluate("dev", data=tmp_path)
     with pytest.raises(UserError, match=r"/nowhere/t\.en does not exist"):

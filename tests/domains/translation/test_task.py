@@ -17,6 +17,7 @@ from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.task import (
     Config,
     TranslationTask,
+    disagreement,
     prepare,
     restore,
     scoring_batches,
@@ -51,8 +52,22 @@ def test_the_loss_is_its_definition(smoothing: float) -> None:
     logits = torch.randn(3, 4, 11)
     expected = torch.tensor([[5, 6, 2, PAD], [3, 2, PAD, PAD], [9, 8, 7, 2]])
     torch.testing.assert_close(
-        smoothed_loss(logits, expected, smoothing), definition(logits, expected, smoothing)
+        smoothed_loss(logits.log_softmax(-1), expected, smoothing),
+        definition(logits, expected, smoothing),
     )
+
+
+def test_disagreement_is_its_definition() -> None:
+    logits = torch.randn(4, 3, 7, dtype=torch.float64)
+    expected = torch.tensor([[5, 2, PAD], [4, 6, 2]])
+    p, q = logits.softmax(-1).chunk(2)
+    total = 0.0
+    for row, step in (expected != PAD).nonzero().tolist():
+        for one, other in ((p, q), (q, p)):
+            total += float((one * (one / other).log())[row, step].sum()) / 2
+    seen = disagreement(logits.log_softmax(-1), expected)
+    assert float(seen) == pytest.approx(total / 5)
+    assert float(disagreement(torch.cat([p, p]).log(), expected)) == pytest.approx(0.0, abs=1e-12)
 
 
 def test_without_smoothing_it_is_torch_cross_entropy_over_real_targets() -> None:
@@ -61,21 +76,24 @@ def test_without_smoothing_it_is_torch_cross_entropy_over_real_targets() -> None
     wanted = torch.nn.functional.cross_entropy(
         logits.flatten(0, 1), expected.flatten(), ignore_index=PAD
     )
-    torch.testing.assert_close(smoothed_loss(logits, expected, 0.0), wanted)
+    torch.testing.assert_close(smoothed_loss(logits.log_softmax(-1), expected, 0.0), wanted)
 
 
 def test_padding_gets_no_mass_and_no_weight() -> None:
     logits = torch.randn(2, 3, 7, requires_grad=True)
     expected = torch.tensor([[5, 2, PAD], [4, 6, 2]])
     # The optimum gives padding nothing: its logit is only ever pushed down.
-    smoothed_loss(logits, expected, 0.3).backward()
+    smoothed_loss(logits.log_softmax(-1), expected, 0.3).backward()
     assert logits.grad is not None
     assert (logits.grad[..., PAD] >= 0).all()
     assert (logits.grad[0, 2] == 0).all()
     # Lowering it for good costs nothing, where torch's own smoothing would run to infinity.
     lowered = logits.detach().clone()
     lowered[..., PAD] = -1e4
-    assert smoothed_loss(lowered, expected, 0.3) < smoothed_loss(logits.detach(), expected, 0.3)
+    before, after = (
+        smoothed_loss(x.log_softmax(-1), expected, 0.3) for x in (logits.detach(), lowered)
+    )
+    assert after < before
 
 
 def test_the_loss_is_a_mean_over_targets_and_not_over_rows() -> None:
@@ -83,7 +101,7 @@ def test_the_loss_is_a_mean_over_targets_and_not_over_rows() -> None:
     logits[0, :, 3] = 5.0
     expected = torch.tensor([[3, 3, 3], [3, PAD, PAD]])
     right = math.log(1 + 3 * math.exp(-5.0))
-    assert float(smoothed_loss(logits, expected, 0.0)) == pytest.approx(
+    assert float(smoothed_loss(logits.log_softmax(-1), expected, 0.0)) == pytest.approx(
         (3 * right + math.log(4)) / 4, rel=1e-5
     )
 
@@ -141,6 +159,23 @@ def test_more_padding_changes_no_loss(taught: TranslationTask) -> None:
         wide_loss, wide_count = taught.training_loss(wider)
     assert int(narrow_count) == int(wide_count) == int((batch.expected != PAD).sum())
     torch.testing.assert_close(narrow_loss, wide_loss)
+
+
+def test_consistency_adds_the_disagreement_of_two_passes(tiny_config: Config) -> None:
+    def loss(consistency: float, dropout: float) -> torch.Tensor:
+        model = replace(tiny_config.model, consistency=consistency, dropout=dropout)
+        task, loader, _ = prepare(replace(tiny_config, model=model))
+        batch = next(iter(loader))
+        torch.manual_seed(1)
+        value, count = task.train().training_loss(batch)
+        assert int(count) == int((batch.expected != PAD).sum())
+        return value.detach()
+
+    torch.testing.assert_close(loss(5.0, 0.0), loss(0.0, 0.0))  # without dropout they agree
+    once, thrice = loss(1e-9, 0.3), loss(3.0, 0.3)
+    twice_as_much = loss(6.0, 0.3)
+    assert thrice - once > 1e-3
+    torch.testing.assert_close(twice_as_much - once, 2 * (thrice - once))
 
 
 # Validation decodes ------------------------------------------------------------------------------

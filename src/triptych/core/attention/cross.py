@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from triptych.core.attention.interface import LayerState
 from triptych.core.attention.kernels.choice import attend
+from triptych.core.attention.kernels.products import products
 from triptych.core.attention.kernels.spans import Reach
 from triptych.core.attention.softmax import head_width
 from triptych.core.linear import Linear
@@ -62,3 +64,17 @@ class CrossAttention(nn.Module):
     def forward(self, x: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
         """x [B, L, D] reads memory [B, K, D], whose padding [B, K] is True -> [B, L, D]."""
         return self.read(x, self.remember(memory, padding))
+
+    def weights(self, x: Tensor, state: LayerState) -> Tensor:
+        """How much each query of `read` reads of each key, by the definition: [B, H, L, K].
+
+        x [B, L, D], a row a sentence. Rows add up to 1, or to 0 where all of the memory is padding;
+        without dropout.
+        """
+        keys, padding = state["memory_key"], state.get("memory_padding")
+        q = rearrange(self.project_query(x), "b l (h e) -> b h l e", h=self.n_heads)
+        mask = None if padding is None else ~padding[:, None, None, :]  # [B, 1, 1, K]
+        # With the rows of the identity as values, what a query reads is its weights themselves.
+        n_keys = keys.shape[2]
+        one_each = torch.eye(n_keys, dtype=q.dtype, device=x.device).expand(*q.shape[:2], -1, -1)
+        return products(q, keys, one_each, mask)

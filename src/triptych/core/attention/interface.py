@@ -29,7 +29,8 @@ class Place(NamedTuple):
     mask: Tensor
     """Added to the logits: [P, W], 0 where a slot is visible and -inf where not."""
     relation: Tensor | None
-    """What the pattern's bias needs to know of queries and keys: int64 [P, W]."""
+    """What the pattern's bias needs to know of queries and keys: int64 [P, W], or several of it,
+    [n, P, W]."""
 
 
 class Example(NamedTuple):
@@ -74,16 +75,23 @@ class SelfAttention(nn.Module, ABC):
 
     dropout: float = 0.0
     """Share of the attention weights that training drops; none in use and in `reference`."""
+    reads_symbols: bool = False
+    """Whether it must be told what stands at each position: `symbols`, int64 [B, L], -1 where
+    nothing does. The others ignore it."""
 
     @abstractmethod
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, padding: Tensor | None = None, symbols: Tensor | None = None
+    ) -> Tensor:
         """x [B, L, D], padding [B, L] True on padding -> [B, L, D].
 
         A query that may see no key at all gets zeros from the attention, never NaN.
         """
 
     @abstractmethod
-    def reference(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+    def reference(
+        self, x: Tensor, padding: Tensor | None = None, symbols: Tensor | None = None
+    ) -> Tensor:
         """The same as `forward`, computed slowly from the definition."""
 
     @abstractmethod
@@ -94,12 +102,17 @@ class SelfAttention(nn.Module, ABC):
         """
 
     @abstractmethod
-    def prefill(self, x: Tensor, state: LayerState) -> Tensor:
+    def prefill(self, x: Tensor, state: LayerState, symbols: Tensor | None = None) -> Tensor:
         """Positions 0..P-1 at once into an empty state: [B, P, D] -> [B, P, D]."""
 
     @abstractmethod
     def step(
-        self, x: Tensor, position: Tensor, state: LayerState, place: Place | None = None
+        self,
+        x: Tensor,
+        position: Tensor,
+        state: LayerState,
+        place: Place | None = None,
+        symbols: Tensor | None = None,
     ) -> Tensor:
         """One position: x [B, 1, D], position int64 [] on the device -> [B, 1, D].
 

@@ -58,6 +58,23 @@ class Pattern(nn.Module, ABC):
         index = relation.unsqueeze(-3).expand(*by_relation.shape[:3], -1)  # [B, H, Q, K]
         return by_relation.gather(-1, index)
 
+    reads_symbols: bool = False
+    """Whether `with_symbols` has something to add."""
+
+    def with_symbols(self, q: Tensor, k: Tensor, symbols: Tensor) -> tuple[Tensor, Tensor]:
+        """Features that join q and k [B, H, L, E], so that q k^T holds `symbol_bias` too.
+
+        symbols: what stands at the positions, int64 [B, L].
+        """
+        return q, k
+
+    def symbol_bias(self, q: Tensor, query_symbols: Tensor, key_symbols: Tensor) -> Tensor:
+        """What the symbols at two positions add to q . k before the scaling: [B, H, Q, K].
+
+        q [B, H, Q, E]; symbols int64 [B, Q] and [B, K]. Only where `reads_symbols`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} reads no symbols")
+
     def n_slots(self, max_length: int, ahead: int = 0) -> int:
         """How many keys are kept while decoding at most `max_length` positions.
 
@@ -102,6 +119,7 @@ class SoftmaxAttention(SelfAttention):
         self.n_heads = n_heads
         self.d_head = head_width(d_model, n_heads)
         self.pattern = pattern
+        self.reads_symbols = pattern.reads_symbols
         self.flex = False
         """Take FlexAttention on a CUDA GPU."""
         self.project_in = Linear(d_model, 3 * d_model)
@@ -111,35 +129,47 @@ class SoftmaxAttention(SelfAttention):
 
     like: Tensor
 
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, padding: Tensor | None = None, symbols: Tensor | None = None
+    ) -> Tensor:
         q, k, v = self._heads(x)
+        q, k = self._with_symbols(q, k, symbols)
         dropout = self.dropout if self.training else 0.0
-        if self.flex and q.is_cuda and dropout == 0:
+        if self.flex and q.is_cuda and dropout == 0 and not self.reads_symbols:
             return self._merge(attend_by_flex(self.pattern, q, k, v, padding))
         return self._merge(self.pattern.attend(q, k, v, padding, dropout))
 
-    def reference(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
+    def reference(
+        self, x: Tensor, padding: Tensor | None = None, symbols: Tensor | None = None
+    ) -> Tensor:
         q, k, v = self._heads(x)
         positions = torch.arange(x.shape[1], device=x.device).unsqueeze(0)  # [1, L]
-        return self._merge(dense(self.pattern, q, k, v, positions, positions, padding))
+        bias = self._symbol_bias(q, symbols)
+        return self._merge(dense(self.pattern, q, k, v, positions, positions, padding, bias))
 
     def empty_state(self, batch: int, max_length: int, ahead: int = 0) -> LayerState:
         slots = self.pattern.n_slots(max_length, ahead)
         size = (batch, self.n_heads, slots, self.d_head)
         dtype = kept_dtype(self.like)
-        return {
+        state = {
             "key": self.like.new_zeros(size, dtype=dtype),
             "value": self.like.new_zeros(size, dtype=dtype),
         }
+        if self.reads_symbols:
+            state["symbol"] = self.like.new_full((batch, slots), -1, dtype=torch.int64)
+        return state
 
     def narrow(self, state: LayerState, length: int) -> LayerState:
         n_slots = state["key"].shape[2]
         used = self.pattern.n_used(length, n_slots)
         if used == n_slots:
             return state
-        return state | {name: state[name].narrow(2, 0, used) for name in ("key", "value")}
+        views = {name: state[name].narrow(2, 0, used) for name in ("key", "value")}
+        if self.reads_symbols:
+            views["symbol"] = state["symbol"].narrow(1, 0, used)
+        return state | views
 
-    def prefill(self, x: Tensor, state: LayerState) -> Tensor:
+    def prefill(self, x: Tensor, state: LayerState, symbols: Tensor | None = None) -> Tensor:
         q, k, v = self._heads(x)
         n_slots = state["key"].shape[2]
         positions = torch.arange(x.shape[1], device=x.device)  # [P]
@@ -149,6 +179,9 @@ class SoftmaxAttention(SelfAttention):
         # Slots that are still empty copy position 0, and `held` keeps them unseen.
         state["key"].copy_(k.index_select(2, last))
         state["value"].copy_(v.index_select(2, last))
+        if self.reads_symbols:
+            state["symbol"].copy_(told(symbols).index_select(1, last))
+        q, k = self._with_symbols(q, k, symbols)
         return self._merge(self.pattern.attend(q, k, v, None))
 
     def kind(self) -> Hashable:
@@ -173,7 +206,12 @@ class SoftmaxAttention(SelfAttention):
         )
 
     def step(
-        self, x: Tensor, position: Tensor, state: LayerState, place: Place | None = None
+        self,
+        x: Tensor,
+        position: Tensor,
+        state: LayerState,
+        place: Place | None = None,
+        symbols: Tensor | None = None,
     ) -> Tensor:
         slot, read, mask, relation = self.place(position, state) if place is None else place
         keys, values = state["key"], state["value"]
@@ -187,6 +225,12 @@ class SoftmaxAttention(SelfAttention):
         bias = self.pattern.bias(q, relation)
         if bias is not None:
             mask = mask + bias * self.d_head**-0.5  # [B, H, P, W]
+        if self.reads_symbols:
+            symbols = told(symbols)
+            kept = state["symbol"].index_copy_(1, slot, symbols)  # [B, S]
+            kept = kept if read is None else kept.index_select(1, read)  # [B, W]
+            # For few queries this is little; wider keys would have to be copied at every step.
+            mask = mask + self.pattern.symbol_bias(q, symbols, kept) * self.d_head**-0.5
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
         return self._merge(y.to(x.dtype))
 
@@ -199,9 +243,39 @@ class SoftmaxAttention(SelfAttention):
         q, k, v = heads.permute(2, 0, 3, 1, 4).unbind(0)  # 3 x [B, H, L, E]
         return q, k, v
 
+    def _symbol_bias(self, q: Tensor, symbols: Tensor | None) -> Tensor | None:
+        if not self.reads_symbols:
+            return None
+        return self.pattern.symbol_bias(q, told(symbols), told(symbols))
+
+    def _with_symbols(self, q: Tensor, k: Tensor, symbols: Tensor | None) -> tuple[Tensor, Tensor]:
+        return self.pattern.with_symbols(q, k, told(symbols)) if self.reads_symbols else (q, k)
+
     def _merge(self, y: Tensor) -> Tensor:
         merged: Tensor = self.project_out(y.transpose(1, 2).flatten(2))  # [B, L, D]
         return merged
+
+    def weights(
+        self, x: Tensor, padding: Tensor | None = None, symbols: Tensor | None = None
+    ) -> Tensor:
+        """How much each query reads of each key: x [B, L, D] -> [B, H, L, L], by the definition.
+
+        Rows add up to 1, or to 0 where a query sees no key; without dropout.
+        """
+        q, k, _ = self._heads(x)
+        length = x.shape[1]
+        positions = torch.arange(length, device=x.device).unsqueeze(0)  # [1, L]
+        # With the rows of the identity as values, what a query reads is its weights themselves.
+        one_each = torch.eye(length, dtype=q.dtype, device=x.device).expand(*q.shape[:2], -1, -1)
+        bias = self._symbol_bias(q, symbols)
+        return dense(self.pattern, q, k, one_each, positions, positions, padding, bias)
+
+
+def told(symbols: Tensor | None) -> Tensor:
+    """The symbols; ValueError where the caller has given none."""
+    if symbols is None:
+        raise ValueError("this attention relates symbols and must be told them")
+    return symbols
 
 
 def kept_dtype(like: Tensor) -> torch.dtype:
@@ -230,11 +304,13 @@ def dense(
     query: Tensor,
     key: Tensor,
     padding: Tensor | None,
+    symbol_bias: Tensor | None = None,
 ) -> Tensor:
     """Attention by the definition: all logits, the pattern's mask, softmax, weighted sum.
 
     q [B, H, Q, E], k and v [B, H, K, E]; query [B or 1, Q] and key [B or 1, K] are positions, a
-    key of -1 is an empty slot; padding [B, K] True on padding -> [B, H, Q, E].
+    key of -1 is an empty slot; padding [B, K] True on padding; symbol_bias [B, H, Q, K]: added to
+    the bias -> [B, H, Q, E].
     """
     mask = pattern.allowed(query.unsqueeze(-1), key.unsqueeze(-2))  # [B, Q, K]
     mask = mask & (key >= 0).unsqueeze(-2)
@@ -242,4 +318,6 @@ def dense(
         mask = mask & ~padding.unsqueeze(-2)
     relation = pattern.relation(query.unsqueeze(-1), key.unsqueeze(-2))  # [B, Q, K]
     bias = pattern.bias(q, relation)  # [B, H, Q, K]
+    if symbol_bias is not None:
+        bias = symbol_bias if bias is None else bias + symbol_bias
     return products(q, k, v, mask.unsqueeze(1), bias)

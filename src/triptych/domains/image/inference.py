@@ -1,5 +1,6 @@
 """A trained picture model in use: sample, evaluate."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from triptych.domains.image.sources import Pictures, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.known_law import beside
 from triptych.training.weights import check_weights, with_weights
 
 AT_ONCE = 64
@@ -179,6 +181,7 @@ class ImageModel:
             "sub_pixels": int(totals["dims"]),
             "uniform_bits_per_dim": uniform_bits_per_dim(self.levels),
             "histogram_bits_per_dim": _histogram(settings, pictures),
+            **beside(settings.source, split, limit, nats_per_unit=totals["dims"] * math.log(2)),
         }
         return Evaluation("image", split, metrics, int(totals["pictures"]), details)
 

@@ -17,9 +17,11 @@ from triptych.domains.music.data import Written, evaluation_loader, read_pieces,
 from triptych.domains.music.midi import read_midi
 from triptych.domains.music.representation import ChoraleGrid, Piece
 from triptych.domains.music.sources import SPLITS, PieceSource, Split
+from triptych.domains.music.windows import PositionSums, with_windows
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.known_law import beside
 from triptych.training.weights import check_weights, with_weights
 
 DEFAULT_SECONDS = 30.0
@@ -156,6 +158,9 @@ class MusicModel:
         data: str | Path | None = None,
         batch_size: int | None = None,
         limit: int | None = None,
+        length: int | None = None,
+        context: int | None = None,
+        bucket: int | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Nats per token and per note over every token of every piece of a split.
@@ -163,23 +168,33 @@ class MusicModel:
         data: a folder in place of the source's directory. batch_size: windows scored at once at
         most, which changes no result beyond rounding (int8 measures the range of its inputs for
         each batch). limit: score only the first so many pieces.
-        Raises UserError where the data are missing.
+        length, context: of the windows in tokens, as in `DataConfig`; None for the model's own, the
+        context in proportion. Windows longer than in training also give the nats per token within
+        and beyond the trained length. bucket: put the nats per token of each so many positions in
+        the window into the details; with context 0 each window scores all of its positions.
+        Raises UserError where the data are missing and for windows that the model cannot serve.
         """
-        settings = self.config.data
         if split not in SPLITS:
             raise UserError(f"there is no split {split!r}; expected one of {', '.join(SPLITS)}")
         if limit is not None and limit < 1:
             raise UserError(f"limit must be at least 1 piece, got {limit}")
         if batch_size is not None and batch_size < 1:
             raise UserError(f"batch_size must be at least 1 window, got {batch_size}")
+        if bucket is not None and bucket < 1:
+            raise UserError(f"bucket must be at least 1 position, got {bucket}")
+        judge = with_windows(self.task, length=length, context=context)
+        settings = judge.config.data
         if data is not None:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
         (pieces,), _ = read_pieces(settings, split)
         pieces = pieces[:limit]
         batches = evaluation_loader(pieces, settings, batch_size=batch_size or settings.batch_size)
-        judge = self.task if self.weights == "fp32" else with_weights(self.task, self.weights)
-        metrics, totals = evaluate(judge, batches, progress)
-        details = {
+        if self.weights != "fp32":
+            judge = with_weights(judge, self.weights)
+        positions, trained = PositionSums(judge), self.config.data.length
+        metrics, totals = evaluate(judge, batches, progress, score=positions.score)
+        metrics |= positions.metrics(trained)
+        details: dict[str, Any] = {
             "weights": self.weights,
             "tokens": int(totals["tokens"]),
             "notes": int(totals["notes"]),
@@ -187,7 +202,16 @@ class MusicModel:
             "window_tokens": settings.length,
             "context_tokens": settings.context,
             "nats_per_token_of": self._ladder(settings.source, pieces),
+            **beside(settings.source, split, limit, nats_per_unit=totals["tokens"]),
         }
+        if bucket is not None:
+            details["by_position"] = {
+                "trained_length": trained,
+                "length": settings.length,
+                "context": settings.context,
+                "positions_per_bucket": bucket,
+                "buckets": positions.buckets(bucket),
+            }
         return Evaluation("music", split, metrics, len(pieces), details)
 
     def _ladder(self, source: PieceSource, held_out: list[Piece]) -> dict[str, float]:

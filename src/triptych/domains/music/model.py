@@ -6,6 +6,7 @@ from typing import Literal
 from torch import nn
 
 from triptych.core.attention.interface import AttentionConfig
+from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import Categorical
@@ -32,8 +33,11 @@ class ModelConfig(TransformerConfig):
     positions: Literal["auto", "sinusoid", "none"] = "auto"
     """Code of the place in the window: auto takes none beside relative attention, which knows
     distances itself, and sinusoids beside any other."""
+    voices: bool | None = None
+    """Add a learned embedding of the voice that is to come (chorales only); null for as `metre`,
+    which stood for both before this setting was there."""
     metre: bool = True
-    """Add learned embeddings of voice, 16th in the quarter and 16th in the bar (chorales only)."""
+    """Add learned embeddings of the 16th in the quarter and in the bar (chorales only)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,9 +57,12 @@ class ModelConfig(TransformerConfig):
 
     def _positions(self, representation: Representation) -> nn.Module:
         sinusoid = self.positions == "sinusoid" or (
-            self.positions == "auto" and not isinstance(self.attention, Relative)
+            self.positions == "auto" and not isinstance(self.attention, (Relative, PitchTime))
         )
         parts: list[nn.Module] = [Sinusoid(self.d_model)] if sinusoid else []
-        if self.metre and representation.cycles:
-            parts.append(Cycles(self.d_model, representation.cycles))
+        voices = self.metre if self.voices is None else self.voices
+        cycles = representation.voices if voices else ()
+        cycles += representation.metre if self.metre else ()
+        if cycles:
+            parts.append(Cycles(self.d_model, cycles))
         return Sum(parts) if parts else NoPosition(self.d_model)

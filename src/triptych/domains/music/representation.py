@@ -42,8 +42,10 @@ class Representation(ABC):
     """Id that ends a piece, None where pieces have no end mark."""
     alignment: ClassVar[int] = 1
     """Windows start at multiples of this many tokens, so that a position tells the voice."""
-    cycles: ClassVar[tuple[tuple[int, int], ...]] = ()
-    """(divide, modulo) of the position embeddings that say what a position means in the music."""
+    voices: ClassVar[tuple[tuple[int, int], ...]] = ()
+    """(divide, modulo) of the position embedding that says which voice a position belongs to."""
+    metre: ClassVar[tuple[tuple[int, int], ...]] = ()
+    """The same of those that say where in the metre it stands."""
     length_unit: ClassVar[str]
     """What `length` counts when sampling."""
     repeats_after: ClassVar[int | None] = None
@@ -77,6 +79,10 @@ class Representation(ABC):
     @abstractmethod
     def to_midi(self, tokens: Ids) -> pretty_midi.PrettyMIDI:
         """Play any sequence of ids."""
+
+    @abstractmethod
+    def places(self, tokens: Ids) -> tuple[NDArray[np.float64], Ids]:
+        """Say where tokens stand in the music: seconds and pitch of each, -1 for no pitch."""
 
     def forbid(self, batch: int, *, seconds: float | None, n_prompt: int) -> Forbid | None:
         """Give the rule for ids that may not come next, for one run of sampling; None for none.
@@ -124,6 +130,14 @@ class PerformanceEvents(Representation):
         """Play the events."""
         return events.decode(tokens.tolist())
 
+    def places(self, tokens: Ids) -> tuple[NDArray[np.float64], Ids]:
+        """Count the shifts before each event; ons and offs have a pitch."""
+        is_shift = (tokens >= events.SHIFT) & (tokens < events.VELOCITY)
+        steps = np.where(is_shift, tokens - events.SHIFT + 1, 0)
+        before = np.cumsum(steps) - steps
+        pitch = np.where(tokens < events.SHIFT, tokens % events.N_PITCHES, -1)
+        return before / events.STEPS_PER_SECOND, pitch
+
     def forbid(self, batch: int, *, seconds: float | None, n_prompt: int) -> Forbid:
         """Rule out the impossible, and all but END after so many seconds of new music."""
         return PossibleEvents(batch, seconds=seconds, n_prompt=n_prompt)
@@ -135,8 +149,9 @@ class ChoraleGrid(Representation):
     name = "chorales"
     vocabulary = tuple(chorales.vocabulary())
     alignment = chorales.TOKENS_PER_BAR
-    # Voice; 16th in the quarter; 16th in a bar of four quarters, counted from the piece's start.
-    cycles = ((1, 4), (4, 4), (4, 16))
+    voices = ((1, 4),)
+    # 16th in the quarter; 16th in a bar of four quarters, counted from the piece's start.
+    metre = ((4, 4), (4, 16))
     length_unit = "16th steps"
     repeats_after = chorales.N_VOICES  # a voice holds its note
 
@@ -166,6 +181,12 @@ class ChoraleGrid(Representation):
     def to_midi(self, tokens: Ids) -> pretty_midi.PrettyMIDI:
         """Sing the grid."""
         return chorales.grid_to_midi(chorales.decode_grid(tokens))
+
+    def places(self, tokens: Ids) -> tuple[NDArray[np.float64], Ids]:
+        """Take the token's 16th and pitch; rests have none."""
+        step = np.arange(len(tokens)) // chorales.N_VOICES
+        pitch = chorales.decode_grid(tokens).reshape(-1)[: len(tokens)]
+        return step * chorales.SECONDS_PER_STEP, pitch
 
 
 class PossibleEvents:

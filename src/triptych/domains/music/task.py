@@ -78,12 +78,16 @@ class MusicTask(Task):
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Mean nats per scored token, and their number."""
         count = batch.scored.sum()
-        return self._nats(batch).sum() / count, count
+        return self.nats(batch).sum() / count, count
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """Sums of nats, of scored tokens and of notes that begin at them."""
+        return self.sums(batch, self.nats(batch))
+
+    def sums(self, batch: Batch, nats: Tensor) -> dict[str, Tensor]:
+        """What `score` gives, from the nats of a batch."""
         return {
-            "nats": self._nats(batch).double().sum(),
+            "nats": nats.double().sum(),
             "tokens": batch.scored.sum().double(),
             "notes": batch.onsets.sum().double(),
         }
@@ -163,7 +167,7 @@ class MusicTask(Task):
             media.append(Media("picture", f"{name}-roll", path=path, caption="temperature 1"))
         return media
 
-    def _nats(self, batch: Batch) -> Tensor:
+    def nats(self, batch: Batch) -> Tensor:
         """Nats of every position, 0 where it is not scored: [B, L]."""
         # Padding stands behind the music, where no causal model looks; any id does for its input.
         values = batch.values.masked_fill(batch.values == PADDING, 0)

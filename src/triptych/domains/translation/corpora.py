@@ -146,9 +146,16 @@ class TabSeparated(Corpus):
         default_factory=lambda: {"train": "train", "validation": "dev", "test": "test"}
     )
     """What each split is called in the split column or in the file names."""
+    aligned: dict[str, list[str]] = field(default_factory=dict)
+    """Further splits that are line-aligned text files in the folder, named as in
+    `ParallelText.files`: a test set from elsewhere, for example."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for split in self.aligned:
+            if split in self.split_names:
+                raise ValueError(f"aligned and split_names both say where the split {split} is.")
+        self._text()
         if not self.files:
             raise ValueError("files is an empty list; name at least one tab-separated file.")
         for name in self.files:
@@ -158,12 +165,17 @@ class TabSeparated(Corpus):
                     "says which rows are for training and which are held out."
                 )
 
+    def _text(self) -> ParallelText:
+        """The corpus of the splits that are line-aligned files."""
+        languages = (self.source_language, self.target_language)
+        return ParallelText(*languages, directory=self.directory, files=self.aligned)
+
     def splits(self) -> list[str]:
-        """The keys of `split_names`."""
-        return list(self.split_names)
+        """The keys of `split_names` and of `aligned`."""
+        return [*self.split_names, *self.aligned]
 
     def paths(self, split: str) -> list[Path]:
-        """The files that hold rows of a split."""
+        """The files that hold rows of a split of `split_names`."""
         self.check_split(split)
         names = (name.replace("{split}", self.split_names[split]) for name in self.files)
         return [Path(self.directory) / name for name in names]
@@ -174,9 +186,12 @@ class TabSeparated(Corpus):
         for split in self.split_names:
             for path in self.paths(split):
                 check_file(path)
+        self._text().check()
 
     def pairs(self, split: str) -> list[Pair]:
         """All pairs of the split, file after file, row after row."""
+        if split in self.aligned:
+            return self._text().pairs(split)
         wanted = [self.source_column, self.target_column]
         if self.split_column is not None:
             wanted.append(self.split_column)

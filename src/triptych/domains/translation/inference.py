@@ -21,6 +21,7 @@ from triptych.domains.translation.score import score_translations
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.known_law import beside
 from triptych.training.weights import around
 
 AT_ONCE = 64
@@ -191,14 +192,19 @@ class Translator:
         batch_size: int | None = None,
         limit: int | None = None,
         beam: int = 4,
+        length_penalty: PenaltyName = "gnmt",
+        alpha: float = 0.6,
         hypotheses: bool = False,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Nats per token, BLEU, chrF and exact match of a whole split, translated line by line.
 
+        Where sacremoses is installed and knows the target language, and words are scored,
+        `bleu_papers` too: lowercased, tokenised BLEU; else `details["not_scored"]` says why not.
         data: a folder in place of the corpus's directory. batch_size: lines translated at a time,
         None for 64; it changes no score.
-        limit: the first so many lines. hypotheses: put every translation into the details.
+        limit: the first so many lines. beam, length_penalty, alpha: as in `translate`.
+        hypotheses: put every translation into the details.
         Raises UserError where the data are missing.
         """
         corpus = self.config.data.source
@@ -221,18 +227,26 @@ class Translator:
         found = self.translate(
             sources,
             beam=beam,
+            length_penalty=length_penalty,
+            alpha=alpha,
             batch_size=AT_ONCE if batch_size is None else batch_size,
             progress=progress,
         )
         seconds = time.perf_counter() - started
-        scores = score_translations(found, references, tokenizer=corpus.bleu_tokenizer())
+        scores = score_translations(
+            found,
+            references,
+            tokenizer=corpus.bleu_tokenizer(),
+            papers_language=corpus.target_language,
+        )
         details: dict[str, Any] = {
-            "signatures": scores.signatures,
-            "search": {"beam": beam, "length_penalty": "gnmt", "alpha": 0.6},
+            **scores.details(),
+            "search": {"beam": beam, "length_penalty": length_penalty, "alpha": alpha},
             "weights": self.weights,
             "sentences_per_second": len(pairs) / seconds,
             "vocabulary": {"source": len(tokenizers.source), "target": len(tokenizers.target)},
             "tokens": int(totals["tokens"]),
+            **beside(corpus, split, limit, nats_per_unit=totals["tokens"]),
             "samples": [
                 {"source": source, "reference": reference, "translation": text}
                 for source, reference, text in list(zip(sources, references, found, strict=True))[

@@ -23,6 +23,7 @@ from triptych.domains.translation.data import (
     without_empty,
 )
 from triptych.domains.translation.decode import translate_lines
+from triptych.domains.translation.epochs import TrainingPairs
 from triptych.domains.translation.model import ModelConfig, build_model
 from triptych.domains.translation.score import score_translations
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
@@ -61,19 +62,29 @@ class Config:
             )
 
 
-def smoothed_loss(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
+def smoothed_loss(log_p: Tensor, expected: Tensor, smoothing: float) -> Tensor:
     """Label-smoothed cross-entropy in nats, the mean over real targets (1706.03762, section 5.4).
 
     The share `smoothing` is spread evenly over all types but padding, which is never an answer:
-    torch's own label_smoothing would give padding its part. logits [B, T, V], expected [B, T].
+    torch's own label_smoothing would give padding its part. log_p [B, T, V], expected [B, T].
     """
-    # Whatever the weights are in: nats are summed in float32.
-    log_p = logits.float().log_softmax(-1)  # [B, T, V]
     real = expected != PAD  # [B, T]
     right = log_p.gather(-1, expected.unsqueeze(-1)).squeeze(-1)  # [B, T]
     everywhere = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.shape[-1] - 1)  # [B, T]
     nats = -((1.0 - smoothing) * right + smoothing * everywhere)  # [B, T]
     return nats.masked_fill(~real, 0.0).sum() / real.sum()
+
+
+def disagreement(log_p: Tensor, expected: Tensor) -> Tensor:
+    """How far two passes' distributions lie apart, in nats a real target: [2 B, T, V] -> [].
+
+    The mean of both Kullback-Leibler divergences (Liang et al. 2021, R-Drop, 2106.14448, section
+    2.1); the second half of the rows holds the second pass; expected [B, T].
+    """
+    first, second = log_p.chunk(2)  # 2 x [B, T, V]
+    both_ways = ((first.exp() - second.exp()) * (first - second)).sum(-1) / 2  # [B, T]
+    real = expected != PAD  # [B, T]
+    return both_ways.masked_fill(~real, 0.0).sum() / real.sum()
 
 
 class TranslationTask(Task):
@@ -102,9 +113,20 @@ class TranslationTask(Task):
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Smoothed nats per real target, and the number of real targets."""
-        logits = self.model(batch.source, batch.source_padding, batch.target_input)
-        loss = smoothed_loss(logits, batch.expected, self.config.model.label_smoothing)
-        return loss, (batch.expected != PAD).sum()
+        model = self.config.model
+        count = (batch.expected != PAD).sum()
+        given = (batch.source, batch.source_padding, batch.target_input, batch.expected)
+        if model.consistency:
+            # Both passes as one batch: dropout differs from row to row.
+            given = tuple(torch.cat([part, part]) for part in given)
+        *inputs, expected = given
+        # Whatever the weights are in: nats are summed in float32.
+        log_p = self.model(*inputs).float().log_softmax(-1)  # [B or 2 B, T, V]
+        loss = smoothed_loss(log_p, expected, model.label_smoothing)
+        if model.consistency:
+            # The paper adds it to the sum of both passes' nats; this is their mean.
+            loss = loss + model.consistency / 2 * disagreement(log_p, batch.expected)
+        return loss, count
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """Sums of unsmoothed nats, target tokens (ends included, padding not) and pairs."""
@@ -172,8 +194,9 @@ def prepare(config: Config) -> tuple[TranslationTask, ResumableLoader, FixedBatc
         vocabulary_size=data.vocabulary_size,
         shared=data.shared_vocabulary,
     )
-    encoded, held_out = EncodedPairs(pairs, tokenizers), EncodedPairs(validation, tokenizers)
-    chosen = short_enough(encoded, data.max_length)
+    training = TrainingPairs(pairs, tokenizers, dropout=data.bpe_dropout)
+    held_out = EncodedPairs(validation, tokenizers)
+    chosen = short_enough(training.encoded, data.max_length)
     counts = PairCounts(len(read), len(read) - len(pairs), len(pairs) - len(chosen))
     if not chosen:
         raise UserError(
@@ -185,17 +208,18 @@ def prepare(config: Config) -> tuple[TranslationTask, ResumableLoader, FixedBatc
     task = TranslationTask(config, tokenizers, validation[: data.validation_lines])
 
     def plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
-        return plan_batches(encoded, chosen, budget=data.tokens_per_batch, generator=generator)
+        return training.plan(epoch, chosen, budget=data.tokens_per_batch, generator=generator)
 
     loader = ResumableLoader(
         len(chosen),
         plan,
-        lambda indices, _: encoded.batch(indices),
+        lambda items, _: training.batch(items),
         seed=config.run.seed,
         name="The training split",
     )
     batches = loader.batches_of(0)
-    share = padding_share(batches, encoded.source_lengths, encoded.target_lengths)
+    first = training.of(0)
+    share = padding_share(batches, first.source_lengths, first.target_lengths)
     print(
         f"{len(batches):,} batches in the first epoch; {share:.1%} of their tokens are padding",
         file=sys.stderr,

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from triptych.core.attention.kernels.dropout import Dropped
 
@@ -37,10 +38,15 @@ class Tile(NamedTuple):
 
 
 class Distances(NamedTuple):
-    """Where a tile finds its vectors: one per distance, from `farthest` down to `nearest`."""
+    """Where a tile finds its vectors: one per distance, from `farthest` down to `nearest`.
+
+    phases: how many kinds of queries there are, each with vectors of its own: query i is of kind
+    i % phases.
+    """
 
     farthest: int
     nearest: int
+    phases: int = 1
 
     def of(self, tile: Tile) -> tuple[int, int]:
         """First and last + 1 of the vectors that the tile's pairs use."""
@@ -62,9 +68,10 @@ def attend_in_tiles(
 ) -> Tensor:
     """softmax((q k^T + q e^T) / sqrt(E)) v over the keys that the tiles leave.
 
-    q, k, v [B, H, L, E]; the tiles' queries make up 0..L-1. vectors [H, n, E]: e of each distance
-    query - key, in the order that `distances` says. padding [B, L] True on padding. dropout: share
-    of the weights dropped. A query that sees no key gets zeros -> [B, H, L, E].
+    q, k [B, H, L, E + M], v [B, H, L, E]; the tiles' queries make up 0..L-1. What stands in M is
+    for q k^T alone. vectors [H, n, E], or [H, phases, n, E]: e of each distance query - key, in
+    the order that `distances` says. padding [B, L] True on padding. dropout: share of the weights
+    dropped. A query that sees no key gets zeros -> [B, H, L, E].
     """
     batch, heads = q.shape[:2]
     q, k, v = (x.transpose(0, 1).flatten(0, 1) for x in (q, k, v))  # [H B, L, E]
@@ -74,7 +81,11 @@ def attend_in_tiles(
     dropped = Dropped.draw(dropout, len(q), largest, q)
     at_once = batch * min(heads, max(1, room(q) // (batch * largest)))
     y: Tensor = _Tiled.apply(
-        q, k, v, vectors, _Plan(tuple(tiles), distances, at_once, padding, dropped)
+        q,
+        k,
+        v,
+        vectors,
+        _Plan(tuple(tiles), distances, at_once, padding, dropped, v.shape[-1] ** -0.5),
     )
     by_head = y.view(heads, batch, *y.shape[1:])  # [H, B, L, E]
     return by_head.transpose(0, 1)  # [B, H, L, E]
@@ -101,6 +112,44 @@ class _Plan(NamedTuple):
     padding: Tensor | None
     """Bool [B, 1, L]."""
     dropped: Dropped | None
+    scale: float
+    """1 / sqrt(E)."""
+
+
+class _Phases(NamedTuple):
+    """A tile's queries sorted by their kind, each kind with its own vectors; see `Distances`."""
+
+    kinds: int
+    heads: int
+    before: int
+    """Queries that the tile's first group lacks."""
+    queries: int
+
+    @classmethod
+    def of(cls, distances: Distances, tile: Tile, heads: int) -> _Phases:
+        return cls(distances.phases, heads, tile.first % distances.phases, tile.stop - tile.first)
+
+    def vectors(self, table: Tensor, first: int, last: int) -> Tensor:
+        """A view of the tile's part: [H, n, E] as it is, [H, F, all, E] -> [H F, n, E]."""
+        return table.flatten(0, -3)[:, first:last]
+
+    def apart(self, x: Tensor) -> Tensor:
+        """Rows of queries to rows of a head and kind: [N, Q, e] -> [H F, B Q / F, e]."""
+        if self.kinds == 1:
+            return x.reshape(self.heads, -1, x.shape[-1])  # [H, B Q, e]
+        after = -(self.before + self.queries) % self.kinds
+        if self.before or after:
+            x = F.pad(x, (0, 0, self.before, after))
+        groups = x.reshape(self.heads, -1, self.kinds, x.shape[-1])  # [H, B Q / F, F, e]
+        return groups.transpose(1, 2).flatten(0, 1)  # [H F, B Q / F, e]
+
+    def together(self, y: Tensor, rows: int) -> Tensor:
+        """The way back, to N rows: [H F, B Q / F, e] -> [N, Q, e], contiguous."""
+        if self.kinds == 1:
+            return y.view(rows, self.queries, y.shape[-1])  # [N, Q, e]
+        groups = y.unflatten(0, (self.heads, self.kinds)).transpose(1, 2)  # [H, B Q / F, F, e]
+        y = groups.reshape(rows, -1, y.shape[-1])  # [N, Q', e]
+        return y[:, self.before : self.before + self.queries].contiguous()  # [N, Q, e]
 
 
 class _Tiled(torch.autograd.Function):
@@ -110,7 +159,7 @@ class _Tiled(torch.autograd.Function):
     def forward(
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, vectors: Tensor | None, plan: _Plan
     ) -> Tensor:
-        y = torch.empty_like(q, memory_format=torch.contiguous_format)
+        y = q.new_empty(*q.shape[:2], v.shape[-1])  # [H B, L, E]
         for rows, group_vectors in _groups(q, vectors, plan):
             q_rows, k_rows, v_rows, y_rows = q[rows], k[rows], v[rows], y[rows]
             for number, tile in enumerate(plan.tiles):
@@ -170,7 +219,7 @@ def _backward_of_tile(
     q, k, v, vectors, dy = given
     dq, dk, dv, d_vectors = totals
     tile = plan.tiles[number]
-    scale = q.shape[-1] ** -0.5
+    scale = plan.scale
     queries, keys = slice(tile.first, tile.stop), slice(tile.start, tile.end)
     dy_tile = dy[:, queries]  # [N, Q, E]
     weights = _weights(q, k, vectors, tile, plan)
@@ -187,29 +236,30 @@ def _backward_of_tile(
     dq_tile = torch.bmm(d_logits, k[:, keys])  # [N, Q, E]
     if vectors is not None and d_vectors is not None and plan.distances is not None:
         first, last = plan.distances.of(tile)
-        by_distance = _unskewed(d_logits, last - first)  # [N, Q, n]
-        grouped = by_distance.view(len(vectors), -1, last - first)  # [H, B Q, n]
-        dq_tile += torch.bmm(grouped, vectors[:, first:last]).view_as(dq_tile)
-        rows = q_scaled.reshape(len(vectors), -1, q.shape[-1])  # [H, B Q, E]
-        _add_product(d_vectors[:, first:last], grouped.mT, rows)
+        phases = _Phases.of(plan.distances, tile, len(vectors))
+        grouped = phases.apart(_unskewed(d_logits, last - first))  # [H, B Q, n]
+        used_vectors = phases.vectors(vectors, first, last)  # [H, n, E]
+        width = vectors.shape[-1]
+        dq_tile[..., :width] += phases.together(torch.bmm(grouped, used_vectors), len(q))
+        rows = phases.apart(q_scaled[..., :width])  # [H, B Q, E]
+        _add_product(phases.vectors(d_vectors, first, last), grouped.mT, rows)
     torch.mul(dq_tile, scale, out=dq[:, queries])
 
 
 def _weights(q: Tensor, k: Tensor, vectors: Tensor | None, tile: Tile, plan: _Plan) -> Tensor:
     """The softmax of one tile: [N, Q, K]."""
-    scale = q.shape[-1] ** -0.5
     q_tile = q[:, tile.first : tile.stop]  # [N, Q, E]
     k_tile = k[:, tile.start : tile.end]  # [N, K, E]
     if vectors is None or plan.distances is None:
-        logits = torch.bmm(q_tile * scale, k_tile.mT)  # [N, Q, K]
+        logits = torch.bmm(q_tile * plan.scale, k_tile.mT)  # [N, Q, K]
     else:
         first, last = plan.distances.of(tile)
-        rows = vectors[:, first:last]  # [H, n, E]
-        grouped = q_tile.reshape(rows.shape[0], -1, q.shape[-1]) * scale  # [H, B Q, E]
-        by_distance = torch.bmm(grouped, rows.mT)  # [H, B Q, n]
-        by_distance = by_distance.view(*q_tile.shape[:2], last - first)  # [N, Q, n]
+        phases = _Phases.of(plan.distances, tile, len(vectors))
+        rows = phases.vectors(vectors, first, last)  # [H, n, E]
+        grouped = phases.apart(q_tile[..., : rows.shape[-1]] * plan.scale)  # [H, B Q, E]
+        by_distance = phases.together(torch.bmm(grouped, rows.mT), len(q))  # [N, Q, n]
         logits = torch.baddbmm(
-            _skewed(by_distance, k_tile.shape[1]), q_tile, k_tile.mT, alpha=scale
+            _skewed(by_distance, k_tile.shape[1]), q_tile, k_tile.mT, alpha=plan.scale
         )  # [N, Q, K]
     lowest = torch.finfo(logits.dtype).min
     for edge in tile.edges:
@@ -235,7 +285,8 @@ def _skewed(by_distance: Tensor, n_keys: int) -> Tensor:
     above the diagonal; the tile's edge hides what it reads there.
     """
     rows, queries, n = by_distance.shape
-    return by_distance.as_strided((rows, queries, n_keys), (queries * n, n - 1, 1), queries - 1)
+    first = by_distance.storage_offset() + queries - 1
+    return by_distance.as_strided((rows, queries, n_keys), (queries * n, n - 1, 1), first)
 
 
 def _unskewed(d_logits: Tensor, n: int) -> Tensor:

@@ -1,0 +1,45 @@
+"""`triptych pretrained [NAME]`: the models that come with the package, or the card of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from triptych import pretrained
+from triptych.errors import UserError
+
+_HELP = """\
+usage: triptych pretrained [NAME]
+
+Without a name: one line for each model that comes with Triptych. With a name: its card, which
+says on what it was trained, how good it is, on which terms, and for what it is no good.
+`--checkpoint pretrained:NAME` opens it wherever a checkpoint is asked for.
+"""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Print the list or a card; UserError for an unknown name. Imports nothing heavy."""
+    if any(argument in ("-h", "--help") for argument in arguments):
+        print(_HELP, end="")
+        return 0
+    if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
+        wrong = next((a for a in arguments if a.startswith("-")), arguments[-1])
+        raise UserError(f"unexpected {wrong!r} after pretrained; expected one NAME, or nothing")
+    if arguments:
+        print(pretrained.read_card(arguments[0]), end="")
+        return 0
+    rows = [line(name) for name in pretrained.names()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        print("  ".join(cells).rstrip())
+    if not rows:
+        print("no pretrained model comes with this installation")
+    return 0
+
+
+def line(name: str) -> tuple[str, str, str, str, str]:
+    """Name, domain, size of the weights, figure, and what it does."""
+    weights = pretrained.find(name)
+    facts = pretrained.read_facts(weights)
+    size = f"{weights.stat().st_size / 1e6:.1f} MB"
+    return name, facts["triptych"]["domain"], size, facts["card"]["figure"], facts["card"]["what"]

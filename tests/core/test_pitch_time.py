@@ -1,0 +1,84 @@
+"""What the relations of notes mean: the definition that the contract's fast path is judged by."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from triptych.core.attention.pitch_time import PitchTime, PitchTimePattern
+
+
+def pattern(**settings: int) -> PitchTimePattern:
+    """Two heads of width 3, in double precision."""
+    return PitchTimePattern(PitchTime(**settings), 2, 3).double()
+
+
+def test_the_time_goes_from_the_value_read_to_the_value_predicted() -> None:
+    """Written out by hand for four voices; position 0 has read nothing, which is a step back."""
+    relate = pattern(max_distance=20, step=4, max_time=9)
+    first_of_times = relate.max_distance + 1
+    for query, key, distance, time in [
+        (0, 0, 0, 1),  # soprano of step 0, nothing read yet
+        (1, 1, 0, 0),  # alto of step 0 has just read the soprano of step 0
+        (4, 4, 0, 1),  # soprano of step 1 has just read the bass of step 0
+        (7, 5, 2, 0),  # bass of step 1 looks at the soprano of step 1
+        (7, 4, 3, 1),  # and at the bass of step 0
+        (12, 1, 11, 3),  # soprano of step 3 looks at the soprano of step 0
+    ]:
+        seen = relate.relation(torch.tensor([[query]]), torch.tensor([[key]])).flatten().tolist()
+        assert seen == [distance, first_of_times + time], (query, key)
+
+
+def test_far_distances_and_times_share_the_last_vector() -> None:
+    relate = pattern(max_distance=5, step=2, max_time=3)
+    seen = relate.relation(torch.tensor([[40]]), torch.tensor([[1]])).flatten().tolist()
+    assert seen == [5, 6 + 3]
+
+
+def test_the_bias_is_the_query_times_the_vectors_of_its_relations() -> None:
+    relate = pattern(max_distance=9, step=2, max_time=4, scale=5)
+    q = torch.randn(1, 2, 7, 3, dtype=torch.float64)
+    position = torch.arange(7)
+    bias = relate.bias(q, relate.relation(position[:, None], position[None, :]))
+    symbols = torch.tensor([[-1, 4, 0, 5, 2, 9, 2]])
+    by_symbols = relate.symbol_bias(q, symbols, symbols)
+    for i in range(7):
+        for j in range(i + 1):
+            time = i // 2 - (j - 1) // 2
+            vector = relate.distance[:, i - j] + relate.time[:, min(time, 4)]
+            torch.testing.assert_close(bias[0, :, i, j], (q[0, :, i] * vector).sum(-1))
+            here, there = symbols[0, i].item(), symbols[0, j].item()
+            if not 0 <= there < 5:
+                kind = 9  # a key that is no pitch
+            elif not 0 <= here < 5:
+                kind = 10  # a pitch, seen from none
+            else:
+                kind = there - here + 4
+            expected = (q[0, :, i] * relate.interval[:, kind]).sum(-1)
+            torch.testing.assert_close(by_symbols[0, :, i, j], expected)
+
+
+def test_symbols_that_are_missing_are_asked_for() -> None:
+    layer = PitchTime().build(12, 3, (8,), True)
+    with pytest.raises(ValueError, match="must be told them"):
+        layer(torch.randn(1, 8, 12))
+    with pytest.raises(ValueError, match="must be told them"):
+        layer.prefill(torch.randn(1, 8, 12), layer.empty_state(1, 8))
+    with pytest.raises(ValueError, match="must be told them"):
+        layer.step(torch.randn(1, 1, 12), torch.tensor(0), layer.empty_state(1, 8))
+    with pytest.raises(ValueError, match="causal"):
+        PitchTime().build(12, 3, (8,), False)
+    with pytest.raises(ValueError, match="max_time must be at least 1, got 0"):
+        PitchTime(max_time=0)
+
+
+def test_no_tensor_holds_an_interval_for_every_pair() -> None:
+    """Features join the heads instead: as many as there are pitches, whatever the length."""
+    relate = pattern(scale=5)
+    q = torch.randn(2, 2, 30, 3, dtype=torch.float64)
+    symbols = torch.randint(-1, 7, (2, 30))
+    wide_q, wide_k = relate.with_symbols(q, q, symbols)
+    assert wide_q.shape == wide_k.shape == (2, 2, 30, 3 + 6)
+    torch.testing.assert_close(
+        wide_q @ wide_k.mT, q @ q.mT + relate.symbol_bias(q, symbols, symbols)
+    )

@@ -1,0 +1,109 @@
+"""The weights that are drawn are those of the definition, and looking at them changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attention_cases import EXAMPLES, build, inputs, length_of, name
+
+from triptych.core.attention.cross import CrossAttention
+from triptych.core.attention.full import Full
+from triptych.core.attention.interface import Example
+from triptych.core.attention.relative import Relative
+from triptych.core.attention.softmax import SoftmaxAttention
+from triptych.core.embeddings import TokenEmbedding
+from triptych.core.heads import CategoricalHead
+from triptych.core.positions import NoPosition
+from triptych.core.recording import recorded
+from triptych.core.seq2seq import Seq2Seq
+from triptych.core.sequence import SequenceModel
+from triptych.core.transformer import TransformerConfig
+
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_weights_times_the_values_are_the_reference(example: Example, padded: bool) -> None:
+    layer, x = build(example), inputs(example)
+    assert isinstance(layer, SoftmaxAttention)
+    length = length_of(example)
+    padding = torch.zeros(2, length, dtype=torch.bool)
+    padding[1, length - 3 :] = True
+    told = padding if padded else None
+    weights = layer.weights(x, told)
+    values = layer._heads(x)[2]  # [B, H, L, E]
+    merged = layer.project_out((weights @ values).transpose(1, 2).flatten(2))
+    torch.testing.assert_close(merged, layer.reference(x, told), **EXACT)
+
+    place = torch.arange(length)
+    visible = layer.pattern.allowed(place.unsqueeze(1), place).expand(2, length, length)
+    if padded:
+        visible = visible & ~padding.unsqueeze(1)
+    hidden = ~visible.unsqueeze(1).expand_as(weights)
+    assert (weights[hidden] == 0).all()
+    assert (weights[~hidden] > 0).all()
+    sums = visible.any(-1).double().unsqueeze(1).expand(weights.shape[:3])
+    torch.testing.assert_close(weights.sum(-1), sums, **EXACT)
+
+
+def test_cross_weights_times_the_values_are_what_is_read() -> None:
+    layer = CrossAttention(12, 3).double()
+    x, memory = torch.randn(3, 4, 12).double(), torch.randn(3, 5, 12).double()
+    padding = torch.zeros(3, 5, dtype=torch.bool)
+    padding[1, 3:] = True
+    padding[2] = True
+    for told in (None, padding):
+        state = layer.remember(memory, told)
+        weights = layer.weights(x, state)
+        assert weights.shape == (3, 3, 4, 5)
+        y = (weights @ state["memory_value"]).transpose(1, 2).flatten(2)
+        torch.testing.assert_close(layer.project_out(y), layer.read(x, state), **EXACT)
+        if told is not None:
+            hidden = padding[:, None, None, :].expand_as(weights)
+            assert (weights[hidden] == 0).all()
+            expected = torch.tensor([1.0, 1.0, 0.0]).double()[:, None, None].expand(3, 3, 4)
+            torch.testing.assert_close(weights.sum(-1), expected, **EXACT)
+
+
+def config(attention: object) -> TransformerConfig:
+    return TransformerConfig(
+        n_layers=2, d_model=12, n_heads=3, d_ff=16, dropout=0.0, attention=attention
+    )
+
+
+def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() -> None:
+    sizes = {"source_vocabulary": 9, "target_vocabulary": 9, "n_decoder_layers": 3}
+    model = Seq2Seq.build(config(Full()), **sizes).double().eval()
+    source, target = torch.randint(3, 9, (2, 7)), torch.randint(3, 9, (2, 4))
+    padding = torch.zeros(2, 7, dtype=torch.bool)
+    padding[1, 5:] = True
+    plain = model(source, padding, target)
+    with recorded(model.encoder) as reading, recorded(model.decoder) as writing:
+        seen = model(source, padding, target)
+    torch.testing.assert_close(seen, plain, rtol=0, atol=0)
+    assert [tuple(w.shape) for w in reading.own] == [(2, 3, 7, 7)] * 2
+    assert [tuple(w.shape) for w in writing.own] == [(2, 3, 4, 4)] * 3
+    assert [tuple(w.shape) for w in writing.cross] == [(2, 3, 4, 7)] * 3
+    assert reading.cross == []
+    for weights in (*reading.own, *writing.cross):
+        assert (weights[1, ..., 5:] == 0).all()
+    # The first layer by hand: the order of the layers is the order of the model.
+    block = model.encoder.blocks[0]
+    first = block.attention_residual.before(model._enter(model.source_embedding, source))
+    torch.testing.assert_close(reading.own[0], block.attention.weights(first, padding), **EXACT)
+
+    model(source, padding, target)
+    assert len(writing.cross) == 3, "nobody listens any more"
+
+
+def test_a_model_that_fails_is_left_as_it_was() -> None:
+    decoder = config(Relative(4)).decoder((11,))
+    model = SequenceModel(
+        TokenEmbedding(7, 12), NoPosition(12), decoder, CategoricalHead(12, 7), d_model=12
+    ).eval()
+    with pytest.raises(RuntimeError, match="stop"), recorded(model):  # noqa: PT012
+        model(torch.zeros(1, 5, dtype=torch.int64))
+        raise RuntimeError("stop")
+    for layer in model.modules():
+        assert not {"forward", "read"} & vars(layer).keys()

@@ -1,0 +1,138 @@
+"""Pictures of known entropy: the law against enumeration, the draws, the figure in `evaluate`."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from triptych.domains.image.copied_rows import CopiedRows
+from triptych.domains.image.data import DataConfig, read
+from triptych.domains.image.inference import ImageModel
+from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.task import Config, ImageTask, facts_of
+from triptych.errors import UserError
+
+TINY = CopiedRows(height=2, width=2, levels=3, change=0.2, train=6, validation=60, test=5, seed=3)
+
+
+def probability(picture: list[list[int]], source: CopiedRows) -> float:
+    """By the sentence in the docstring, pixel by pixel."""
+    found = 1.0
+    for row, pixels in enumerate(picture):
+        for column, level in enumerate(pixels):
+            if row == 0:
+                found *= 1 / source.levels
+            elif level == picture[row - 1][column]:
+                found *= 1 - source.change
+            else:
+                found *= source.change / (source.levels - 1)
+    return found
+
+
+def test_entropy_is_that_of_all_pictures() -> None:
+    every = [
+        probability([[a, b], [c, d]], TINY) for a, b, c, d in itertools.product(range(3), repeat=4)
+    ]
+    assert sum(every) == pytest.approx(1)
+    bits = -sum(p * math.log2(p) for p in every) / 4
+    assert TINY.entropy() == pytest.approx(bits, rel=1e-12)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_nats_are_those_of_the_very_pictures(split: str) -> None:
+    pictures = TINY.load(split).pixels.squeeze(-1).tolist()  # type: ignore[arg-type]
+    nats = [-math.log(probability(picture, TINY)) for picture in pictures]
+    assert TINY.nats(split) == pytest.approx(sum(nats), rel=1e-12)
+    assert TINY.nats(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
+
+
+def test_the_draw_follows_the_law() -> None:
+    source = CopiedRows(height=5, width=6, levels=4, change=0.25, train=4000)
+    pixels = source.load("train").pixels.squeeze(-1).long()
+    assert pixels.shape == (4000, 5, 6)
+
+    def close(found: Tensor, share: float) -> bool:
+        deviation = math.sqrt(share * (1 - share) / found.numel())
+        return abs(found.double().mean().item() - share) < 4 * deviation
+
+    step = (pixels[:, 1:] - pixels[:, :-1]) % 4
+    for level in range(4):
+        assert close(pixels[:, 0] == level, 0.25)
+        assert close(step == level, 0.75 if level == 0 else 0.25 / 3)
+    # Neighbours in a row, and two changes one above the other, know nothing of each other.
+    assert close(pixels[:, 0, 1:] == pixels[:, 0, :-1], 0.25)
+    assert close((step[:, 1:] != 0) & (step[:, :-1] != 0), 0.25**2)
+
+
+def test_splits_are_the_same_every_time_and_differ() -> None:
+    source = CopiedRows(train=300, validation=200, test=200)
+    splits = {s: source.load(s).pixels for s in ("train", "validation", "test")}
+    seen = [set(map(bytes, pixels.flatten(1).numpy())) for pixels in splits.values()]
+    assert [len(pictures) for pictures in seen] == [300, 200, 200]
+    assert not seen[0] & seen[1]
+    assert not seen[0] & seen[2]
+    assert not seen[1] & seen[2]
+    again = CopiedRows(train=500, validation=200, test=200)
+    assert torch.equal(again.load("train").pixels[:300], splits["train"])
+    assert torch.equal(again.load("test").pixels, splits["test"])
+    other = CopiedRows(train=300, validation=200, test=200, seed=1)
+    assert not torch.equal(other.load("test").pixels, splits["test"])
+
+
+class Perfect(nn.Module):
+    """A model that knows the law of TINY."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shape, self.levels, self.classes = (2, 2, 1), 3, None
+
+    def nats(self, pixels: Tensor, labels: Tensor | None) -> Tensor:
+        first, second = pixels.squeeze(-1).unbind(1)  # [B, 2]
+        copied = torch.where(first == second, -math.log(0.8), -math.log(0.1))
+        return torch.cat([torch.full_like(copied, math.log(3)), copied], 1)  # [B, 4]
+
+
+@pytest.fixture
+def model() -> ImageModel:
+    sizes: dict[str, Any] = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8}
+    config = Config(data=DataConfig(source=TINY), model=ModelConfig(**sizes))
+    return ImageModel(ImageTask(config, facts_of(TINY.load("train"))))
+
+
+def test_a_perfect_model_scores_what_the_law_scores(model: ImageModel) -> None:
+    model.task.model = Perfect()  # type: ignore[assignment]
+    for limit in (None, 3):
+        found = model.evaluate("test", limit=limit)
+        law = found.details["true_law"]
+        assert found.metrics["bits_per_dim"] == pytest.approx(law["on_what_was_scored"], rel=1e-6)
+        assert law["entropy"] == TINY.entropy()
+
+
+def test_a_model_that_knows_nothing_is_worse_than_the_law(model: ImageModel) -> None:
+    found = model.evaluate("validation")
+    assert found.metrics["bits_per_dim"] > found.details["true_law"]["on_what_was_scored"]
+
+
+def test_other_levels_are_refused_as_they_have_another_law() -> None:
+    with pytest.raises(UserError, match="256 levels"):
+        read(DataConfig(source=TINY, bits=2), "test")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"height": 0}, "at least 1"),
+        ({"levels": 1}, "from 2 to 128"),
+        ({"levels": 129}, "from 2 to 128"),
+        ({"change": 0.0}, "above 0"),
+        ({"test": 0}, "at least one picture"),
+    ],
+)
+def test_impossible_settings_are_refused(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        CopiedRows(**wrong)

@@ -1,0 +1,146 @@
+"""Pieces of known entropy: the law against enumeration, the draws, the figure in `evaluate`."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from triptych.domains.music.augment import NO_AUGMENTATION
+from triptych.domains.music.chorales import encode_grid
+from triptych.domains.music.copied_motifs import CopiedMotifs
+from triptych.domains.music.data import DataConfig
+from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.model import ModelConfig
+from triptych.domains.music.task import Config, MusicTask
+
+TINY = CopiedMotifs(
+    motif_steps=2, repeats=3, notes=2, change=0.2, train=6, validation=60, test=5, seed=3
+)
+
+
+def probability(grid, source):
+    """By the sentence in the docstring, note by note."""
+    found = 1.0
+    for step, notes in enumerate(grid):
+        for voice, note in enumerate(notes):
+            if step < source.motif_steps:
+                found *= 1 / source.notes
+            elif note == grid[step - source.motif_steps][voice]:
+                found *= 1 - source.change
+            else:
+                found *= source.change / (source.notes - 1)
+    return found
+
+
+def test_entropy_is_that_of_all_pieces():
+    # One 16th three times in four voices that know nothing of each other: 3**3 lines each.
+    source = replace(TINY, motif_steps=1, notes=3)
+    every = [
+        probability([[a], [b], [c]], source) for a, b, c in itertools.product(range(3), repeat=3)
+    ]
+    assert sum(every) == pytest.approx(1)
+    assert source.entropy() == pytest.approx(-sum(p * math.log(p) for p in every) / 3, rel=1e-12)
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_nats_are_those_of_the_very_pieces(split):
+    nats = [-math.log(probability(piece.content.tolist(), TINY)) for piece in TINY.load(split)]
+    assert TINY.nats(split) == pytest.approx(sum(nats), rel=1e-12)
+    assert TINY.nats(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
+
+
+def test_the_draw_follows_the_law():
+    source = CopiedMotifs(motif_steps=2, repeats=5, notes=4, change=0.25, train=2000)
+    grids = np.stack([piece.content for piece in source.load("train")])
+    assert grids.shape == (2000, 10, 4)
+    place = np.stack(
+        [np.searchsorted(np.unique(grids[..., v]), grids[..., v]) for v in range(4)], axis=-1
+    )
+    assert place.max() == 3, "each voice has four notes"
+
+    def close(found, share):
+        return abs(found.mean() - share) < 4 * math.sqrt(share * (1 - share) / found.size)
+
+    step = (place[:, 2:] - place[:, :-2]) % 4
+    for note in range(4):
+        assert close(place[:, :2] == note, 0.25)
+        assert close(step == note, 0.75 if note == 0 else 0.25 / 3)
+    assert close(place[:, 0] == place[:, 1], 0.25)
+    assert close((step[:, 2:] != 0) & (step[:, :-2] != 0), 0.25**2)
+
+
+def test_splits_are_the_same_every_time_and_differ():
+    source = CopiedMotifs(train=300, validation=200, test=200)
+    seen = [
+        {piece.content.tobytes() for piece in source.load(split)}
+        for split in ("train", "validation", "test")
+    ]
+    assert [len(pieces) for pieces in seen] == [300, 200, 200]
+    assert not seen[0] & seen[1]
+    assert not seen[0] & seen[2]
+    assert not seen[1] & seen[2]
+    more = replace(source, train=500)
+    for few, many in zip(source.load("train"), more.load("train"), strict=False):
+        assert few.name == many.name
+        assert np.array_equal(few.content, many.content)
+    other = replace(source, seed=1).load("test")
+    assert not np.array_equal(other[0].content, source.load("test")[0].content)
+
+
+def test_every_voice_can_be_sung_and_played():
+    pieces = CopiedMotifs(train=50).load("train")
+    for piece in pieces:
+        assert encode_grid(piece.content).shape == (128,)  # refuses what has no symbol
+    midi = CopiedMotifs.representation.to_midi(encode_grid(pieces[0].content))
+    assert [len(part.notes) > 0 for part in midi.instruments] == [True] * 4
+
+
+class Perfect(nn.Module):
+    """A model that knows the law of TINY, whose motif is 8 tokens long."""
+
+    def nats(self, values, *, previous):
+        copied = torch.where(values[:, 8:] == values[:, :-8], -math.log(0.8), -math.log(0.2))
+        first = torch.full((len(values), 8), math.log(2))
+        return torch.cat([first, copied], 1)  # [B, L]
+
+
+@pytest.fixture
+def model():
+    data = DataConfig(
+        source=TINY, length=64, context=0, batch_size=2, augmentation=NO_AUGMENTATION, cache=None
+    )
+    sizes = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_ff=8)
+    return MusicModel(MusicTask(Config(data=data, model=sizes)))
+
+
+def test_a_perfect_model_scores_what_the_law_scores(model):
+    model.task.model = Perfect()
+    for limit in (None, 3):
+        found = model.evaluate("test", limit=limit)
+        law = found.details["true_law"]
+        assert found.metrics["nats_per_token"] == pytest.approx(law["on_what_was_scored"], rel=1e-6)
+        assert law["entropy"] == TINY.entropy()
+
+
+def test_a_model_that_knows_nothing_is_worse_than_the_law(model):
+    found = model.evaluate("validation")
+    assert found.metrics["nats_per_token"] > found.details["true_law"]["on_what_was_scored"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"motif_steps": 0}, "at least 1"),
+        ({"notes": 1}, "from 2 to 8"),
+        ({"notes": 9}, "from 2 to 8"),
+        ({"change": 1.0}, "below 1"),
+        ({"train": 0}, "at least one piece"),
+    ],
+)
+def test_impossible_settings_are_refused(wrong, says):
+    with pytest.raises(ValueError, match=says):
+        CopiedMotifs(**wrong)

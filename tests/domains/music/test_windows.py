@@ -1,0 +1,176 @@
+"""Scores with windows longer than in training, and of each position in the window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from triptych.core.attention.full import Full, FullPattern
+from triptych.core.attention.interface import AttentionConfig
+from triptych.core.attention.pitch_time import PitchTime
+from triptych.core.attention.relative import Relative
+from triptych.core.attention.softmax import SoftmaxAttention
+from triptych.domains.music.data import DataConfig
+from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.model import ModelConfig
+from triptych.domains.music.representation import ChoraleGrid, Piece
+from triptych.domains.music.sources import PieceSource
+from triptych.domains.music.task import Config, MusicTask
+from triptych.errors import UserError
+
+STEPS = (100, 40, 71)
+"""16ths of the pieces: 400, 160 and 284 tokens."""
+
+
+@dataclass(frozen=True)
+class Chorales(PieceSource):
+    representation: ClassVar = ChoraleGrid()
+
+    def load(self, split):
+        random = np.random.default_rng(len(split))
+        return [Piece(str(n), random.integers(40, 80, (n, 4))) for n in STEPS]
+
+
+@dataclass(frozen=True)
+class OneLength(AttentionConfig):
+    """A variant that knows no other length."""
+
+    def build(self, d_model, n_heads, shape, causal):
+        if shape != (64,):
+            raise ValueError(f"this variant serves 64 positions, got {shape[0]}")
+        return Full().build(d_model, n_heads, shape, causal)
+
+    @classmethod
+    def examples(cls):
+        return []  # no case of the contract
+
+
+class Tabled(SoftmaxAttention):
+    def __init__(self, d_model, n_heads, length):
+        super().__init__(d_model, n_heads, FullPattern(True))
+        self.table = nn.Parameter(torch.randn(length))
+
+
+@dataclass(frozen=True)
+class WithTable(AttentionConfig):
+    """A variant with a number for each position."""
+
+    def build(self, d_model, n_heads, shape, causal):
+        return Tabled(d_model, n_heads, shape[0])
+
+    @classmethod
+    def examples(cls):
+        return []
+
+
+def model_of(attention, **model):
+    torch.manual_seed(0)
+    sizes = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_ff=32, attention=attention, **model)
+    data = DataConfig(source=Chorales(), length=64, context=0, batch_size=3)
+    return MusicModel(MusicTask(Config(data=data, model=sizes)).double())
+
+
+VARIANTS = [Relative(max_distance=16), Full(), Relative(max_distance=8, window=20), PitchTime()]
+
+
+@pytest.mark.parametrize("attention", VARIANTS, ids=lambda a: type(a).__name__)
+def test_each_position_of_longer_windows_is_scored_as_by_hand(attention):
+    model = model_of(attention)
+    found = model.evaluate("test", length=128, context=0, bucket=16)
+    nats, tokens = np.zeros(128), np.zeros(128, dtype=int)
+    for piece in Chorales().load("test"):
+        ids = torch.from_numpy(ChoraleGrid().tokens(piece))
+        for start in range(0, len(ids), 128):
+            window = ids[start : start + 128].unsqueeze(0)
+            previous = ids[start - 1].view(1) if start else None
+            with torch.no_grad():
+                by_hand = model.task.model.nats(window, previous=previous)[0].numpy()
+            nats[: len(by_hand)] += by_hand
+            tokens[: len(by_hand)] += 1
+    curve = found.details["by_position"]
+    assert (curve["trained_length"], curve["length"], curve["context"]) == (64, 128, 0)
+    assert [(b["first"], b["last"]) for b in curve["buckets"]] == [
+        (first, first + 15) for first in range(0, 128, 16)
+    ]
+    for bucket in curve["buckets"]:
+        part = slice(bucket["first"], bucket["last"] + 1)
+        assert bucket["tokens"] == tokens[part].sum()
+        expected = nats[part].sum() / tokens[part].sum()
+        assert bucket["nats_per_token"] == pytest.approx(expected, abs=1e-12)
+    metrics = found.metrics
+    within, beyond = nats[:64].sum() / tokens[:64].sum(), nats[64:].sum() / tokens[64:].sum()
+    assert metrics["nats_per_token_within"] == pytest.approx(within, abs=1e-12)
+    assert metrics["nats_per_token_beyond"] == pytest.approx(beyond, abs=1e-12)
+    assert metrics["nats_per_token"] == pytest.approx(nats.sum() / tokens.sum(), abs=1e-12)
+    assert found.details["tokens"] == tokens.sum() == 4 * sum(STEPS)
+
+
+def test_the_models_own_windows_score_as_ever():
+    model = model_of(Full())
+    plain = model.evaluate("test")
+    named = model.evaluate("test", length=64, context=0, bucket=64)
+    assert plain.metrics == named.metrics
+    assert set(plain.metrics) == {"nats_per_token", "nats_per_note"}
+    assert "by_position" not in plain.details
+    (bucket,) = named.details["by_position"]["buckets"]
+    assert (bucket["first"], bucket["last"], bucket["tokens"]) == (0, 63, 844)
+    assert bucket["nats_per_token"] == pytest.approx(plain.metrics["nats_per_token"], abs=1e-12)
+
+
+def test_the_context_grows_with_the_length_and_its_positions_are_scored_at_a_start_only():
+    model = model_of(Full())
+    data = replace(model.config.data, length=128, context=64)
+    model = MusicModel(MusicTask(replace(model.config, data=data)))
+    found = model.evaluate("test", length=320, bucket=64).details
+    assert (found["window_tokens"], found["context_tokens"]) == (320, 128), "bars of 64 tokens"
+    assert found["by_position"]["buckets"][0]["tokens"] == 3 * 64
+    shorter = model.evaluate("test", length=64, bucket=100).details
+    assert (shorter["window_tokens"], shorter["context_tokens"]) == (64, 0)
+    assert [b["last"] for b in shorter["by_position"]["buckets"]] == [63]
+    assert {found["tokens"], shorter["tokens"]} == {4 * sum(STEPS)}
+
+
+def test_pieces_that_end_within_the_trained_length_have_no_beyond():
+    found = model_of(Full()).evaluate("test", length=4096, context=0, bucket=1024)
+    assert set(found.metrics) >= {"nats_per_token_beyond"}
+    assert [b["first"] for b in found.details["by_position"]["buckets"]] == [0], "no empty ones"
+    model = model_of(Full())
+    data = replace(model.config.data, length=512)
+    short = MusicModel(MusicTask(replace(model.config, data=data)))
+    assert set(short.evaluate("test", length=1024).metrics) == {"nats_per_token", "nats_per_note"}
+
+
+def test_longer_windows_with_smaller_weights():
+    model = model_of(Relative(max_distance=16))
+    model.task.float()
+    full = model.evaluate("test", length=128, context=0).metrics
+    small = model.with_weights("bf16").evaluate("test", length=128, context=0).metrics
+    assert small.keys() == full.keys()
+    for name in full:
+        assert small[name] == pytest.approx(full[name], rel=0.02)
+        assert small[name] != full[name]
+
+
+@pytest.mark.parametrize(
+    ("attention", "options", "says"),
+    [
+        (OneLength(), {"length": 128}, "windows of 128 tokens: this variant serves 64 positions"),
+        (
+            WithTable(),
+            {"length": 128},
+            r"table has \(64,\) for windows of 64, and would need \(128",
+        ),
+        (Full(), {"length": 100}, "length must be a multiple of 64"),
+        (Full(), {"length": 0}, "context must be from 0 to less than length"),
+        (Full(), {"length": 128, "context": 128}, "context must be from 0 to less than length"),
+        (Full(), {"bucket": 0}, "bucket must be at least 1 position"),
+    ],
+)
+def test_windows_that_cannot_be_are_told_in_a_sentence(attention, options, says):
+    with pytest.raises(UserError, match=says):
+        model_of(attention).evaluate("test", **options)

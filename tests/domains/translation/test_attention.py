@@ -1,0 +1,170 @@
+"""What a translation reads: pieces that can be read, shares that add up, pictures."""
+
+from __future__ import annotations
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from triptych.domains.translation.attention import attend_lines, by_piece, pieces
+from triptych.domains.translation.attention_picture import FIRST, fonts_for, heat_map
+from triptych.domains.translation.decode import search_lines
+from triptych.domains.translation.inference import Translator
+from triptych.domains.translation.task import TranslationTask
+from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer
+from triptych.errors import UserError
+
+LINES = ["two hundred and thirty-four", "", "저는 grüße 機器"]
+
+
+@pytest.fixture(scope="module")
+def translator(taught: TranslationTask) -> Translator:
+    return Translator(taught)
+
+
+@pytest.fixture(scope="module")
+def bytes_only() -> BytePairTokenizer:
+    """Every byte is a piece: each Korean or Chinese character is cut into three."""
+    return BytePairTokenizer.train(["nothing"], 259)
+
+
+def test_a_piece_holds_whole_characters(bytes_only: BytePairTokenizer) -> None:
+    ids = [*bytes_only.encode("저는 a機"), END]
+    runs, names = pieces(bytes_only, ids)
+    assert names == ["저", "는", "·", "a", "機", "<end>"]
+    assert runs == [3, 3, 1, 1, 3, 1]
+    assert sum(runs) == len(ids)
+
+
+def test_bytes_that_make_no_text_stand_alone(bytes_only: BytePairTokenizer) -> None:
+    whole = bytes_only.encode("저")
+    runs, names = pieces(bytes_only, [whole[0], *bytes_only.encode("a"), *whole, whole[0]])
+    assert names == ["\ufffd", "a", "저", "\ufffd"]
+    assert runs == [1, 1, 3, 1]
+
+
+def test_pieces_are_the_ids_where_these_are_text(taught: TranslationTask) -> None:
+    tokenizer = taught.tokenizers.source
+    ids = tokenizer.encode(LINES[0])
+    runs, names = pieces(tokenizer, ids)
+    assert runs == [1] * len(ids)
+    assert "".join(names).replace("·", " ") == LINES[0]
+    assert pieces(tokenizer, []) == ([], [])
+
+
+def test_shares_of_pieces_still_add_up_to_1() -> None:
+    weights = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [1.0, 0.0, 0.0, 0.0]])
+    found = by_piece(weights, [2, 1], [1, 3])
+    torch.testing.assert_close(found, torch.tensor([[0.25, 0.75], [1.0, 0.0]]))
+    assert by_piece(weights, [1, 1, 1], [1, 1, 1, 1]).equal(weights)
+
+
+def test_each_line_has_its_translation_and_its_weights(translator: Translator) -> None:
+    found = list(attend_lines(translator, LINES, beam=2))
+    assert found[1] is None
+    plain = translator.translate(LINES, beam=2)
+    for line, text, one in zip(LINES, plain, found, strict=True):
+        if one is None:
+            continue
+        assert (one.source, one.translation) == (line, text)
+        assert one.source_pieces[-1] == "<end>"
+        assert (one.layer, one.head) == (1, None)
+        cross, encoder = np.array(one.cross), np.array(one.encoder)
+        assert cross.shape == (len(one.target_pieces), len(one.source_pieces))
+        assert encoder.shape == (len(one.source_pieces),) * 2
+        for weights in (cross, encoder):
+            assert (weights >= 0).all()
+            assert weights.sum(1) == pytest.approx(1, abs=1e-6)
+        alone = next(iter(attend_lines(translator, [line], beam=2)))
+        assert np.array(alone.cross) == pytest.approx(cross, abs=1e-5)
+
+
+def test_the_weights_are_those_of_the_model_by_hand(translator: Translator) -> None:
+    """The first layer's cross-attention, head by head, from the parts of the model."""
+    line = LINES[0]
+    one = next(iter(attend_lines(translator, [line], beam=1, head=2)))
+    task, model = translator.task, translator.task.model
+    source = torch.tensor([[*task.tokenizers.source.encode(line), END]])
+    target = search_lines(model, task.tokenizers, [line], beam=1)[0][0].tokens
+    block = model.decoder.blocks[0]
+    with torch.no_grad():
+        memory = model.encode(source)
+        x = model._enter(model.target_embedding, torch.tensor([[START, *target]]))
+        x = block.attention_residual.after(x, block.attention(block.attention_residual.before(x)))
+        q = block.cross.project_query(block.cross_residual.before(x))[0]  # [T, D]
+        k, _ = block.cross.project_memory(memory)[0].chunk(2, -1)  # [S, D]
+        width = q.shape[1] // 2
+        logits = q[:, width:] @ k[:, width:].T / width**0.5
+        encoder = model.encoder.blocks[0]
+        entered = model._enter(model.source_embedding, source)
+        self_weights = encoder.attention.weights(encoder.attention_residual.before(entered))
+    rows, _ = pieces(task.tokenizers.target, [*target, END])
+    by_hand = by_piece(logits.softmax(-1), rows, [1] * source.shape[1])
+    assert np.array(one.cross) == pytest.approx(by_hand.numpy(), abs=1e-6)
+    assert np.array(one.encoder) == pytest.approx(self_weights[0, 1].numpy(), abs=1e-6)
+    mean, first = (next(iter(attend_lines(translator, [line], beam=1, head=h))) for h in (None, 1))
+    both = (np.array(one.cross) + np.array(first.cross)) / 2
+    assert np.array(mean.cross) == pytest.approx(both, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"layer": 2}, "layer must be from 1 to 1"),
+        ({"layer": 0}, "layer must be from 1 to 1"),
+        ({"head": 3}, "head must be from 1 to 2, got 3"),
+    ],
+)
+def test_a_layer_or_head_that_is_not_there(
+    translator: Translator, options: dict[str, int], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        list(attend_lines(translator, ["one"], **options))
+
+
+def test_a_picture_has_a_cell_for_each_pair_and_is_darkest_where_most_is_read() -> None:
+    rows, columns = ["ein", "<end>"], ["one", "two", "<end>"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        content = heat_map([[0.9, 0.05, 0.05], [0.1, 0.1, 0.8]], rows, columns, title="t")
+    with Image.open(io.BytesIO(content)) as picture:
+        assert picture.format == "PNG"
+        pixels = np.asarray(picture.convert("RGB")).astype(int)
+    small = heat_map([[1.0]], ["a"], ["b"])
+    long = heat_map(np.full((150, 20), 1 / 20).tolist(), ["x"] * 150, ["y"] * 20)
+    sizes = [Image.open(io.BytesIO(data)).size for data in (small, long)]
+    assert min(sizes[0]) > 200
+    assert max(sizes[1]) < 4000, "a page is a page, however long the sentence"
+    blue = (pixels[..., 2] - pixels[..., 0] > 60).mean()
+    assert 0.02 < blue < 0.6
+
+
+def test_letters_that_no_font_has_are_told_and_drawn_all_the_same() -> None:
+    families, missing = fonts_for("one zwölf·<end>")
+    assert families == [FIRST]
+    assert missing == set()
+    families, missing = fonts_for("a\U0010fffd")
+    assert (families, missing) == ([FIRST], {"\U0010fffd"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert heat_map([[1.0]], ["\U0010fffd"], ["a"], families=families)
+
+
+def test_dollars_in_a_piece_are_no_formula() -> None:
+    assert heat_map([[1.0]], ["$_$"], ["$$"])
+
+
+def test_korean_and_chinese_find_their_font_where_there_is_one() -> None:
+    families, missing = fonts_for("저는機器學習one")
+    if missing:
+        pytest.skip("no font with Korean and Chinese is installed here")
+    assert families[0] == FIRST
+    assert len(families) > 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with_font = heat_map([[1.0]], ["저"], ["機"], families=families)
+    assert with_font != heat_map([[1.0]], ["저"], ["機"], families=[FIRST]), "boxes"

@@ -1,0 +1,77 @@
+"""Every model that the package ships is whole, small, opens at once, and says what it is."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+
+import triptych
+from triptych import pretrained
+
+ROOT = Path(__file__).resolve().parents[1]
+NAMES = pretrained.names()
+ENDINGS = (pretrained.WEIGHTS, pretrained.FACTS, pretrained.CARD)
+MOST = 25_000_000  # bytes of all files together
+
+
+def strings(value: Any) -> list[str]:
+    """Every string in plain settings."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list):
+        return [text for item in value for text in strings(item)]
+    return [value] if isinstance(value, str) else []
+
+
+def test_a_wheel_carries_all_files_and_nothing_else_lies_there() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["triptych.pretrained"]
+    files = [path for path in pretrained.FOLDER.iterdir() if path.suffix not in (".py", ".pyc")]
+    files = [path for path in files if path.name != "__pycache__"]
+    assert {path.name for path in files} == {name + end for name in NAMES for end in ENDINGS}
+    assert {f"*{end}" for end in ENDINGS} == set(patterns)
+    assert sum(path.stat().st_size for path in files) < MOST
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_card_says_what_must_be_known(name: str) -> None:
+    facts, card = pretrained.read_facts(pretrained.find(name)), pretrained.read_card(name)
+    assert facts["name"] == name
+    for key in ("what", "data", "terms", "time", "hardware", "figure"):
+        assert len(facts["card"][key]) > 2
+        assert facts["card"][key] in card
+    assert f"seed {facts['triptych']['seed']}" in card
+    assert "not good for" in card
+    measured = [scores for scores in facts["metrics"].values() if "bf16" in scores]
+    assert measured, "how good the rounded weights are was never measured"
+    assert all(scores.get("fp32") for scores in measured)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_path_of_a_machine_is_in_it(name: str) -> None:
+    facts = pretrained.read_facts(pretrained.find(name))
+    for text in strings(facts["triptych"]["config"]):
+        assert not PurePosixPath(text).is_absolute(), text
+        assert not text.startswith("~"), text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_opens_and_does_its_work(name: str, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)  # no data are at hand
+    model = triptych.load(f"{pretrained.PREFIX}{name}", device="cpu")
+    facts = pretrained.read_facts(pretrained.find(name))
+    domain = facts["triptych"]["domain"]
+    assert sum(parameter.numel() for parameter in model.task.parameters()) == facts["parameters"]
+    if domain == "translation":
+        (text,) = model.translate(["A man is riding a horse."], beam=1)
+        assert text.strip()
+    elif domain == "image":
+        (picture,) = model.sample(1)
+        assert picture.shape == model.task.model.shape
+        assert picture.std() > 0
+    else:
+        (piece,) = model.sample(1, length=64)
+        assert piece.instruments

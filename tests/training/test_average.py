@@ -1,0 +1,402 @@
+"""The running mean of the weights is right, is what is validated, and leaves the training alone."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import pytest
+import torch
+from pytorch_lightning import Callback
+from test_processes import DDP, TRAINER, finish
+from test_resume import KillAt, run_config, settings
+from torch import Tensor, nn
+from toy_task import ToyTask, train_loader, validation_loader, weights
+
+from triptych.training.average import WeightAverage, decay_at, training_weights_first
+from triptych.training.checkpoint import read_checkpoint
+from triptych.training.evaluation import evaluate
+from triptych.training.media import Media
+from triptych.training.optim import OptimConfig
+from triptych.training.run import train
+from triptych.training.run_settings import RunConfig
+from triptych.training.stopped import Interrupted
+
+OPTIM = OptimConfig(learning_rate=0.05, warmup_steps=3, weight_decay=0.1, average_decay=0.6)
+Named = dict[str, Tensor]
+
+
+def go(
+    folder: Path,
+    name: str,
+    *,
+    decay: float = OPTIM.average_decay,
+    resume: bool = False,
+    kind: type[ToyTask] = ToyTask,
+    precision: Literal["fp32", "bf16"] = "fp32",
+    **trainer: Any,
+) -> ToyTask:
+    # Another start than the first run's: everything must come from the checkpoint.
+    task = kind(replace(OPTIM, average_decay=decay), initial=1 if resume else 0)
+    run = run_config(folder, name, precision=precision)
+    with contextlib.suppress(Interrupted):
+        train(task, train_loader(), validation_loader(), run, settings(**trainer), resume)
+    return task
+
+
+def checkpoint(folder: Path, name: str, which: str = "last") -> dict[str, Any]:
+    return read_checkpoint(folder / name / "checkpoints" / f"{which}.ckpt")
+
+
+def assert_equal(one: Named, other: Named) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert torch.equal(value, other[name]), name
+
+
+def equal(one: Named, other: Named) -> bool:
+    return all(torch.equal(value, other[name]) for name, value in one.items())
+
+
+class Record(Callback):
+    """Keep the weights at the start and after each update."""
+
+    def __init__(self) -> None:
+        self.weights: list[Named] = []
+        self._step = 0
+
+    def on_train_start(self, trainer: Any, task: Any) -> None:
+        self.weights = [weights(task)]
+
+    def on_train_batch_end(self, trainer: Any, task: Any, *_: Any) -> None:
+        if trainer.global_step > self._step:
+            self._step = trainer.global_step
+            self.weights.append(weights(task))
+
+
+def slow_means(trajectory: list[Named], decay: float) -> list[Named]:
+    """The mean after each update, in double precision."""
+    means = [{name: value.double() for name, value in trajectory[0].items()}]
+    for number, new in enumerate(trajectory[1:], start=1):
+        kept = min(decay, (1 + number) / (10 + number))
+        means.append({n: kept * old + (1 - kept) * new[n].double() for n, old in means[-1].items()})
+    return means
+
+
+def test_the_first_updates_are_forgotten_sooner() -> None:
+    assert decay_at(0.999, 1) == 2 / 11
+    assert decay_at(0.999, 90) == 0.91
+    assert decay_at(0.5, 90) == decay_at(0.5, 9) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("decay", "steps", "more"),
+    [
+        (0.6, 12, {}),
+        (0.999, 7, {}),
+        (0.6, 5, {"accumulate_grad_batches": 3, "val_check_interval": 4}),
+        (0.6, 6, {"precision": "bf16"}),
+    ],
+)
+def test_mean_is_that_of_a_slow_reference(
+    decay: float, steps: int, more: dict[str, Any], tmp_path: Path
+) -> None:
+    record = Record()
+    go(tmp_path, "a", decay=decay, max_steps=steps, callbacks=[record], **more)
+    block = checkpoint(tmp_path, "a")["average"]
+    assert block["updates"] == steps == len(record.weights) - 1
+    slow = slow_means(record.weights, decay)[-1]
+    assert block["mean"].keys() == slow.keys()
+    for name, value in block["mean"].items():
+        assert value.dtype == torch.float32
+        torch.testing.assert_close(value.double(), slow[name], rtol=1e-5, atol=1e-6)
+        assert not torch.equal(value, record.weights[-1][name])
+    assert_equal(checkpoint(tmp_path, "a")["state_dict"], record.weights[-1])
+
+
+class Looks(ToyTask):
+    """Keeps the weights that validation, decoding and samples see."""
+
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.validated: dict[int, list[Named]] = {}
+
+    def look(self) -> None:
+        if not self.trainer.sanity_checking:
+            self.validated.setdefault(self.trainer.global_step, []).append(weights(self))
+
+    def score(self, batch: Any) -> Any:
+        self.look()
+        return super().score(batch)
+
+    def decoded_metrics(self) -> dict[str, float]:
+        self.look()
+        return super().decoded_metrics()
+
+    def show(self, folder: Path) -> list[Media]:
+        self.look()
+        return super().show(folder)
+
+
+def test_validation_decoding_and_samples_see_the_mean(tmp_path: Path) -> None:
+    record = Record()
+    task = go(tmp_path, "a", kind=Looks, callbacks=[record])
+    assert isinstance(task, Looks)
+    assert list(task.validated) == [4, 8, 12]
+    means = slow_means(record.weights, OPTIM.average_decay)
+    for step, seen in task.validated.items():
+        assert len(seen) == 3 + 1 + 1
+        for looked in seen:
+            for name, value in looked.items():
+                torch.testing.assert_close(value.double(), means[step][name], rtol=1e-5, atol=1e-6)
+
+
+def test_evaluating_the_best_checkpoint_gives_its_metrics_exactly(tmp_path: Path) -> None:
+    go(tmp_path, "a")
+    best = checkpoint(tmp_path, "a", "best")
+    task = ToyTask(initial=9)
+    task.load_state_dict(best["state_dict"])
+    metrics, _ = evaluate(task, validation_loader())
+    assert metrics["nats_per_token"] == best["triptych"]["metrics"]["nats_per_token"]
+    task.load_state_dict(best["average"]["weights"])
+    metrics, _ = evaluate(task, validation_loader())
+    assert metrics["nats_per_token"] != best["triptych"]["metrics"]["nats_per_token"]
+
+
+def test_training_goes_as_it_does_without(tmp_path: Path) -> None:
+    without = go(tmp_path, "without", decay=0.0)
+    task = go(tmp_path, "with")
+    assert task.losses == without.losses
+    assert task.latest != without.latest
+    one, other = checkpoint(tmp_path, "with"), checkpoint(tmp_path, "without")
+    assert_equal(one["state_dict"], other["state_dict"])
+    states = (content["optimizer_states"][0]["state"] for content in (one, other))
+    for first, second in zip(*(state.values() for state in states), strict=True):
+        assert_equal(first, second)
+
+
+def assert_same_end(folder: Path, name: str, uncut: str) -> None:
+    one, other = checkpoint(folder, name), checkpoint(folder, uncut)
+    assert one["triptych"]["step"] == other["triptych"]["step"]
+    assert one["triptych"]["metrics"] == other["triptych"]["metrics"]
+    assert one["average"]["updates"] == other["average"]["updates"]
+    assert_equal(one["state_dict"], other["state_dict"])
+    assert_equal(one["average"]["mean"], other["average"]["mean"])
+
+
+@pytest.mark.parametrize("more", [{}, {"accumulate_grad_batches": 2, "max_steps": 6}])
+@pytest.mark.parametrize("cut", [2, 3, 6])
+def test_stopped_and_resumed_run_is_bit_exact(
+    more: dict[str, Any], cut: int, tmp_path: Path
+) -> None:
+    uncut = go(tmp_path, "uncut", **more)
+    first = go(tmp_path, "cut", callbacks=[KillAt(cut)], **more)
+    assert cut < len(first.seen) < len(uncut.seen)
+    second = go(tmp_path, "cut", resume=True, **more)
+    assert first.losses + second.losses == uncut.losses
+    assert_same_end(tmp_path, "cut", "uncut")
+    assert_equal(
+        checkpoint(tmp_path, "cut", "best")["state_dict"],
+        checkpoint(tmp_path, "uncut", "best")["state_dict"],
+    )
+
+
+def with_damaged_last(folder: Path) -> None:
+    go(folder, "a", max_steps=6)
+    last = folder / "a" / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:2000])
+    assert checkpoint(folder, "a", "best")["triptych"]["step"] == 4
+
+
+def test_run_goes_on_from_the_best_checkpoint(tmp_path: Path) -> None:
+    uncut = go(tmp_path, "uncut")
+    with_damaged_last(tmp_path)
+    task = go(tmp_path, "a", resume=True)
+    assert task.losses == uncut.losses[4:]
+    assert_same_end(tmp_path, "a", "uncut")
+
+
+def test_run_goes_on_from_the_best_checkpoint_without_averaging(tmp_path: Path) -> None:
+    without = go(tmp_path, "without", decay=0.0)
+    with_damaged_last(tmp_path)
+    task = go(tmp_path, "a", decay=0.0, resume=True)
+    assert task.losses == without.losses[4:]
+    assert_equal(weights(task), weights(without))
+    assert "average" not in checkpoint(tmp_path, "a")
+
+
+def test_mean_begins_where_averaging_is_turned_on(tmp_path: Path) -> None:
+    go(tmp_path, "a", decay=0.0, max_steps=6)
+    record = Record()
+    go(tmp_path, "a", resume=True, callbacks=[record])
+    block = checkpoint(tmp_path, "a")["average"]
+    assert block["updates"] == 6
+    slow = slow_means(record.weights, OPTIM.average_decay)[-1]
+    for name, value in block["mean"].items():
+        torch.testing.assert_close(value.double(), slow[name], rtol=1e-5, atol=1e-6)
+
+
+class Breaks(ToyTask):
+    """Raises in the validation after update 8, at the batch or in decoding."""
+
+    place = "score"
+
+    def score(self, batch: Any) -> Any:
+        self.breaks("score")
+        return super().score(batch)
+
+    def decoded_metrics(self) -> dict[str, float]:
+        self.breaks("decoding")
+        return super().decoded_metrics()
+
+    def breaks(self, place: str) -> None:
+        if self.trainer.global_step == 8 and place == self.place:
+            raise RuntimeError("planted")
+
+
+@pytest.mark.parametrize("place", ["score", "decoding"])
+def test_broken_validation_leaves_the_training_weights(place: str, tmp_path: Path) -> None:
+    record = Record()
+    task = Breaks(OPTIM)
+    task.place = place
+    trainer = settings(callbacks=[record])
+    with pytest.raises(RuntimeError, match="planted"):
+        train(task, train_loader(), validation_loader(), run_config(tmp_path, "a"), trainer)
+    assert len(record.weights) == 9
+    assert_equal(weights(task), record.weights[8])
+
+
+def test_run_that_ends_between_validations_keeps_the_last_mean(tmp_path: Path) -> None:
+    go(tmp_path, "a", max_steps=7)
+    last = checkpoint(tmp_path, "a")
+    assert (last["triptych"]["step"], last["average"]["updates"]) == (7, 7)
+    best = checkpoint(tmp_path, "a", "best")
+    assert (best["triptych"]["step"], best["average"]["updates"]) == (4, 4)
+
+
+def test_best_amid_accumulated_gradients_is_the_mean_too(tmp_path: Path) -> None:
+    go(tmp_path, "a", accumulate_grad_batches=2, max_steps=2, val_check_interval=3)
+    best = checkpoint(tmp_path, "a", "best")
+    assert best["triptych"]["step"] == 1, "validation was after 3 batches"
+    task = ToyTask(initial=9)
+    task.load_state_dict(best["state_dict"])
+    metrics, _ = evaluate(task, validation_loader())
+    assert metrics["nats_per_token"] == best["triptych"]["metrics"]["nats_per_token"]
+
+
+def test_without_averaging_checkpoints_are_as_before(tmp_path: Path) -> None:
+    go(tmp_path, "a", decay=0.0, max_steps=4)
+    folder = tmp_path / "a" / "checkpoints"
+    assert folder.joinpath("best.ckpt").samefile(folder / "last.ckpt")
+    assert set(checkpoint(tmp_path, "a")) == {
+        "epoch",
+        "global_step",
+        "pytorch-lightning_version",
+        "state_dict",
+        "loops",
+        "callbacks",
+        "optimizer_states",
+        "lr_schedulers",
+        "triptych",
+    }
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])
+def test_impossible_decay_is_named(decay: float) -> None:
+    with pytest.raises(ValueError, match=rf"^average_decay is {decay}; .* to below 1\.$"):
+        OptimConfig(average_decay=decay)
+
+
+class Odd(nn.Module):
+    """A shared matrix, a frozen layer, and a norm with buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one = nn.Linear(4, 4)
+        self.two = nn.Linear(4, 4)
+        self.two.weight = self.one.weight
+        self.frozen = nn.Linear(4, 4).requires_grad_(False)
+        self.norm = nn.BatchNorm1d(4)
+
+
+def test_shared_frozen_and_buffers(tmp_path: Path) -> None:
+    module, average = Odd(), WeightAverage(0.9)
+    average.on_fit_start(SimpleNamespace(), module)
+    for step in (1, 2):
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                nn.init.normal_(parameter)
+        module.norm.running_mean += 1
+        average.on_train_batch_end(SimpleNamespace(global_step=step), module, None, None, 0)
+    plain = {name: value.clone() for name, value in module.state_dict().items()}
+
+    saved: dict[str, Any] = {"state_dict": module.state_dict()}
+    average.on_save_checkpoint(SimpleNamespace(), module, saved)
+    assert_equal(saved["state_dict"], plain)
+    names = {"one.weight", "one.bias", "two.weight", "two.bias", "norm.weight", "norm.bias"}
+    assert saved["average"]["mean"].keys() == names
+
+    average.on_validation_start(SimpleNamespace(), module)
+    validated = {name: value.clone() for name, value in module.state_dict().items()}
+    assert equal(saved["average"]["mean"], validated)
+    assert not equal(saved["average"]["mean"], plain)
+    untouched = plain.keys() - names
+    assert equal({name: plain[name] for name in untouched}, validated)
+    # A checkpoint that somebody else writes amid a validation is right too.
+    amid: dict[str, Any] = {"state_dict": module.state_dict()}
+    average.on_save_checkpoint(SimpleNamespace(), module, amid)
+    assert_equal(amid["state_dict"], plain)
+    assert_equal(amid["average"]["mean"], saved["average"]["mean"])
+    with average.leading():
+        best: dict[str, Any] = {"state_dict": module.state_dict()}
+        average.on_save_checkpoint(SimpleNamespace(), module, best)
+    assert_equal(best["state_dict"], validated)
+    average.on_validation_end(SimpleNamespace(), module)
+    assert_equal(dict(module.state_dict()), plain)
+    # Only reads: what is in the file is what there was.
+    torch.save(best, tmp_path / "best.ckpt")
+    best = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    training_weights_first(best)
+    assert_equal(best["state_dict"], plain)
+    assert_equal(best["average"]["mean"], saved["average"]["mean"])
+
+
+def test_mean_of_half_precision_weights_is_in_single_precision() -> None:
+    module, average = nn.Linear(4, 4, dtype=torch.bfloat16), WeightAverage(0.9)
+    average.on_fit_start(SimpleNamespace(), module)
+    record = [weights(module)]
+    for step in range(1, 30):
+        nn.init.normal_(module.weight, mean=1.0)
+        record.append(weights(module))
+        average.on_train_batch_end(SimpleNamespace(global_step=step), module, None, None, 0)
+    saved: dict[str, Any] = {"state_dict": module.state_dict()}
+    average.on_save_checkpoint(SimpleNamespace(), module, saved)
+    mean, slow = saved["average"]["mean"]["weight"], slow_means(record, 0.9)[-1]["weight"]
+    torch.testing.assert_close(mean, slow.float(), rtol=1e-5, atol=1e-6)
+    average.on_validation_start(SimpleNamespace(), module)
+    assert torch.equal(module.weight, mean.bfloat16())
+    average.on_validation_end(SimpleNamespace(), module)
+    assert_equal(weights(module), record[-1])
+
+
+@pytest.mark.slow
+def test_two_processes_have_one_mean(tmp_path: Path) -> None:
+    alone = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
+    optim = OptimConfig(learning_rate=0.01, average_decay=0.9)
+    short = {**TRAINER, "max_steps": 3}
+    train(ToyTask(optim), train_loader(), validation_loader(), alone, short)
+    both = finish(tmp_path, DDP, "--average", "--resume")
+    assert both.returncode == 0, both.stdout + both.stderr
+    last = checkpoint(tmp_path, "toy")
+    assert last["average"]["updates"] == last["triptych"]["step"] == 6
+    task = ToyTask(initial=9)
+    task.load_state_dict(last["average"]["mean"])
+    metrics, _ = evaluate(task, validation_loader())
+    validated = last["triptych"]["metrics"]["nats_per_token"]
+    assert metrics["nats_per_token"] == pytest.approx(validated, rel=1e-6)
+    task.load_state_dict(last["state_dict"])
+    metrics, _ = evaluate(task, validation_loader())
+    assert metrics["nats_per_token"] != pytest.approx(validated, rel=1e-4)

@@ -1,0 +1,58 @@
+"""The law of a noisy copy against counting it out, and draws that stay as they are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from triptych.training.known_law import KnownLaw, NoisyCopy, beside, chances
+
+
+def test_every_outcome_of_a_copy_has_its_probability() -> None:
+    # A thousand numbers spread evenly over 0 to 1 count the law out exactly.
+    spread = (np.arange(1000) + 0.5) / 1000
+    for value in range(4):
+        found = NoisyCopy(4, 0.3).apply(np.full(1000, value), spread)
+        expected = [100] * 4
+        expected[value] = 700
+        assert np.bincount(found, minlength=4).tolist() == expected
+
+
+def test_entropy_and_nats_are_those_of_the_probabilities() -> None:
+    law = NoisyCopy(4, 0.3)
+    probabilities = [0.7, 0.1, 0.1, 0.1]
+    assert law.entropy() == pytest.approx(-sum(p * math.log(p) for p in probabilities))
+    assert law.nats(copied=2, changed=3) == pytest.approx(-math.log(0.7**2 * 0.1**3))
+
+
+def test_a_law_in_which_nothing_can_change_is_refused() -> None:
+    for n_values, change, says in ((1, 0.5, "at least 2"), (3, 0.0, "above 0"), (3, 1.0, "below")):
+        with pytest.raises(ValueError, match=says):
+            NoisyCopy(n_values, change)
+
+
+def test_draws_are_for_ever_and_every_split_has_its_own() -> None:
+    drawn = chances(0, "train", (3, 2))
+    assert drawn.ravel()[:2] == pytest.approx([0.991944, 0.514403], abs=1e-6)
+    assert np.array_equal(chances(0, "train", (5, 2))[:3], drawn)
+    assert not np.isin(chances(0, "test", (3, 2)), drawn).any()
+    assert not np.isin(chances(1, "train", (3, 2)), drawn).any()
+    assert 0 <= drawn.min() <= drawn.max() < 1
+
+
+class Coin(KnownLaw):
+    def entropy(self) -> float:
+        return 1.0
+
+    def nats(self, split: str, limit: int | None = None) -> float:
+        return (limit or 8) * math.log(2) * (2 if split == "test" else 1)
+
+
+def test_the_law_stands_beside_its_own_data_alone() -> None:
+    assert beside(object(), "test", None, nats_per_unit=1.0) == {}
+    found = beside(Coin(), "test", 4, nats_per_unit=4 * math.log(2))
+    assert found == {"true_law": {"entropy": 1.0, "on_what_was_scored": pytest.approx(2.0)}}
+    found = beside(Coin(), "validation", None, nats_per_unit=4 * math.log(2))
+    assert found == {"true_law": {"entropy": 1.0, "on_what_was_scored": pytest.approx(2.0)}}
