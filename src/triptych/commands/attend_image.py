@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
+    at_least_one,
     check_checkpoint,
     check_output,
     open_model,
@@ -44,10 +45,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that cannot be."""
-        for name in ("layer", "head"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        at_least_one(self, "layer", "head")
         if (self.row is None) != (self.column is None):
             raise ValueError(
                 f"row and column name a pixel together, got row {self.row} and column {self.column}"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
+    at_least_one,
     check_checkpoint,
     check_file,
     check_output,
@@ -45,10 +46,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that cannot be."""
-        for name in ("layer", "head"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        at_least_one(self, "layer", "head")
         if not 0 < self.seconds < float("inf"):
             raise ValueError(f"seconds must be above 0, got {self.seconds}")
         if self.at is not None and not 0 <= self.at < float("inf"):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from triptych.commands.options import (
+    at_least_one,
     check_checkpoint,
     check_file,
     check_output,
@@ -49,10 +50,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers below 1."""
-        for name in ("layer", "head", "beam"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        at_least_one(self, "layer", "head", "beam")
 
 
 def run(arguments: Sequence[str]) -> int:

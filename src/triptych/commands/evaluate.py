@@ -11,6 +11,7 @@ from typing import Any, Literal
 from triptych import __version__
 from triptych.commands.options import (
     Weights,
+    at_least_one,
     check_checkpoint,
     check_new_file,
     check_writable,
@@ -47,10 +48,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers below 1."""
-        for name in ("batch_size", "limit"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        at_least_one(self, "batch_size", "limit")
 
     def for_model(self) -> dict[str, Any]:
         """What the model's `evaluate` takes beside what those of all domains take."""
@@ -103,8 +101,7 @@ class TranslationOptions(Options):
     def __post_init__(self) -> None:
         """Raise ValueError for values that make no search."""
         super().__post_init__()
-        if self.beam < 1:
-            raise ValueError(f"beam must be at least 1, got {self.beam}")
+        at_least_one(self, "beam")
         if not 0 <= self.alpha < float("inf"):
             raise ValueError(f"alpha must be 0 or more, got {self.alpha}")
 

@@ -189,6 +189,14 @@ def write_json(path: Path, content: Any) -> None:
     write_whole(path, f"{text}\n".encode())
 
 
+def at_least_one(options: object, *names: str) -> None:
+    """Raise ValueError where one of these options is a number below 1; None is allowed."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file whole or not at all: a temporary file beside it, fsync, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)

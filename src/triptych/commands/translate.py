@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 from triptych.commands.options import (
+    at_least_one,
     check_checkpoint,
     open_model,
     progress_on_stderr,
@@ -44,9 +45,7 @@ class Options:
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that make no search."""
-        for name in ("beam", "n_best", "batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least_one(self, "beam", "n_best", "batch_size")
         if self.n_best > self.beam:
             raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
         if self.alpha < 0:
