@@ -3,17 +3,14 @@
     .venv/bin/python scripts/demo_page.py runs/demo
 
 Reads what `scripts/demo` left in the folder (`<domain>.json`, `<domain>/metrics.csv`,
-`translations.csv`, `pictures/`, `pieces/`) and writes `index.html` into it. What is missing is
-named on the page instead of shown.
+`translations.csv`, `pictures/`, `pieces/`, `shipped/`) and writes `index.html` into it. What is
+missing is named on the page instead of shown.
 """
 
 from __future__ import annotations
 
-import base64
-import csv
 import datetime
 import html
-import json
 import math
 import os
 import platform
@@ -22,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from demo_curve import curve, read_lines
+from demo_page_parts import bars, missing, pictures, pieces, read_json, read_rows, table
+from demo_page_shipped import shipped
 
 ROWS_SHOWN = 60
 
@@ -53,9 +52,11 @@ def build(folder: Path) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<title>Triptych: one core, three arts</title><style>{style}</style></head><body>",
-            "<header><h1>Triptych</h1><p class='soft'>One Transformer core and three arts on it, "
-            "each learnt within minutes on this machine from data that needed no download.</p>"
-            "</header>",
+            "<header><h1>Triptych</h1>"
+            "<p class='soft'>One Transformer core and three arts on it.</p></header>",
+            shipped(folder),
+            "<section id='learnt'><h2>Learnt here</h2><p>Each within minutes on this machine, from "
+            "nothing and from data that needed no download.</p></section>",
             headline(scores),
             translation(folder, scores["translation"]),
             image(folder, scores["image"]),
@@ -88,13 +89,11 @@ def translation(folder: Path, score: dict[str, Any]) -> str:
     ]
     if rows:
         right = sum(row["match"] == "yes" for row in rows)
-        body = "".join(map(table_row, rows[:ROWS_SHOWN]))
-        parts.append(
-            "<div class='scroll'><table><thead><tr><th>source</th><th>translation</th><th></th>"
-            f"</tr></thead><tbody>{body}</tbody></table></div>"
+        parts += [
+            table(rows[:ROWS_SHOWN]),
             f"<figcaption>{right} of {len(rows)} lines agree with the reference letter for letter; "
-            f"{min(len(rows), ROWS_SHOWN)} are shown, all are in translations.csv.</figcaption>"
-        )
+            f"{min(len(rows), ROWS_SHOWN)} are shown, all are in translations.csv.</figcaption>",
+        ]
     else:
         parts.append(missing("the table of translations", folder))
     return "\n".join([*parts, *scored("translation", folder, score), "</section>"])
@@ -108,38 +107,21 @@ def image(folder: Path, score: dict[str, Any]) -> str:
         "each pixel is chosen knowing all before it and which digit is wanted.</p>",
     ]
     if grid.is_file():
-        parts.append(
-            f"<figure><img class='grid' alt='grid of sampled digits' src='{data_uri(grid)}'>"
-            "<figcaption>Samples at temperature 1, as they came; a column a digit.</figcaption>"
-            "</figure>"
-        )
+        caption = "Samples at temperature 1, as they came; a column a digit."
+        parts.append(pictures(grid, "sampled digits", caption))
     else:
         parts.append(missing("the sampled pictures", folder))
     return "\n".join([*parts, *scored("image", folder, score), "</section>"])
 
 
 def music(folder: Path, score: dict[str, Any]) -> str:
-    pieces = sorted((folder / "pieces").glob("*.mid"))
+    found = pieces(folder / "pieces")
     parts = [
         "<section id='music'><h2>Music</h2>",
         "<p>Chorales in four voices, learnt from Bach's: soprano, alto, tenor and bass, one "
         "sixteenth after the other.</p>",
+        *(found or [missing("the sampled pieces", folder)]),
     ]
-    for number, piece in enumerate(pieces, start=1):
-        roll, sound = piece.with_suffix(".png"), piece.with_suffix(".wav")
-        parts.append(f"<figure><h3>Piece {number}</h3>")
-        if roll.is_file():
-            parts.append(
-                f"<img class='roll' alt='piano roll of piece {number}' src='{data_uri(roll)}'>"
-            )
-        if sound.is_file():
-            parts.append(f"<audio controls preload='metadata' src='{data_uri(sound)}'></audio>")
-        parts.append(
-            f"<figcaption><a download='{piece.name}' href='{data_uri(piece)}'>{piece.name}</a>"
-            "</figcaption></figure>"
-        )
-    if not pieces:
-        parts.append(missing("the sampled pieces", folder))
     return "\n".join([*parts, *scored("music", folder, score), "</section>"])
 
 
@@ -184,31 +166,6 @@ def baselines(details: dict[str, Any], metric: str) -> dict[str, float]:
     return dict(sorted(found.items(), key=lambda item: -item[1]))
 
 
-def bars(values: dict[str, float]) -> str:
-    """One horizontal bar a model, as long as its value."""
-    longest = max(values.values())
-    cells = []
-    for name, value in values.items():
-        own = " own" if name == "this model" else ""
-        width = 100 * value / longest if longest > 0 else 0
-        cells.append(
-            f"<span class='{own}'>{html.escape(name)}</span>"
-            f"<span><div class='bar{own}' style='width:{width:.1f}%'></div></span>"
-            f"<span class='value{own}'>{value:.3f}</span>"
-        )
-    return f"<div class='bars'>{''.join(cells)}</div>"
-
-
-def table_row(row: dict[str, str]) -> str:
-    right = row["match"] == "yes"
-    wanted = f"<span class='wanted'>expected: {html.escape(row['reference'])}</span>"
-    mark = "<td class='mark yes'>&#10003;</td>" if right else "<td class='mark no'>&#10007;</td>"
-    return (
-        f"<tr><td>{html.escape(row['source'])}</td>"
-        f"<td>{html.escape(row['translation'])}{'' if right else wanted}</td>{mark}</tr>"
-    )
-
-
 def footer(scores: dict[str, dict[str, Any]]) -> str:
     versions: dict[str, str] = {}
     for score in scores.values():
@@ -221,29 +178,8 @@ def footer(scores: dict[str, dict[str, Any]]) -> str:
     return f"<footer>{html.escape(' · '.join(words))}</footer>"
 
 
-def missing(what: str, folder: Path) -> str:
-    logs = html.escape(str(folder / "logs"))
-    return f"<p class='missing'>Here should be {what}: a step failed, see {logs}.</p>"
-
-
 def figure(name: str, value: float) -> str:
     return f"{value:.1%}" if name == "exact_match" else f"{value:.3f}"
-
-
-def data_uri(path: Path) -> str:
-    kinds = {".png": "image/png", ".wav": "audio/wav", ".mid": "audio/midi"}
-    return f"data:{kinds[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    if not path.is_file():
-        return []
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,15 @@ import torch
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-from benchmarks import machine, measuring, memory, summary, table  # noqa: E402
+from benchmarks import (  # noqa: E402
+    decoding_contest,
+    decoding_late,
+    machine,
+    measuring,
+    memory,
+    summary,
+    table,
+)
 from benchmarks.measuring import Budget, CannotRunError, Case, Timing  # noqa: E402
 from benchmarks.rows import Row, Section, Table  # noqa: E402
 from benchmarks.run import Options, run  # noqa: E402
@@ -67,6 +75,7 @@ EVERY_ROW = {
         "Triptych, bf16 weights",
         "Triptych, int8 weights",
         "Triptych, compiled",
+        "Triptych, fp32 weights, compiled",
         "floor: the weights read once a token",
     ],
     "decoding/line": [
@@ -426,6 +435,53 @@ def test_the_summary_compares_what_it_says() -> None:
         "its peak memory, share of skewing's, fp32": pytest.approx(0.1),
         "its peak memory, L 8192 over L 2048, fp32": pytest.approx(4.2),
     }
+
+
+def test_a_late_token_is_compared_with_measured_attention() -> None:
+    figures = {
+        "200th, ms": 10.0,
+        "2000th, ms": 14.0,
+        decoding_late.READING: 1.0,
+        decoding_late.RATIO: 1.25,
+    }
+    row = Row("Triptych", dtype="fp32", extra=figures)
+    late = Table("late", "The 2000th token beside the 200th, one sequence", "", "", rows=[row])
+    first, second = summary.summary([Section("s", "", "", 0.0, [late])])
+    assert first.what.startswith("The 2000th token beside the 200th and what its attention takes")
+    assert (first.value, first.goal) == (1.25, "<= 1.3")
+    assert "at full bandwidth" in second.what
+    assert (second.value, second.goal) == (pytest.approx(1.3), "")
+
+
+def test_attention_is_timed_in_turn_on_keys_that_no_cache_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from benchmarks.setting import Ceilings, Setting
+
+    setting = Setting(CPU, "tiny", tiny_budget(), Ceilings({"fp32": 1.0}, 1.0), say=str)
+    sizes = decoding_contest.Sizes(d_model=8, n_layers=2, n_heads=2, vocabulary=3, early=4, late=9)
+    seen: list[tuple[int, int] | int] = []
+    original, total = decoding_late.F.scaled_dot_product_attention, torch.Tensor.sum
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: Any) -> torch.Tensor:
+        assert options["attn_mask"].shape == (1, k.shape[2])
+        seen.append((k.shape[2], k.data_ptr()))
+        return original(q, k, v, **options)
+
+    def read(tensor: torch.Tensor) -> torch.Tensor:
+        seen.append(tensor.numel())
+        return total(tensor)
+
+    monkeypatch.setattr(decoding_late.F, "scaled_dot_product_attention", attend)
+    monkeypatch.setattr(torch.Tensor, "sum", read)
+    few, many = decoding_late.attention_costs(setting, sizes, rounds=3)
+    assert len(few) == len(many) == 3
+    assert min(few + many) > 0
+    (_, first), (_, second) = seen[:2]
+    assert first != second, "a layer has its own keys"
+    weights = 2 * 12 * 8**2 + 3 * 8
+    once = [weights, (4, first), (4, second), weights, (9, first), (9, second)]
+    assert seen[4:] == once * 3
 
 
 @pytest.mark.parametrize(

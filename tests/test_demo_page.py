@@ -61,17 +61,38 @@ def fill(folder: Path) -> None:
         (folder / name).write_bytes(b"content")
 
 
+def fill_shipped(folder: Path) -> None:
+    """What `scripts/demo_shipped.py` leaves there, for a model of each domain."""
+    files = {
+        "translation": {"translations.csv": "source,translation\nA <dog>.,Ein <Hund>.\n"},
+        "music": {"piece-01.mid": "tune", "piece-01.png": "roll", "piece-01.wav": "sound"},
+        "image": {"grid.png": "grid"},
+    }
+    for domain, contents in files.items():
+        (folder / "shipped" / f"a-{domain}").mkdir(parents=True)
+        words = ("what", "data", "terms", "time", "hardware", "figure")
+        about = {word: f"{word} & {domain}" for word in words}
+        about |= {"name": f"a-{domain}", "domain": domain}
+        for name, text in {"about.json": json.dumps(about), **contents}.items():
+            (folder / "shipped" / f"a-{domain}" / name).write_text(text, encoding="utf-8")
+
+
+def write_page(folder: Path) -> str:
+    subprocess.run([sys.executable, str(SCRIPT), str(folder)], check=True, capture_output=True)
+    return (folder / "index.html").read_bytes().decode("utf-8")
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_page_needs_no_network_and_no_other_file(tmp_path: Path, whole: bool) -> None:
     if whole:
         fill(tmp_path)
-    subprocess.run([sys.executable, str(SCRIPT), str(tmp_path)], check=True, capture_output=True)
+        fill_shipped(tmp_path)
     page = Reader()
-    page.feed((tmp_path / "index.html").read_bytes().decode("utf-8"))
+    page.feed(write_page(tmp_path))
     assert page.charset == "utf-8"
     assert {"script", "link", "iframe", "object", "embed", "base"}.isdisjoint(page.tags)
     assert all(address.startswith(("data:", "#")) for address in page.addresses)
-    assert sum(address.startswith("data:") for address in page.addresses) == 4 * whole
+    assert sum(address.startswith("data:") for address in page.addresses) == 8 * whole
     assert page.styles
     for style in page.styles:
         assert "url(" not in style
@@ -79,3 +100,20 @@ def test_the_page_needs_no_network_and_no_other_file(tmp_path: Path, whole: bool
     shown = "".join(page.text)
     for source, target in SENTENCES:
         assert (source in shown and target in shown) == whole
+
+
+def test_what_the_shipped_models_make_comes_first(tmp_path: Path) -> None:
+    fill_shipped(tmp_path)
+    first = write_page(tmp_path).partition("<section id='learnt'>")[0]
+    page = Reader()
+    page.feed(first)
+    assert {"A <dog>.", "Ein <Hund>."} <= set(page.text)
+    assert "what & image" in page.text
+    said = "".join(page.text)
+    order = [said.index(f"pretrained:a-{domain}") for domain in ("translation", "image", "music")]
+    assert order == sorted(order)
+    kinds = [address.partition(";")[0] for address in page.addresses]
+    assert kinds == ["data:image/png", "data:image/png", "data:audio/wav", "data:audio/midi"]
+    for domain in ("translation", "image", "music"):
+        assert f"terms & {domain}" in said
+    assert "a step failed" not in said

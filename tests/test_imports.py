@@ -48,7 +48,7 @@ def breaches(where: list[str], name: str) -> str | None:
     if layer == target == "domains" and len(parts) > 2 and len(where) > 1 and parts[2] != where[1]:
         return "one domain knows another"
     if where[:2] == ["core", "attention"] and parts[1:3] == ["core", "attention"]:
-        shared = {"interface", "softmax", "kernels"}
+        shared = {"interface", "pattern", "softmax", "kernels"}
         if where[2] not in shared and parts[3] not in shared:
             return "one attention variant knows another"
     return None

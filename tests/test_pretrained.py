@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 NAMES = pretrained.names()
 ENDINGS = (pretrained.WEIGHTS, pretrained.FACTS, pretrained.CARD)
 MOST = 25_000_000  # bytes of all files together
+SHIPPED = ("image", "music", "translation")
 
 
 def strings(value: Any) -> list[str]:
@@ -34,6 +35,12 @@ def test_a_wheel_carries_all_files_and_nothing_else_lies_there() -> None:
     assert {path.name for path in files} == {name + end for name in NAMES for end in ENDINGS}
     assert {f"*{end}" for end in ENDINGS} == set(patterns)
     assert sum(path.stat().st_size for path in files) < MOST
+
+
+@pytest.mark.parametrize("domain", SHIPPED)
+def test_a_newcomer_finds_a_model_of_the_domain(domain: str) -> None:
+    facts = [pretrained.read_facts(pretrained.find(name)) for name in NAMES]
+    assert domain in [found["triptych"]["domain"] for found in facts]
 
 
 @pytest.mark.parametrize("name", NAMES)

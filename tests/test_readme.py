@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
+
+from triptych import pretrained
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -21,10 +26,47 @@ COMMANDS = [
     for line in block.replace("\\\n", " ").splitlines()
     if line.strip() and not line.startswith("#")
 ]
+# Commands with models that are shipped, each with the comment below it: what it prints or makes.
+SHOWN = re.findall(r"^(\S.*pretrained:[a-z0-9].*)\n# (.*)$", "".join(b for _, b in BLOCKS), re.M)
 
 
-def test_the_two_commands_come_first() -> None:
-    assert [command[0] for command in COMMANDS[:2]] == ["scripts/demo", "scripts/test"]
+def test_a_newcomer_sees_something_before_anything_is_trained() -> None:
+    first = [command[0] for command in COMMANDS if command[0].startswith("scripts/")][:3]
+    assert first == ["scripts/setup", "scripts/demo", "scripts/test"]
+    assert README.index("scripts/setup") < README.index(SHOWN[0][0])
+    assert README.index(SHOWN[-1][0]) < README.index("scripts/demo")
+
+
+def test_a_command_is_shown_for_each_domain_of_the_models_shipped() -> None:
+    def domains(names: list[str]) -> set[str]:
+        facts = [pretrained.read_facts(pretrained.find(name)) for name in names]
+        return {found["triptych"]["domain"] for found in facts}
+
+    shown = re.findall(r"pretrained:([\w.-]+)", " ".join(command for command, _ in SHOWN))
+    assert domains(shown) == domains(pretrained.names())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("command", "promised"), SHOWN, ids=[c[:60] for c, _ in SHOWN])
+def test_a_command_with_a_shipped_model_does_what_is_promised(
+    command: str, promised: str, tmp_path: Path
+) -> None:
+    (tmp_path / "bin").mkdir()
+    starter = tmp_path / "bin/triptych"  # whether or not the environment is activated
+    starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m triptych.cli "$@"\n')
+    starter.chmod(0o755)
+    (tmp_path / "empty").mkdir()
+    environment = {**os.environ, "PATH": f"{starter.parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=tmp_path / "empty", env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    if done.stdout:
+        assert done.stdout == f"{promised}\n"
+    else:
+        for path in promised.split():
+            assert (tmp_path / "empty" / path).stat().st_size > 100
 
 
 @pytest.mark.parametrize("script", re.findall(r"\bscripts/\w+", README))

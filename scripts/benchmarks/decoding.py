@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
-from itertools import pairwise
-from statistics import median
 
 import torch
 
@@ -13,21 +10,17 @@ from benchmarks import peers_hf, peers_minimal, peers_xt
 from benchmarks.decoding_contest import (
     BYTES,
     FLOOR,
-    GREEDY,
     Contest,
     Sizes,
-    no_weights,
-    ready_model,
 )
+from benchmarks.decoding_late import late_tokens
 from benchmarks.machine import missing
 from benchmarks.measuring import Case
-from benchmarks.rows import Row, Table
+from benchmarks.rows import Table
 from benchmarks.setting import Setting
 from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
-from triptych.core.sequence import SequenceModel
-from triptych.decoding.session import sample
 
 SIZES = {
     "full": Sizes(),
@@ -85,6 +78,8 @@ def generation(setting: Setting, sizes: Sizes, batch: int, tables_left: int) -> 
     ]
     if setting.scale != "quick":
         cases.append(contest.ours("Triptych, compiled", compiled=True))
+        name = "Triptych, fp32 weights, compiled"
+        cases.append(contest.ours(name, weights="fp32", compiled=True))
         if setting.on_gpu:
             cases.append(contest.ours("Triptych, bf16, compiled", weights="bf16", compiled=True))
     weights = sizes.n_layers * 12 * sizes.d_model**2 + sizes.vocabulary * sizes.d_model
@@ -134,52 +129,3 @@ def over_the_floor(table: Table, count: int) -> None:
         row.extra["ms a step"] = 1e3 * seconds
         if floor is not None and floor.median_s and row is not floor:
             row.extra["x floor"] = seconds / (floor.median_s * BYTES[row.dtype] / 4)
-
-
-def late_tokens(setting: Setting, sizes: Sizes) -> Table:
-    """What an early and a late token of one long sequence cost, in ms, beside reading its keys."""
-    length = sizes.late + sizes.around
-    table = Table(
-        key="late",
-        title=f"The {sizes.late}th token beside the {sizes.early}th, one sequence, batch 1",
-        base="",
-        unit="",
-        sizes={**sizes.model, "length": length},
-    )
-    setting.say(table.title)
-    more = 2 * sizes.n_layers * sizes.d_model * (sizes.late - sizes.early)  # numbers read more
-    for name, weights in (("Triptych", None), ("Triptych, fp32 weights", "fp32")):
-        row = Row(name, dtype="fp32")
-        table.rows.append(row)
-        unable = None if weights is None else no_weights(setting, weights)
-        if unable:
-            row.state, row.why = "skipped", unable
-            continue
-        model = ready_model(setting, sizes, (length,), weights, rows=1)
-        early, late = [], []
-        for _ in range(2):  # no first calls: those are the tokens before the early one
-            costs = token_costs(setting, model, length)
-            early += costs[sizes.early - sizes.around : sizes.early + sizes.around]
-            late += costs[sizes.late - sizes.around : sizes.late + sizes.around]
-        attention = 1e3 * 4 * more / setting.ceilings.bytes_per_s
-        row.rounds = 2
-        row.extra |= {
-            f"{sizes.early}th, ms": median(early),
-            f"{sizes.late}th, ms": median(late),
-            "reading its keys and values, ms": attention,
-            "late / early": median(late) / median(early),
-        }
-    return table
-
-
-def token_costs(setting: Setting, model: SequenceModel, length: int) -> list[float]:
-    """Milliseconds of each token of a greedy run, by the calls of `progress`."""
-    stamps = [time.perf_counter()]
-
-    def stamp(done: int, total: int) -> None:
-        if setting.on_gpu:
-            torch.cuda.synchronize(setting.device)
-        stamps.append(time.perf_counter())
-
-    sample(model, batch=1, length=length, sampling=GREEDY, progress=stamp)
-    return [1e3 * (after - before) for before, after in pairwise(stamps)]

@@ -88,7 +88,13 @@ class Contest:
 
         def build() -> Run:
             model = ready_model(
-                self.setting, self.sizes, self.shape, weights, rows=batch, attention=attention
+                self.setting,
+                self.sizes,
+                self.shape,
+                weights,
+                rows=batch,
+                attention=attention,
+                compiled=compiled,
             )
             options = {"compile": True} if compiled else {}
             return lambda: checked(
@@ -110,13 +116,14 @@ def ready_model(
     *,
     rows: int,
     attention: AttentionConfig | None = None,
+    compiled: bool = False,
 ) -> SequenceModel:
     """Triptych's model as it is, or as `for_decoding` packs it."""
     model = models.sequence_model(sizes.vocabulary, shape, attention=attention, **sizes.model)
     model = model.to(setting.device).eval()
     if weights is None:
         return model
-    packed = for_decoding(model, weights, rows=rows)
+    packed = for_decoding(model, weights, rows=rows, compiled=compiled)
     assert isinstance(packed, SequenceModel)
     return packed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from benchmarks.decoding_late import RATIO, READING
 from benchmarks.rows import Row, Section, Table
 
 
@@ -139,11 +140,13 @@ def decoding(tables: Tables) -> Found:
     yield f"decoding, batch 32, bf16 x {hf} in bf16", value, ""
     late = tables.row("late", "Triptych, fp32 weights", "Triptych")
     if late:
-        early_ms, late_ms, attention_ms = list(late.extra.values())[:3]
-        value = (late_ms - attention_ms) / early_ms
         table = tables.table("late")
         what = table.title.split(",")[0] if table else ""
-        yield f"{what}, without the reading of its keys", value, "<= 1.3"
+        longer = "and what its attention takes longer, measured"
+        yield f"{what} {longer}", late.extra.get(RATIO), "<= 1.3"
+        early_ms, late_ms = list(late.extra.values())[:2]
+        value = (late_ms - late.extra[READING]) / early_ms
+        yield f"{what}, less the time its keys take at full bandwidth (no goal)", value, ""
 
 
 def translation(tables: Tables) -> Found:

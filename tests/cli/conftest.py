@@ -15,6 +15,7 @@ from typing import Any
 import pretty_midi
 import pytest
 import yaml
+from export_cases import rewritten
 
 from triptych.cli import main
 from triptych.domains.translation.numbers import NumberWords
@@ -251,3 +252,21 @@ def music_run(tmp_path_factory: pytest.TempPathFactory) -> MusicRun:
     command = [sys.executable, "-m", "triptych.cli", "train", "music", "--config", str(path)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return MusicRun(folder, corrupt, Answer(done.returncode, done.stdout, done.stderr))
+
+
+@pytest.fixture(scope="session")
+def checkpoints(
+    image_checkpoint: Path,
+    translation_checkpoint: Path,
+    music_run: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> dict[str, Path]:
+    """One checkpoint a domain; that of music has lost the path of this machine's data."""
+
+    def move(content: dict[str, Any]) -> None:
+        source = content["triptych"]["config"]["data"]["source"]
+        source["init_args"]["directory"] = "/somebody/shared/data/nowhere"
+
+    folder = tmp_path_factory.mktemp("moved")
+    music = rewritten(music_run.checkpoint, folder / "music.ckpt", move)
+    return {"image": image_checkpoint, "translation": translation_checkpoint, "music": music}

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from triptych.domains.music.task import MusicTask
+
 
 def is_png(path: Path) -> bool:
     with Image.open(path) as picture:
@@ -84,6 +86,9 @@ def test_attend_music_refuses(refused, music_run) -> None:
     primer = ["--primer", music_run.folder / "midi/p0.mid"]
     refused(*command, *primer, "--at", 99, says=["no note of the piece begins at 99 s or later"])
     refused(*command, "--seconds", 0, says=["seconds must be above 0"])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MusicTask, "draw", lambda *_, **__: pytest.fail("a piece was drawn first"))
+        refused(*command, "--layer", 9, says=["layer must be from 1 to", "got 9"])
     refused(*command, "--primer", "no.mid", says=["--primer no.mid does not exist"])
 
 

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 
 import triptych
+from triptych.domains.image import task as image_task
 from triptych.errors import UserError
 
 
@@ -251,3 +252,23 @@ def test_resume_goes_on_and_says_from_where(cli, tmp_path: Path, digits_yaml: Pa
     assert answer.code == 0, answer.err
     assert "Resuming from step 3" in answer.out
     assert "Finished at step 5" in answer.out
+
+
+def test_resume_with_another_model_is_refused_before_the_data_are_read(
+    cli, refused, digits_yaml: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more = ["train", "image", "--config", "digits.yaml"]
+    assert cli(*more).code == 0
+    monkeypatch.setattr(image_task, "prepare", lambda _: pytest.fail("the data were read"))
+    refused(
+        *more, "--resume", "--model.d_model", 64, "--model.n_layers", 3,
+        says=[
+            "runs/run/checkpoints/last.ckpt was trained with model.d_model 16, model.n_layers 1,",
+            "but the settings now say model.d_model 64, model.n_layers 3; a model cannot change",
+        ],
+    )  # fmt: skip
+    last = digits_yaml.parent / "runs/run/checkpoints/last.ckpt"
+    last.unlink()  # a second name of best.ckpt, which should stay whole
+    last.write_bytes(b"PK\x03\x04")
+    says = ["best.ckpt was trained with model.d_model 16, but"]
+    refused(*more, "--resume", "--model.d_model", 64, says=says)

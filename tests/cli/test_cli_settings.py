@@ -80,7 +80,7 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
         (["--model.n_layers"], ["--model.n_layers needs a value"]),
         (["--model.n_heads", 3], ["the command line", "n_heads must divide d_model, got 3 heads"]),
         (["--model", "big"], ["--model is a group of settings", "--model.n_layers"]),
-        (["--run.seed", -1], ["the command line", "seed is -1"]),
+        (["--run.seed", -1], ["the command line", "seed must be from 0", "got -1"]),
         (["--run.name", "../up"], ["name is '../up'"]),
         (["--model.attention", "Relativ"], ["Relativ is not a kind", RELATIVE]),
         (

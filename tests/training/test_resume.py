@@ -277,3 +277,33 @@ def test_another_seed_or_model_is_refused_and_other_changes_are_said(
     train(changed, train_loader(), validation_loader(), config, settings(), True)
     assert "optim.learning_rate was None, is 0.5" in capsys.readouterr().out
     assert (tmp_path / "a" / "config.step-00000004.yaml").is_file()
+
+
+def test_a_later_setting_that_changes_the_weights_is_refused(tmp_path: Path) -> None:
+    """An older run says nothing of a newer setting: there the weights themselves tell."""
+    go(tmp_path, "a", settings(max_steps=4), uneven=False)
+    config = run_config(tmp_path, "a")
+
+    def other(**model: Any) -> ToyTask:
+        task = ToyTask()
+        task.card["config"]["model"] |= model
+        task.model.last = torch.nn.Linear(16, 12)
+        return task
+
+    for task, says in (
+        (other(later=12), r"last\.ckpt was trained with no model\.later, but the settings now say "
+                          r"model\.later 12; the weight model\.last\.bias is \[10\] in the "
+                          r"checkpoint and \[12\] in this model; a model cannot change"),
+        (other(), r"last\.ckpt holds other weights: the weight model\.last\.bias"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=says):
+            train(task, train_loader(), validation_loader(), config, settings(), True)
+    words = other()
+    words.card["config"]["data"]["n"] = 2
+    words.card["vocabulary"] = ["a", "b", "c"]
+    with pytest.raises(UserError, match=r"with data\.n 1, but .* now say data\.n 2.* vocabulary"):
+        train(words, train_loader(), validation_loader(), config, settings(), True)
+    wordless = ToyTask()
+    wordless.model.last = torch.nn.Linear(16, 10, bias=False)
+    with pytest.raises(UserError, match=r"last\.bias is \[10\] in the checkpoint and missing in"):
+        train(wordless, train_loader(), validation_loader(), config, settings(), True)

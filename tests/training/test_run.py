@@ -296,7 +296,7 @@ def test_impossible_run_settings_are_named() -> None:
         ({"name": "../x"}, "name is"),
         ({"precision": "fp8"}, "auto, bf16, fp32 and fp16"),
         ({"wandb": "yes"}, "auto, online, offline and off"),
-        ({"seed": -1}, "seed is -1"),
+        ({"seed": -1}, "seed must be from 0 .* got -1"),
         ({"save_minutes": -1.0}, "save_minutes"),
         ({"patience": 0}, "patience"),
     ]:

@@ -14,8 +14,9 @@ from triptych.commands.options import (
     progress_on_stderr,
     read_options,
     write_json,
-    write_whole,
 )
+from triptych.training.files import write_whole
+from triptych.training.run_settings import check_seed
 
 PICTURE, NUMBERS = "attention.png", "attention.json"
 
@@ -50,8 +51,7 @@ class Options:
             raise ValueError(
                 f"row and column name a pixel together, got row {self.row} and column {self.column}"
             )
-        if not 0 <= self.seed < 2**63:  # what every torch generator takes
-            raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
+        check_seed(self.seed)
 
 
 def run(arguments: Sequence[str]) -> int:

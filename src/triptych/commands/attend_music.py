@@ -14,8 +14,9 @@ from triptych.commands.options import (
     open_model,
     read_options,
     write_json,
-    write_whole,
 )
+from triptych.training.files import write_whole
+from triptych.training.run_settings import check_seed
 
 PICTURE, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
 
@@ -51,8 +52,7 @@ class Options:
             raise ValueError(f"seconds must be above 0, got {self.seconds}")
         if self.at is not None and not 0 <= self.at < float("inf"):
             raise ValueError(f"at must be 0 seconds or more, got {self.at}")
-        if not 0 <= self.seed < 2**63:  # what every torch generator takes
-            raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
+        check_seed(self.seed)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -74,11 +74,12 @@ def run(arguments: Sequence[str]) -> int:
 
     model, _ = open_model(path, domain="music", device=options.device)
 
-    from triptych.domains.music.attention import attend, query_at, tokens_of
+    from triptych.domains.music.attention import attend, check, query_at, tokens_of
     from triptych.domains.music.attention_picture import draw
     from triptych.domains.music.midi import midi_bytes
 
     task = model.task
+    check(task, layer=options.layer, head=options.head)  # before a piece takes its time
     tokens = tokens_of(task, primer=primer, seconds=options.seconds, seed=options.seed)
     query = query_at(task, tokens, options.at)
     attended = attend(task, tokens, query, layer=options.layer, head=options.head)

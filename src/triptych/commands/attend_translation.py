@@ -18,10 +18,10 @@ from triptych.commands.options import (
     open_model,
     read_options,
     write_json,
-    write_whole,
 )
 from triptych.commands.translate import read_lines
 from triptych.errors import UserError
+from triptych.training.files import write_whole
 
 NUMBERS = "attention.json"
 

@@ -20,9 +20,9 @@ from triptych.commands.options import (
     progress_on_stderr,
     read_options,
     write_json,
-    write_whole,
 )
 from triptych.errors import UserError
+from triptych.training.files import write_whole
 
 
 @dataclass(frozen=True)

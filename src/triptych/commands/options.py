@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeVar
 
 from triptych import pretrained
 from triptych.errors import UserError
+from triptych.training.files import write_whole
+from triptych.training.run_settings import check_seed
 from triptych.training.settings import build, parser_for
 
 Options = TypeVar("Options")
@@ -54,8 +56,7 @@ class SamplingOptions:
         """Raise ValueError for values that cannot be drawn with."""
         if self.count < 1:
             raise ValueError(f"count must be at least 1, got {self.count}")
-        if not 0 <= self.seed < 2**63:  # what every torch generator takes
-            raise ValueError(f"seed must be from 0 to 2^63 - 1, got {self.seed}")
+        check_seed(self.seed)
         if not 0 <= self.temperature < float("inf"):
             raise ValueError(f"temperature must be 0 or more, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
@@ -184,7 +185,7 @@ def check_new_file(path: str, option: str, *, overwrite: bool) -> Path:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write JSON whole or not at all, see `write_whole`."""
+    """Write JSON whole or not at all; raises UserError where it cannot be written."""
     text = json.dumps(content, ensure_ascii=False, indent=2, default=float)
     write_whole(path, f"{text}\n".encode())
 
@@ -195,24 +196,6 @@ def at_least_one(options: object, *names: str) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise ValueError(f"{name} must be at least 1, got {value}")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all: a temporary file beside it, fsync, rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with open(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)  # mkstemp's files are private; results are not
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def open_model(path: Path, *, domain: str, device: str) -> tuple[Any, dict[str, Any]]:

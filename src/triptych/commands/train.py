@@ -13,7 +13,7 @@ from triptych.commands.options import why_unwritable
 from triptych.errors import UserError
 from triptych.pretrained import PREFIX
 from triptych.training.setting_files import read_settings_file
-from triptych.training.settings import build, parser_for, split_config
+from triptych.training.settings import build, parser_for, split_config, to_plain
 
 
 def run(domain: str, arguments: Sequence[str]) -> int:
@@ -44,7 +44,10 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     check_trainer(trainer)
     if config.run.compile:
         check_compiler("cuda" if on_cuda(trainer) else "cpu")
-    check_run_folder(Path(config.run.directory) / config.run.name, resume=resume)
+    folder = Path(config.run.directory) / config.run.name
+    check_run_folder(folder, resume=resume)
+    if resume:
+        check_model(folder, domain=domain, config=config)
 
     task, train_loader, validation_loader = task_module.prepare(config)
     settings = trainer_settings(values["trainer"])
@@ -110,3 +113,12 @@ def check_run_folder(folder: Path, *, resume: bool) -> None:
             f"the folder {folder} of the run cannot be written: {why}; choose another with "
             "--run.directory"
         )
+
+
+def check_model(folder: Path, *, domain: str, config: object) -> None:
+    """Raise UserError where the run in this folder was trained with another model."""
+    from triptych.training.folder import check_same_model, find_checkpoint
+
+    found = find_checkpoint(folder, tell=lambda _: None)  # `train` says it when it goes on from it
+    if found is not None:
+        check_same_model(*found, domain=domain, config=to_plain(config))

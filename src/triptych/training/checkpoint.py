@@ -13,6 +13,7 @@ from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
 from triptych.errors import UserError
 from triptych.pretrained import WEIGHTS
+from triptych.training.files import allow_reading
 from triptych.training.pretrained import read_pretrained
 from triptych.training.stopped import SaveFailed
 from triptych.training.versions import FORMAT
@@ -44,7 +45,7 @@ class AtomicCheckpointIO(CheckpointIO):
                 torch.save(checkpoint, file)
                 file.flush()
                 os.fsync(file.fileno())
-            _allow_reading(unfinished)
+            allow_reading(unfinished)
             os.replace(unfinished, target)
             unfinished = None
             sync_folder(target.parent)
@@ -183,10 +184,3 @@ def sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _allow_reading(path: Path) -> None:
-    """Give the file the permissions an ordinary new file has; mkstemp makes it private."""
-    mask = os.umask(0)
-    os.umask(mask)
-    path.chmod(0o666 & ~mask)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
+from torch import Tensor
 
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
@@ -51,10 +53,13 @@ def refuse_overwriting(folder: Path, *, resume: bool) -> None:
         )
 
 
-def find_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+def find_checkpoint(
+    folder: Path, tell: Callable[[str], None] = say
+) -> tuple[Path, dict[str, Any]] | None:
     """Return the checkpoint to resume from and its content; None where the run has none.
 
-    last.ckpt, or where it cannot be read best.ckpt, which is said. UserError where neither can.
+    last.ckpt, or where it cannot be read best.ckpt, which `tell` is told. UserError where neither
+    can.
     """
     refused: list[str] = []
     for name in ("last.ckpt", "best.ckpt"):
@@ -67,11 +72,32 @@ def find_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
             refused.append(str(error))
             continue
         for sentence in refused:
-            say(f"{sentence} Resuming from {path} instead.")
+            tell(f"{sentence} Resuming from {path} instead.")
         return path, content
     if refused:
         raise UserError(" ".join(refused))
     return None
+
+
+def check_same_model(
+    path: Path, content: dict[str, Any], *, domain: str, config: dict[str, Any]
+) -> None:
+    """Raise UserError where the checkpoint is of another domain or has other settings of the model.
+
+    config: the settings as a plain dict. Needs neither data nor a model, so it comes first.
+    """
+    block = content["triptych"]
+    if block["domain"] != domain:
+        raise UserError(
+            f"{path} is of the domain {block['domain']}, this run of the domain {domain}; it "
+            "cannot be resumed."
+        )
+    before, now = _flat(block["config"]), _flat(config)
+    # A setting that was not there yet when the run began mostly has a default that means what was
+    # before; where it has another value, `take_up` sees whether the weights still fit.
+    names = [name for name in _changed(before, now) if name.startswith("model.") and name in before]
+    if names:
+        raise UserError(f"{_trained_otherwise(path, names, before, now)}; {_NO_OTHER_MODEL}")
 
 
 def take_up(
@@ -79,25 +105,20 @@ def take_up(
 ) -> int:
     """Check that the checkpoint is of this run, put the loader where it was, return the step.
 
-    UserError where the domain, the model or the vocabulary differ (the weights would not fit), or
+    UserError where the domain, the vocabulary or the model differ (the weights would not fit), or
     the seed or the number of training items (the data order would). Other changed settings are
     said and taken over.
     """
     block = content["triptych"]
-    for key in ("domain", "vocabulary"):
-        if block.get(key) != task.card.get(key):
-            shown = f" ({block.get(key)!r})" if key == "domain" else ""
-            raise UserError(f"{path} has another {key}{shown} than this run; it cannot be resumed.")
+    check_same_model(path, content, domain=task.domain, config=task.card["config"])
     before, now = _flat(block["config"]), _flat(task.card["config"])
-    changed = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-    # A setting that was not there yet when the run began has a default that means what was before.
-    model = [name for name in changed if name.startswith("model.") and name in before]
-    if model:
-        name = model[0]
-        raise UserError(
-            f"{path} was made with {name} {before.get(name)}, this run has {now.get(name)}; the "
-            "model cannot change on --resume."
-        )
+    changed = _changed(before, now)
+    shaping = [name for name in changed if name.startswith(("data.", "model."))]
+    why = f"{_trained_otherwise(path, shaping, before, now)}; " if shaping else ""
+    if block.get("vocabulary") != task.card.get("vocabulary"):
+        raise UserError(f"{why}{path} has another vocabulary than this run; it cannot be resumed.")
+    if (misfit := _misfit(content["state_dict"], task.state_dict())) is not None:
+        raise UserError(f"{why or f'{path} holds other weights: '}{misfit}; {_NO_OTHER_MODEL}")
     if block["seed"] != run.seed:
         raise UserError(
             f"{path} was made with run.seed {block['seed']}, this run has {run.seed}; to resume "
@@ -148,6 +169,36 @@ def write_versions(folder: Path, run: RunConfig, precision: str, task: Task, ste
     )
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return str(record["wandb"])
+
+
+_NO_OTHER_MODEL = (
+    "a model cannot change on --resume: give the former settings, or another --run.name to begin "
+    "anew."
+)
+
+
+def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+
+
+def _trained_otherwise(
+    path: Path, names: list[str], before: dict[str, Any], now: dict[str, Any]
+) -> str:
+    """Both values of these settings, in words."""
+
+    def listed(values: dict[str, Any]) -> str:
+        return ", ".join(f"{n} {values[n]}" if n in values else f"no {n}" for n in names)
+
+    return f"{path} was trained with {listed(before)}, but the settings now say {listed(now)}"
+
+
+def _misfit(kept: dict[str, Tensor], built: dict[str, Tensor]) -> str | None:
+    """The first weight that is not on both sides in the same shape, in words; None for a fit."""
+    for name in sorted({*kept, *built}):
+        there, here = (list(w[name].shape) if name in w else "missing" for w in (kept, built))
+        if there != here:
+            return f"the weight {name} is {there} in the checkpoint and {here} in this model"
+    return None
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -6,6 +6,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 
+def check_seed(seed: int) -> None:
+    """Raise ValueError for a seed that not every generator of torch takes."""
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be from 0 to 2^63 - 1, got {seed}")
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Name, place, seed and bookkeeping of a run."""
@@ -43,8 +49,7 @@ class RunConfig:
             )
         if self.wandb not in ("auto", "online", "offline", "off"):
             raise ValueError(f"wandb is {self.wandb!r}; allowed are auto, online, offline and off.")
-        if not 0 <= self.seed < 2**63:  # what every generator of torch takes
-            raise ValueError(f"seed is {self.seed}; it must be from 0 to 2^63 - 1.")
+        check_seed(self.seed)
         if self.save_minutes < 0:
             raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative.")
         if self.patience is not None and self.patience < 1:

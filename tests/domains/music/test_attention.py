@@ -118,7 +118,11 @@ def test_the_reads_are_the_last_row_of_the_models_weights(attention, query):
 
 def test_what_is_not_there_is_told():
     task, (tokens, _) = task_of(Chorales()), chorale()
-    for options, says in (({"layer": 3}, "layer must be from 1 to 2"), ({"head": 3}, "head must")):
+    for options, says in (
+        ({"layer": 3}, "layer must be from 1 to 2"),
+        ({"head": 0}, "head must"),
+        ({"head": 3}, "head must"),
+    ):
         with pytest.raises(UserError, match=says):
             attend(task, tokens, 5, **options)
 

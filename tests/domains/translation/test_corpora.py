@@ -192,8 +192,10 @@ def test_a_test_set_from_elsewhere_may_be_line_aligned(tmp_path: Path) -> None:
         corpus.check()
     with pytest.raises(ValueError, match="both say where the split test is"):
         TabSeparated(aligned={"test": ["b.{language}"]})
-    with pytest.raises(ValueError, match=r"expected a name with \{language\}"):
+    with pytest.raises(ValueError, match=r"^aligned\.other names 'b\.en'; .* with \{language\}"):
         TabSeparated(aligned={"other": ["b.en"]})
+    with pytest.raises(ValueError, match=r"^aligned\.other is an empty list"):
+        TabSeparated(aligned={"other": []})
 
 
 def test_tabs_are_the_only_separator_inside_a_row(tmp_path: Path) -> None:

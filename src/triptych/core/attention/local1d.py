@@ -10,7 +10,8 @@ from torch import Tensor
 from triptych.core.attention.interface import AttentionConfig, Example
 from triptych.core.attention.kernels.choice import attend
 from triptych.core.attention.kernels.spans import Reach
-from triptych.core.attention.softmax import Pattern, SoftmaxAttention
+from triptych.core.attention.pattern import Pattern
+from triptych.core.attention.softmax import SoftmaxAttention
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from triptych.core import orders
 from triptych.core.attention.interface import AttentionConfig, Example
 from triptych.core.attention.kernels.choice import attend_masked
 from triptych.core.attention.kernels.grid_tiles import Blocks, attend_in_blocks, hidden_keys
-from triptych.core.attention.softmax import Pattern, SoftmaxAttention
+from triptych.core.attention.pattern import Pattern
+from triptych.core.attention.softmax import SoftmaxAttention
 
 LARGEST_SHARE = 0.4
 """Share of all pairs from which on full attention under a mask is faster than blocks."""

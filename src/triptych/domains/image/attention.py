@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from triptych.core.recording import recorded
 from triptych.domains.image.task import ImageTask
 from triptych.errors import UserError
+from triptych.training.attended import check_layer_and_head
 from triptych.training.evaluation import scoring
 
 Pixel = tuple[int, int]
@@ -30,12 +31,7 @@ def spread_pixels(height: int, width: int) -> list[Pixel]:
 def check(task: ImageTask, pixels: Sequence[Pixel], *, layer: int | None, head: int | None) -> None:
     """Raise UserError where the model has no such layer or head, or its pictures no such pixel."""
     settings = task.config.model
-    for name, value, most in (
-        ("layer", layer, settings.n_layers),
-        ("head", head, settings.n_heads),
-    ):
-        if value is not None and not 1 <= value <= most:
-            raise UserError(f"{name} must be from 1 to {most}, got {value}")
+    check_layer_and_head(layer, head, n_layers=settings.n_layers, n_heads=settings.n_heads)
     height, width, _ = task.model.shape
     for row, column in pixels:
         if not (0 <= row < height and 0 <= column < width):

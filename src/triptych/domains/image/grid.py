@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import math
-import os
 from pathlib import Path
 
 import numpy as np
 from torch import Tensor
 
-from triptych.errors import UserError
+from triptych.training.files import write_whole
 
 BETWEEN = 96
 """the grey of the lines between the pictures of a grid, neither black nor white"""
@@ -67,29 +66,12 @@ def fitting_zoom(height: int, width: int, *, target: int = 96) -> int:
 
 
 def write_png(path: str | Path, image: np.ndarray) -> Path:
-    """Write uint8 [H, W, C] (C 1 or 3) as PNG, whole or not at all; returns the path.
-
-    Raises UserError where the folder cannot be written.
-    """
+    """Write uint8 [H, W, C] (C 1 or 3) as PNG, see `write_whole`."""
     from PIL import Image
 
-    path = Path(path)
     content = io.BytesIO()
     Image.fromarray(image[..., 0] if image.shape[-1] == 1 else image).save(content, format="PNG")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("wb") as file:
-                file.write(content.getbuffer())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror or error}") from error
-    return path
+    return write_whole(path, content.getvalue())
 
 
 def write_grid(

@@ -19,6 +19,7 @@ from triptych.domains.music.midi import read_midi
 from triptych.domains.music.representation import Ids
 from triptych.domains.music.task import MusicTask
 from triptych.errors import UserError
+from triptych.training.attended import check_layer_and_head
 from triptych.training.evaluation import scoring
 
 
@@ -49,6 +50,12 @@ class Attended:
             self.heads.mean(0) if self.head is None else self.heads[self.head - 1]
         )
         return read
+
+
+def check(task: MusicTask, *, layer: int | None, head: int | None) -> None:
+    """Raise UserError where the model has no such layer or head, counted from 1."""
+    settings = task.config.model
+    check_layer_and_head(layer, head, n_layers=settings.n_layers, n_heads=settings.n_heads)
 
 
 def tokens_of(task: MusicTask, *, primer: Path | None, seconds: float, seed: int) -> Ids:
@@ -100,11 +107,8 @@ def attend(
     layer: from 1, None for the last. head: from 1, None for the mean of all heads. Raises UserError
     where there is no such one.
     """
-    n_layers, n_heads = task.config.model.n_layers, task.config.model.n_heads
-    layer = n_layers if layer is None else layer
-    for name, value, most in (("layer", layer, n_layers), ("head", head or 1, n_heads)):
-        if not 1 <= value <= most:
-            raise UserError(f"{name} must be from 1 to {most}, got {value}")
+    check(task, layer=layer, head=head)
+    layer = task.config.model.n_layers if layer is None else layer
     unit, length = task.representation.alignment, task.config.data.length
     first = -(-max(0, query + 1 - length) // unit) * unit
     values = torch.from_numpy(tokens[first : query + 1]).to(task.device).unsqueeze(0)  # [1, L]

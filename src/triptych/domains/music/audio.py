@@ -10,7 +10,7 @@ import numpy as np
 import pretty_midi
 from numpy.typing import NDArray
 
-from triptych.domains.music.midi import write_whole
+from triptych.training.files import write_whole
 
 SAMPLE_RATE = 44_100
 """Samples a second."""
@@ -39,7 +39,7 @@ def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
         file.setsampwidth(2)
         file.setframerate(SAMPLE_RATE)
         file.writeframes(np.round(scaled * 32767).astype("<i2").tobytes())
-    write_whole(buffer.getvalue(), path)
+    write_whole(path, buffer.getvalue())
     return synthesiser
 
 

@@ -21,8 +21,9 @@ import numpy as np
 import triptych
 from triptych.domains.music import events, midi
 from triptych.domains.music.events import Notes, encode_notes, reference_notes
-from triptych.domains.music.midi import parse_midi, write_whole
+from triptych.domains.music.midi import parse_midi
 from triptych.errors import UserError
+from triptych.training.files import write_whole
 
 AUTO = "auto"
 """Stands for the user's cache folder."""
@@ -86,10 +87,7 @@ class NotesCache:
         # A zip of arrays: it carries checksums, so that a damaged entry shows.
         np.savez(buffer, **{key: getattr(notes, key).astype(kind) for key, kind in _STORED.items()})
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(buffer.getvalue(), path)
-        except OSError as error:
-            self._refused = error.strerror or str(error)
+            write_whole(path, buffer.getvalue())
         except UserError as error:
             self._refused = str(error).rstrip(".")
 

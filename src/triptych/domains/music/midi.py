@@ -9,8 +9,6 @@ lets one release close all), and notes of zero length get one tick (it drops the
 from __future__ import annotations
 
 import io
-import os
-import tempfile
 import warnings
 from collections import defaultdict
 from pathlib import Path
@@ -20,6 +18,7 @@ import mido
 import pretty_midi
 
 from triptych.errors import UserError
+from triptych.training.files import write_whole
 
 MAX_BYTES = 2_000_000
 """Largest file that is opened (bytes): the longest of MAESTRO's performances has a tenth of it."""
@@ -104,32 +103,8 @@ def midi_bytes(midi: pretty_midi.PrettyMIDI) -> bytes:
 
 
 def write_midi(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
-    """Write a MIDI file whole or not at all: a temporary file beside it takes its place."""
-    return write_whole(midi_bytes(midi), path)
-
-
-def write_whole(content: bytes, path: str | Path) -> Path:
-    """Put content at path in one move; a reader never sees half of it.
-
-    Raises UserError where the folder is missing or cannot be written to.
-    """
-    path = Path(path)
-    try:
-        # In the same folder: a rename across file systems would be a copy.
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            umask = os.umask(0)
-            os.umask(umask)
-            os.chmod(temporary, 0o666 & ~umask)  # temporary files are private; results are not
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
-    return path
+    """Write a MIDI file, see `write_whole`."""
+    return write_whole(path, midi_bytes(midi))
 
 
 def _too_large(name: str, size: int) -> str:

@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from triptych.domains.music.midi import write_whole
+from triptych.training.files import write_whole
 
 COLOURS = ("#c8443c", "#d99a2b", "#3c8a5f", "#33589c", "#7d4f9e", "#5f6b73")
 """One for each instrument, in order; soprano, alto, tenor, bass for chorales."""
@@ -62,7 +62,7 @@ def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path, *, title: s
     figure.tight_layout()
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
-    return write_whole(buffer.getvalue(), path)
+    return write_whole(path, buffer.getvalue())
 
 
 def _boxes(part: pretty_midi.Instrument, colour: str) -> PatchCollection:

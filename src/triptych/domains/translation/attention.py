@@ -18,7 +18,7 @@ from triptych.domains.translation.decode import one_line, search_lines
 from triptych.domains.translation.inference import Translator
 from triptych.domains.translation.lines import BLANKS
 from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer
-from triptych.errors import UserError
+from triptych.training.attended import check_layer_and_head
 from triptych.training.evaluation import scoring
 
 BLANK = "·"
@@ -54,16 +54,13 @@ def attend_lines(
 ) -> Iterator[Attended | None]:
     """Translate each line and tell what was read; None for a blank line.
 
-    beam: hypotheses kept, 1 for greedy. layer: of encoder and decoder, from 1, None for the last.
-    head: from 1, None for the mean of all heads. Raises UserError where there is no such one.
+    beam: hypotheses kept, 1 for greedy. layer: from 1, one that encoder and decoder both have, None
+    for the last of each. head: from 1, None for the mean of all heads. Raises UserError where there
+    is no such one.
     """
     model = translator.task.model
-    for name, stack in (("decoder", model.decoder), ("encoder", model.encoder)):
-        if layer is not None and not 1 <= layer <= len(stack.blocks):
-            raise UserError(f"layer must be from 1 to {len(stack.blocks)} ({name}), got {layer}")
-    n_heads = translator.config.model.n_heads
-    if head is not None and not 1 <= head <= n_heads:
-        raise UserError(f"head must be from 1 to {n_heads}, got {head}")
+    both = min(len(model.encoder.blocks), len(model.decoder.blocks))
+    check_layer_and_head(layer, head, n_layers=both, n_heads=translator.config.model.n_heads)
     exact = (lambda: translator.double) if translator.exact else None
     found = search_lines(
         translator.decoder(beam * max(1, len(lines))),

@@ -73,15 +73,7 @@ class ParallelText(Corpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for split, names in self.files.items():
-            if not names:
-                raise ValueError(f"files.{split} is an empty list; name a file or leave it out.")
-            for name in names:
-                if "{language}" not in name and name.count(" | ") != 1:
-                    raise ValueError(
-                        f"files.{split} names {name!r}; expected a name with {{language}} in it or "
-                        "two names with ' | ' between them."
-                    )
+        check_aligned("files", self.files)
 
     def splits(self) -> list[str]:
         """The keys of `files`."""
@@ -155,7 +147,7 @@ class TabSeparated(Corpus):
         for split in self.aligned:
             if split in self.split_names:
                 raise ValueError(f"aligned and split_names both say where the split {split} is.")
-        self._text()
+        check_aligned("aligned", self.aligned)
         if not self.files:
             raise ValueError("files is an empty list; name at least one tab-separated file.")
         for name in self.files:
@@ -227,6 +219,19 @@ def read_columns(path: Path, wanted: list[str]) -> list[list[str]]:
             )
         rows.append([cells[place].strip(BLANKS) for place in places])
     return rows
+
+
+def check_aligned(setting: str, files: dict[str, list[str]]) -> None:
+    """Raise ValueError where the setting's file names cannot be those of two aligned files."""
+    for split, names in files.items():
+        if not names:
+            raise ValueError(f"{setting}.{split} is an empty list; name a file or leave it out.")
+        for name in names:
+            if "{language}" not in name and name.count(" | ") != 1:
+                raise ValueError(
+                    f"{setting}.{split} names {name!r}; expected a name with {{language}} in it or "
+                    "two names with ' | ' between them."
+                )
 
 
 def check_folder(directory: str) -> None:

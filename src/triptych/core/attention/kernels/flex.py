@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from triptych.core.attention.softmax import Pattern
+    from triptych.core.attention.pattern import Pattern
 
 
 def attend_by_flex(

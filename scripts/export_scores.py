@@ -1,0 +1,75 @@
+"""How good a model of the package is: read from `triptych evaluate --json`, shown in its card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from triptych import pretrained
+from triptych.errors import UserError
+
+
+def read_scores(paths: Sequence[str], block: dict[str, Any], name: str) -> dict[str, Any]:
+    """{split: {"options": those of evaluate, "fp32" or "bf16": metrics}} of files with scores.
+
+    bf16 are those of pretrained:NAME. UserError for a score of another model, of a part of a split,
+    with other weights yet, or with other options than the score beside it.
+    """
+    found: dict[str, Any] = {}
+    for path in paths:
+        try:
+            score = json.loads(Path(path).read_text(encoding="utf-8"))
+            facts = {key: score[key] for key in ("domain", "split", "weights", "limit", "metrics")}
+            source, step = score["checkpoint"]["file"], score["checkpoint"]["step"]
+            options = options_of(score["details"])
+        except OSError as error:
+            raise UserError(f"--scores {path} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise UserError(f"--scores {path} is not from `triptych evaluate --json`") from None
+        others = found.setdefault(facts["split"], {"options": options})
+        for what, is_, wanted in [
+            ("the domain", facts["domain"], block["domain"]),
+            ("step", step, block["step"]),
+            ("weights", facts["weights"], "fp32"),
+            ("limit", facts["limit"], None),
+            ("the options", options, others["options"]),
+        ]:
+            if is_ != wanted:
+                raise UserError(f"--scores {path} has {what} {is_}; expected {wanted}")
+        rounded = source.startswith(pretrained.PREFIX)
+        if rounded and source != pretrained.PREFIX + name:
+            raise UserError(f"--scores {path} is of {source}; expected {pretrained.PREFIX}{name}")
+        others["bf16" if rounded else "fp32"] = facts["metrics"]
+    return found
+
+
+def options_of(details: dict[str, Any]) -> str:
+    """The options of `triptych evaluate` that the score depends on, from the score's details."""
+    windows = {"length": details.get("window_tokens"), "context": details.get("context_tokens")}
+    given = {**windows, **details.get("search", {})}
+    return " ".join(f"--{key} {value}" for key, value in given.items() if value is not None)
+
+
+def joined(before: dict[str, Any], scores: dict[str, Any]) -> dict[str, Any]:
+    """Both, split by split; older ones of a split that were got with other options are dropped."""
+    both = dict(before)
+    for split, found in scores.items():
+        old = before.get(split, {})
+        both[split] = {**(old if old.get("options") == found["options"] else {}), **found}
+    return both
+
+
+def score_table(metrics: dict[str, Any]) -> str:
+    """The scores as Markdown, one metric a row; — for what was not measured."""
+    rows = ["| split | metric | fp32 | these weights |", "|---|---|---|---|"]
+    for split, scores in metrics.items():
+        label = f"{split}, `{scores['options']}`" if scores.get("options") else split
+        for metric in dict.fromkeys([*scores.get("fp32", {}), *scores.get("bf16", {})]):
+            cells = (
+                f"{scores[kind][metric]:.4f}" if metric in scores.get(kind, {}) else "—"
+                for kind in ("fp32", "bf16")
+            )
+            rows.append(f"| {label} | {metric} | {' | '.join(cells)} |")
+    return "\n".join(rows)

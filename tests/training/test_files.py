@@ -1,0 +1,56 @@
+"""Files of results: whole or not there at all, and readable as others are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from triptych.errors import UserError
+from triptych.training.files import write_whole
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_failed_write_leaves_the_old_file_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = write_whole(tmp_path / "a.png", b"old")
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, call, full_disk)
+    with pytest.raises(UserError, match=r"a\.png cannot be written: No space left on device\.$"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_an_interrupted_write_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(tmp_path / "a", b"new")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
+def test_folders_are_made_and_others_may_read(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        path = write_whole(str(tmp_path / "new" / "er" / "a"), b"x" * 1000)
+    finally:
+        os.umask(before)
+    assert path.read_bytes() == b"x" * 1000
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="file/a cannot be written"):
+        write_whole(tmp_path / "file" / "a", b"")
