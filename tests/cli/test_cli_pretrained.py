@@ -161,6 +161,11 @@ def test_an_unknown_name_is_answered_with_those_there_are(
     refused(*options, "--checkpoint", "pretrained:x", says=["none comes with this installation"])
 
 
+def test_a_name_without_its_prefix(refused, folder: Path) -> None:
+    meant = f"{pretrained.PREFIX}tiny-music"
+    refused("sample", "music", "--checkpoint", "tiny-music", "--out", "new", says=[meant])
+
+
 def test_a_model_of_another_domain(refused, folder: Path) -> None:
     says = ["of the domain music", "expected a checkpoint of the domain image"]
     refused("sample", "image", "--checkpoint", "pretrained:tiny-music", "--out", "a", says=says)

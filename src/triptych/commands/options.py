@@ -106,7 +106,8 @@ def check_checkpoint(path: str) -> Path:
     """
     if path.startswith(pretrained.PREFIX):
         return pretrained.find(path)
-    expected = "a file such as runs/NAME/checkpoints/best.ckpt, or pretrained:NAME"
+    meant = path if path in pretrained.names() else "NAME"
+    expected = f"a file such as runs/NAME/checkpoints/best.ckpt, or {pretrained.PREFIX}{meant}"
     return check_file(path, "checkpoint", expected=expected)
 
 
