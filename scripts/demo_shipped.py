@@ -50,7 +50,7 @@ def translate(name: str, out: Path) -> None:
 
 
 def draw(name: str, out: Path) -> None:
-    sample("image", name, out, "--count", "16")
+    sample("image", name, out, "--count", "20")
 
 
 def play(name: str, out: Path) -> None:
