@@ -68,7 +68,7 @@ def test_cosine_without_an_end_and_step_zero_are_refused() -> None:
         ({"optimizer": "adam", "weight_decay": 0.1}, "adamw"),
         ({"schedule": "noam", "warmup_steps": 0}, "at least 1"),
         ({"schedule": "linear"}, "inverse_sqrt"),
-        ({"optimizer": "sgd"}, "adamw and adam"),
+        ({"optimizer": "sgd"}, "adamw, adam and muon"),
         ({"minimum_ratio": 2.0}, "from 0 to 1"),
     ],
 )

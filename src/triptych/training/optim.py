@@ -9,13 +9,16 @@ from typing import Literal
 import torch
 from torch import nn
 
+from . import muon
+
 
 @dataclass(frozen=True)
 class OptimConfig:
     """Optimiser, warm-up and the course of the learning rate."""
 
-    optimizer: Literal["adamw", "adam"] = "adamw"
-    """AdamW (decay apart from the gradient) or plain Adam (no decay)."""
+    optimizer: Literal["adamw", "adam", "muon"] = "adamw"
+    """AdamW (decay apart from the gradient), plain Adam (no decay), or Muon for the matrices of the
+    blocks and AdamW for all else."""
     learning_rate: float = 3e-4
     """Highest learning rate, at the end of the warm-up; for noam a factor, 1 as published."""
     betas: tuple[float, float] = (0.9, 0.98)
@@ -36,8 +39,12 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         """Raise ValueError with a sentence for values that cannot be meant."""
-        if self.optimizer not in ("adamw", "adam"):
-            raise ValueError(f"optimizer is {self.optimizer!r}; allowed are adamw and adam.")
+        if self.optimizer not in ("adamw", "adam", "muon"):
+            raise ValueError(f"optimizer is {self.optimizer!r}; allowed are adamw, adam and muon.")
+        if self.optimizer == "muon" and not hasattr(torch.optim, "Muon"):
+            raise ValueError(
+                f"optimizer is muon, which needs torch 2.9 or newer; this is {torch.__version__}."
+            )
         if self.schedule not in ("inverse_sqrt", "cosine", "constant", "noam"):
             raise ValueError(
                 f"schedule is {self.schedule!r}; "
@@ -97,7 +104,9 @@ def learning_rate_at(
     return config.learning_rate * (config.minimum_ratio + (1.0 - config.minimum_ratio) * share)
 
 
-def build(config: OptimConfig, module: nn.Module, *, fused: bool | None = None) -> torch.optim.Adam:
+def build(
+    config: OptimConfig, module: nn.Module, *, fused: bool | None = None
+) -> torch.optim.Optimizer:
     """Make the optimiser over the module's trainable parameters; decay goes to matrices only.
 
     A parameter of two or more axes counts as a matrix (weights, embeddings, tables); biases, norms
@@ -116,6 +125,20 @@ def build(config: OptimConfig, module: nn.Module, *, fused: bool | None = None) 
         fused = all(
             parameter.device.type in ("cuda", "cpu") and parameter.is_floating_point()
             for parameter in trainable
+        )
+    if config.optimizer == "muon":
+        hidden = muon.hidden_matrices(module)
+        taken = set(hidden)
+        groups[0]["params"] = [parameter for parameter in matrices if parameter not in taken]
+        return muon.MuonAdamW(
+            hidden,
+            [group for group in groups if group["params"]],
+            lr=config.learning_rate,
+            momentum=0.95,
+            weight_decay=config.weight_decay,
+            betas=config.betas,
+            eps=config.epsilon,
+            fused=fused,
         )
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(

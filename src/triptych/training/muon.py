@@ -1,0 +1,78 @@
+"""Muon for the matrices of the blocks and AdamW for all else, as one optimiser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..core.transformer import Block
+
+
+def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
+    """Return the trainable weights of linear layers inside blocks, each once.
+
+    Embeddings, heads and learned tables are left out, as Jordan et al. (2024) advise: their rows
+    are single symbols or distances, and what Muon evens out in a matrix does not exist there.
+    """
+    found = {
+        part.weight: None
+        for block in module.modules()
+        if isinstance(block, Block)
+        for part in block.modules()
+        if isinstance(part, nn.Linear) and part.weight.requires_grad
+    }
+    return list(found)
+
+
+class MuonAdamW(torch.optim.Optimizer):
+    """torch.optim.Muon on some matrices and torch.optim.AdamW on the rest, under one learning rate.
+
+    Muon (Jordan et al. 2024) turns the running mean of a matrix's gradients into the nearest matrix
+    whose singular values are all one; times 0.2 sqrt(larger side), its update is as large as
+    AdamW's (Liu et al. 2025, "Muon is scalable for LLM training", section 2.2), so both take the
+    same rate and decay. Needs torch 2.9 or newer.
+    """
+
+    def __init__(
+        self,
+        matrices: list[nn.Parameter],
+        others: list[dict[str, Any]],
+        *,
+        lr: float,
+        momentum: float,
+        weight_decay: float,
+        betas: tuple[float, float],
+        eps: float,
+        fused: bool,
+    ) -> None:
+        if not matrices:
+            raise ValueError("optimizer is muon, but there are no matrices in blocks to train.")
+        self._muon = torch.optim.Muon(
+            matrices,
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            adjust_lr_fn="match_rms_adamw",
+        )
+        self._adamw = torch.optim.AdamW(others, lr=lr, betas=betas, eps=eps, fused=fused)
+        super().__init__([*self._muon.param_groups, *self._adamw.param_groups], {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Update every parameter that has a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        # Loading a state replaces the groups and the state, so the two are told at every step.
+        self._muon.param_groups, self._adamw.param_groups = (
+            self.param_groups[:1],
+            self.param_groups[1:],
+        )
+        self._muon.state = self._adamw.state = self.state
+        self._muon.step()
+        self._adamw.step()
+        return loss
