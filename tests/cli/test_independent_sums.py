@@ -1,0 +1,115 @@
+"""What `evaluate` says of the shipped models, summed once more by a reader who trusts nothing.
+
+The data are read here by hand, the model is asked one value at a time through its cache, and the
+logarithms are taken in double precision: no loader, no batch, no padding, no head of Triptych.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import triptych
+
+
+def nats_by_steps(
+    model: torch.nn.Module, values: list[int], condition: Tensor | None = None
+) -> float:
+    """Minus the sum of log p(value), each predicted after those before it were read singly."""
+    total = 0.0
+    with torch.inference_mode():
+        state = model.empty_state(1, len(values))
+        logits: Tensor = model.prefill(torch.zeros(1, 0, dtype=torch.int64), state, None, condition)
+        for position, value in enumerate(values):
+            if position:
+                last = torch.tensor([values[position - 1]])
+                logits = model.step(last, torch.tensor(position), state, condition)
+            scores = logits[0].double()
+            total += float(scores.exp().sum().log() - scores[value])
+    return total
+
+
+def test_chorales_in_nats_per_token(cli, tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    pieces = []
+    for steps in (19, 7, 12):
+        chords = np.array([70, 65, 58, 48]) + random.integers(-4, 5, (steps, 4)).cumsum(0) // 4
+        chords[random.random((steps, 4)) < 0.1] = -1  # a rest
+        pieces.append(chords.tolist())
+    folder = tmp_path / "chorales"
+    folder.mkdir()
+    with gzip.open(folder / "Jsb16thSeparated.json.gz", "wt") as file:
+        json.dump({"train": pieces[:1], "valid": pieces[:1], "test": pieces}, file)
+    options = ["--data", folder, "--length", 128, "--context", 0, "--batch_size", 2]
+    score = tmp_path / "score.json"
+    answer = cli(
+        *["evaluate", "music", "--checkpoint", "pretrained:jsb-chorales", *options, "--json", score]
+    )
+    assert answer.code == 0, answer.err
+
+    model = triptych.load("pretrained:jsb-chorales", device="cpu").task.eval().model
+    flat = [[46 if p < 0 else p - 36 for chord in piece for p in chord] for piece in pieces]
+    nats = sum(nats_by_steps(model, values) for values in flat)
+    told = json.loads(score.read_text())["metrics"]["nats_per_token"]
+    assert told == pytest.approx(nats / (4 * (19 + 7 + 12)), rel=1e-5)
+
+
+def test_digits_in_bits_per_dim(cli, tmp_path: Path) -> None:
+    picture = np.clip(np.random.default_rng(6).normal(0, 90, (28, 28)), 0, 255).astype(np.uint8)
+    folder = tmp_path / "mnist"
+    folder.mkdir()
+    pictures = struct.pack(">HBBIII", 0, 8, 3, 1, 28, 28) + picture.tobytes()
+    (folder / "t10k-images-idx3-ubyte").write_bytes(pictures)
+    (folder / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">HBBIB", 0, 8, 1, 1, 3))
+    score = tmp_path / "score.json"
+    answer = cli(
+        *["evaluate", "image", "--checkpoint", "pretrained:mnist"],
+        *["--data", folder, "--json", score],
+    )
+    assert answer.code == 0, answer.err
+
+    model = triptych.load("pretrained:mnist", device="cpu").task.eval().model
+    # Row by row over the whole picture, the first pixel included; that it is a 3 is told.
+    nats = nats_by_steps(model.core, picture.reshape(-1).tolist(), model.classes.weight[[3]])
+    told = json.loads(score.read_text())["metrics"]["bits_per_dim"]
+    assert told == pytest.approx(nats / np.log(2) / 784, rel=1e-5)
+
+
+def test_sentences_in_nats_per_token(cli, tmp_path: Path) -> None:
+    pairs = [("A dog runs.", "Ein Hund rennt."), ("Two men", "Zwei Männer sitzen im Park.")]
+    folder = tmp_path / "pairs"
+    folder.mkdir()
+    for column, language in enumerate(("en", "de")):
+        text = "".join(pair[column] + "\n" for pair in pairs).encode()
+        for name in ("train", "val", "test_2016_flickr"):
+            (folder / f"{name}.{language}.gz").write_bytes(gzip.compress(text))
+    score = tmp_path / "score.json"
+    answer = cli(
+        *["evaluate", "translation", "--checkpoint", "pretrained:multi30k-en-de"],
+        *["--data", folder, "--json", score],
+    )
+    assert answer.code == 0, answer.err
+
+    task = triptych.load("pretrained:multi30k-en-de", device="cpu").task.eval()
+    start, end = 1, 2  # ids that no piece of text has
+    nats, tokens = 0.0, 0
+    for english, german in pairs:
+        source = [*task.tokenizers.source.encode(english), end]
+        target = [*task.tokenizers.target.encode(german), end]
+        with torch.inference_mode():
+            memory = task.model.encode(torch.tensor([source]))
+            state = task.model.empty_state(memory, None, len(target))
+            for position, (last, value) in enumerate(zip([start, *target], target, strict=False)):
+                logits = task.model.step(torch.tensor([last]), torch.tensor(position), state)
+                scores = logits[0].double()
+                nats += float(scores.exp().sum().log() - scores[value])
+                tokens += 1
+    told = json.loads(score.read_text())
+    assert told["metrics"]["nats_per_token"] == pytest.approx(nats / tokens, rel=1e-5)
