@@ -49,6 +49,8 @@ class Row:
         """Raise ValueError for a row that says too little of its figures, or what cannot be."""
         if self.domain not in DOMAINS:
             raise ValueError(f"domain is {self.domain!r}; expected one of {', '.join(DOMAINS)}")
+        if not isinstance(self.splits, list):
+            raise ValueError(f"splits is {self.splits!r}; expected a list")
         if not self.splits:
             raise ValueError("splits is empty; expected the splits that are scored")
         named = [*self.ours, *([self.published.split] if self.published else [])]

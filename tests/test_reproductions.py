@@ -64,6 +64,7 @@ def test_the_table() -> None:
         ({"metric": None}, "metric"),
         ({"domain": "dance"}, "domain is 'dance'"),
         ({"splits": []}, "splits is empty"),
+        ({"splits": "test"}, "splits is 'test'; expected a list"),
         ({"ours": {"train": {0: 1.0}}, **MEASURED}, "a figure for train"),
         ({"ours": {"test": {}}, **MEASURED}, "expected seed: figure"),
         ({"ours": {"test": 0.3}, **MEASURED}, "ours of test is 0.3; expected seed: figure"),

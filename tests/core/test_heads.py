@@ -57,6 +57,18 @@ def test_a_mixture_in_single_precision_stays_finite_with_its_gradient() -> None:
     assert parameters.grad.isfinite().all()
 
 
+def test_a_mean_far_from_the_pixel_in_single_precision() -> None:
+    """The bin's width does not depend on the mean; taken from two sums it would, in rounding."""
+    head = MixtureOfLogisticsHead(4, levels=256, channels=1, components=1)
+    parameters = torch.zeros(5, 3)
+    parameters[:, 1] = torch.tensor([30.0, 300.0, 3e3, 3e4, 1e5])  # the mean; values are -1 to 1
+    targets = torch.full((5, 1), 100)
+    exact = head.double().nats(parameters.double(), targets)
+    torch.testing.assert_close(
+        head.float().nats(parameters, targets).double(), exact, rtol=1e-6, atol=1e-4
+    )
+
+
 def test_the_published_number_of_parameters() -> None:
     assert MixtureOfLogistics(10).build(4, 256, 3).parameters_of.out_features == 100
     assert MixtureOfLogistics(10).build(4, 256, 1).parameters_of.out_features == 30

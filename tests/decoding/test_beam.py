@@ -200,7 +200,7 @@ def test_the_penalties_are_their_formulas() -> None:
     assert LengthPenalty("gnmt", 0.6)(length).tolist() == pytest.approx(expected)
     assert LengthPenalty("gnmt", 0.0)(length).tolist() == [1, 1, 1]
     assert math.isclose(LengthPenalty()(torch.tensor(1)).item(), 1.0)
-    for wrong in ({"name": "wu"}, {"alpha": -0.1}):
+    for wrong in ({"name": "wu"}, {"alpha": -0.1}, {"alpha": math.nan}, {"alpha": math.inf}):
         with pytest.raises(ValueError, match=r"penalty|alpha"):
             LengthPenalty(**wrong)
     with pytest.raises(ValueError, match="n_best"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,25 @@ def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file/a cannot be written"):
         write_whole(tmp_path / "file" / "a", b"")
+
+
+def test_a_link_stays_a_link_to_the_new_content(tmp_path: Path) -> None:
+    target, link = tmp_path / "there" / "score.json", tmp_path / "score.json"
+    target.parent.mkdir()
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    assert write_whole(link, b"new") == link
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+
+
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_whole(pipe, b"new")
+        assert os.read(reader, 10) == b"new"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)

@@ -110,6 +110,24 @@ def test_another_seed_or_size_cannot_take_a_state_over() -> None:
         make(n=11).load_state_dict(state)
 
 
+@pytest.mark.parametrize("former", [True, False])
+def test_batches_of_another_size_cannot_take_a_state_over(former: bool) -> None:
+    loader = ResumableLoader(10, shuffled_batches(10, 2), numbers, seed=0)
+    next(iter(loader))
+    list(loader)  # one batch into the second epoch
+    state = loader.state_dict()
+    if former:  # a state that does not say how the batches were cut
+        del state["plan"]
+        state["index"] = 3
+    other = ResumableLoader(10, shuffled_batches(10, 5), numbers, seed=0)
+    with pytest.raises(UserError, match="other batches"):
+        other.load_state_dict(state)
+    assert (
+        other.state_dict()
+        == ResumableLoader(10, shuffled_batches(10, 5), numbers, seed=0).state_dict()
+    )
+
+
 def test_fixed_batches_hold_every_item_once_and_nothing_is_augmented() -> None:
     batches = list(fixed_batches(10, numbers, batch_size=4))
     assert [items for items, _ in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]

@@ -96,6 +96,17 @@ def test_reachable_asks_the_server_and_trusts_a_proxy() -> None:
         assert reachable(f"http://127.0.0.1:{port}", {})
     assert not reachable(f"http://127.0.0.1:{port}", {}, seconds=0.5)
     assert reachable(f"http://127.0.0.1:{port}", {"HTTPS_PROXY": "http://proxy"})
+    assert not reachable("http://127.0.0.1:port", {})
+
+
+def test_a_user_without_a_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def homeless() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", homeless)
+    options: dict[str, Any] = {"environment": {}, "here": tmp_path, "installed": True}
+    assert decide_wandb("off", **options).mode == "off"
+    assert decide_wandb("auto", **options).mode == "offline"
 
 
 class FakeRun:

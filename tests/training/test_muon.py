@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from triptych.core.attention.full import Full
 from triptych.core.seq2seq import Seq2Seq
 from triptych.core.transformer import TransformerConfig
+from triptych.errors import UserError
 from triptych.training.muon import hidden_matrices
 from triptych.training.optim import OptimConfig, build
 
@@ -156,7 +157,9 @@ def test_a_model_without_blocks_is_refused() -> None:
         build(SETTINGS, nn.Linear(3, 3))
 
 
-def test_an_old_torch_is_named_before_anything_is_built(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_torch_is_named_where_muon_is_built_and_opens_its_checkpoints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delattr(torch.optim, "Muon")
-    with pytest.raises(ValueError, match=r"torch 2\.9 or newer"):
-        OptimConfig(optimizer="muon")
+    with pytest.raises(UserError, match=r"torch 2\.9 or newer"):
+        build(OptimConfig(optimizer="muon"), translator())

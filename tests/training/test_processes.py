@@ -67,7 +67,7 @@ def stop_after_first_step(
         text=True,
     ) as process:
         metrics = folder / "toy" / "metrics.csv"
-        for _ in range(600):
+        for _ in range(2400):  # two processes take their time to start on a busy machine
             if metrics.is_file() and metrics.read_text(encoding="utf-8").count("\n") >= 3:
                 break
             try:

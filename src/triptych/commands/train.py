@@ -32,6 +32,7 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     from triptych.commands.trainer import check_interval, check_trainer, trainer_settings
     from triptych.training.arguments import on_cuda
     from triptych.training.compiled import check_compiler
+    from triptych.training.muon import check_muon
     from triptych.training.run import train
 
     task_module = importlib.import_module(f"triptych.domains.{domain}.task")
@@ -44,6 +45,8 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     check_trainer(trainer)
     if config.run.compile:
         check_compiler("cuda" if on_cuda(trainer) else "cpu")
+    if config.optim.optimizer == "muon":
+        check_muon()
     folder = Path(config.run.directory) / config.run.name
     check_run_folder(folder, resume=resume)
     if resume:

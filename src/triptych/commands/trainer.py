@@ -42,6 +42,12 @@ def check_trainer(settings: dict[str, Any]) -> None:
         value = settings.get(name)
         if value is not None and value < smallest:
             raise UserError(f"trainer.{name} must be at least {smallest}, got {value}")
+    interval = settings.get("val_check_interval")
+    if isinstance(interval, int | float) and interval <= 0:
+        raise UserError(
+            f"trainer.val_check_interval must be above 0, got {interval}; for no validation set "
+            "trainer.limit_val_batches to 0"
+        )
     own = dict.fromkeys(("enable_checkpointing", "enable_model_summary"), False)
     arguments = {**check_arguments(settings), "logger": False, "enable_progress_bar": False}
     try:

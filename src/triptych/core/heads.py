@@ -223,9 +223,9 @@ class MixtureOfLogisticsHead(Head):
         steep = (-log_scales).exp()
         upper = steep * (value - means + half_bin)
         lower = steep * (value - means - half_bin)
-        # sigmoid(u) - sigmoid(l) = sigmoid(u) sigmoid(-l) (1 - exp(l - u)): no cancellation,
-        # so no approximation is needed where the bin is far out in a tail.
-        width = (lower - upper).expm1().neg().clamp(min=1e-30).log()
+        # sigmoid(u) - sigmoid(l) = sigmoid(u) sigmoid(-l) (1 - exp(l - u)), where l - u does not
+        # depend on the mean: no cancellation, so no approximation is needed far out in a tail.
+        width = (-2 * half_bin * steep).expm1().neg().clamp(min=1e-30).log()
         inside = F.logsigmoid(upper) + F.logsigmoid(-lower) + width
         below = F.logsigmoid(upper)  # the first bin reaches down to -infinity
         above = F.logsigmoid(-lower)  # the last one up to +infinity

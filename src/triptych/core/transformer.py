@@ -18,6 +18,11 @@ State = list[LayerState]
 """What a decoder keeps between steps: one dict of tensors a layer, B first in each."""
 
 
+MOST_DROPPED = 0.99
+LEAST_DROPPED = 0.002
+"""Shares of attention weights are rounded to 1/256: less would be none."""
+
+
 @dataclass(frozen=True)
 class TransformerConfig:
     """Sizes of a stack of Transformer blocks and what they attend with."""
@@ -37,7 +42,8 @@ class TransformerConfig:
     activation: Activation = "gelu"
     """Nonlinearity of the feed-forward layers: `relu`, as published, or `gelu`."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped in training, 0 to 1; costs up to a sixth of the time."""
+    """Share of attention weights dropped in training, in steps of 1/256; costs up to a sixth of the
+    time."""
     flex_attention: bool = False
     """Take FlexAttention on a CUDA GPU in place of the own kernels; no effect elsewhere."""
     attention: AttentionConfig = field(default_factory=Full)
@@ -54,8 +60,15 @@ class TransformerConfig:
                 f"n_heads must divide d_model, got {self.n_heads} heads at width {self.d_model}"
             )
         for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} must be in [0, 1), got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) <= MOST_DROPPED:
+                raise ValueError(
+                    f"{name} must be in [0, {MOST_DROPPED}], got {getattr(self, name)}"
+                )
+        if 0 < self.attention_dropout < LEAST_DROPPED:
+            raise ValueError(
+                f"attention_dropout must be 0 or at least {LEAST_DROPPED}, below which nothing is "
+                f"dropped, got {self.attention_dropout}"
+            )
         if self.norm not in ("pre", "post"):
             raise ValueError(f"norm is pre or post, got {self.norm}")
         if self.activation not in ("relu", "gelu"):

@@ -32,7 +32,7 @@ class LengthPenalty:
     def __post_init__(self) -> None:
         if self.name not in ("none", "average", "gnmt"):
             raise ValueError(f"length penalty is none, average or gnmt, got {self.name}")
-        if self.alpha < 0:
+        if not 0 <= self.alpha < float("inf"):
             raise ValueError(f"alpha must be 0 or more, got {self.alpha}")
 
     def __call__(self, length: Tensor) -> Tensor:

@@ -184,6 +184,7 @@ def for_decoding(
     still computed in float32. int8: the matrices in 8 bits, all else in float32; on a CPU only.
     Every nn.Linear becomes a `Matrix`, and so does the output that a `Seq2Seq` shares with its
     embedding. compiled: only kernels that torch.compile can look into, for `sample(compile=True)`.
+    A matrix that no such kernel serves stays as it is, and says why in its `reason`.
     Raises ValueError for other names, below one row, and for int8 on another device or compiled.
     """
     if weights not in ("fp32", "bf16", "int8"):

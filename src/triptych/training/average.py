@@ -10,7 +10,8 @@ In a checkpoint "state_dict" holds one of the two sets of weights and the block 
     best.ckpt   state_dict: their mean             average: {"updates": int, "weights": {...}}
 
 So whoever only reads weights takes the mean from best.ckpt without knowing, and a run goes on from
-either file bit for bit, see `training_weights_first`.
+either file bit for bit, see `training_weights_first` (from best.ckpt unless it was written in the
+middle of accumulated gradients).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, Checkpoint
+from pytorch_lightning.callbacks import Callback, Checkpoint, EarlyStopping
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from triptych.training.average import WeightAverage
@@ -58,6 +58,8 @@ class StopOnSignal(Callback):
 
     def __init__(self) -> None:
         self.received = 0
+        self.began = False
+        """Whether the training has begun."""
         self._training = False
         self._task: Task | None = None
         self._step = -1
@@ -81,7 +83,7 @@ class StopOnSignal(Callback):
         """Note the signal; before the training or the second time raise Interrupted at once."""
         name = signal.Signals(signum).name
         if not self._training:
-            raise Interrupted(f"{name} came before the first step; nothing was written.", signum)
+            raise Interrupted(f"{name} came before the first step; nothing was kept.", signum)
         if self.received:
             raise Interrupted(
                 f"{name} came a second time: stopped at once, without another checkpoint.", signum
@@ -96,7 +98,7 @@ class StopOnSignal(Callback):
         assert isinstance(pl_module, Task)
         self._task = pl_module
         self._step = trainer.global_step
-        self._training = True
+        self._training = self.began = True
         if threading.current_thread() is threading.main_thread():
             for number in STOP_SIGNALS:
                 signal.signal(number, self.handle)
@@ -136,11 +138,32 @@ class StopOnSignal(Callback):
         trainer._signal_connector.received_sigterm = now
 
 
+class Patience(EarlyStopping):
+    """End the run after so many validations without a better score.
+
+    It looks after each validation, not at the end of an epoch: there last.ckpt, which must hold how
+    long it has waited, is written already.
+    """
+
+    def __init__(self, monitor: str, patience: int, *, mode: str) -> None:
+        super().__init__(
+            f"val/{monitor}", patience=patience, mode=mode, check_on_train_epoch_end=False
+        )
+        self._given = patience
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over how long the run has waited, with the patience that this start was given."""
+        super().load_state_dict(state_dict)
+        self.patience = self._given
+
+
 class KeepCheckpoints(Checkpoint):
     """Write last.ckpt after validations, every `minutes`, at a stop and at the end; best.ckpt too.
 
-    Never in the middle of accumulated gradients, for they are in no checkpoint: a save that comes
-    due there waits for the next update. Nothing is written after a step whose loss was not finite.
+    Never last.ckpt in the middle of accumulated gradients, for they are in no checkpoint: a save
+    that comes due there waits for the next update. (best.ckpt is written at once; a run that had to
+    go on from it would lose the gradients summed so far.) Nothing is written after a step whose
+    loss was not finite.
     average: whoever keeps a mean of the weights, which then is what best.ckpt holds first.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +177,13 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make a rename in the folder survive a power cut, where the system can fsync folders."""
+    """Make a rename in the folder survive a power cut, where the file system can fsync folders."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        # Some file systems on a network refuse; the file itself is whole by then.
+        with suppress(OSError):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)

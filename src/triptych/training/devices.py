@@ -8,7 +8,7 @@ from triptych.errors import UserError
 
 
 def device_named(name: str) -> torch.device:
-    """The device of a name: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1" or "mps".
+    """The device of a name: "auto", "cpu", "cuda", "cuda:1" or "mps"; auto is CUDA or else the CPU.
 
     Raises UserError for a name that is none, and for a device that this machine does not have.
     """

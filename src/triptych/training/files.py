@@ -17,10 +17,14 @@ def write_whole(path: str | Path, content: bytes) -> Path:
     """
     path = Path(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():  # a pipe or a device takes what it is given
+            path.write_bytes(content)
+            return path
+        target = Path(os.path.realpath(path))  # a link stays one
+        target.parent.mkdir(parents=True, exist_ok=True)
         # In the same folder: a rename across file systems would be a copy.
         handle, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"
+            dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"
         )
         try:
             with open(handle, "wb") as file:
@@ -28,7 +32,7 @@ def write_whole(path: str | Path, content: bytes) -> Path:
                 file.flush()
                 os.fsync(file.fileno())
             allow_reading(temporary)
-            os.replace(temporary, path)
+            os.replace(temporary, target)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise

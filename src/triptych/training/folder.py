@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from triptych.training.checkpoint import read_checkpoint
 from triptych.training.loader import ResumableLoader
 from triptych.training.progress import say
 from triptych.training.run_settings import RunConfig
+from triptych.training.stopped import Interrupted
 from triptych.training.task import Task
 from triptych.training.versions import code_commit, versions
 
@@ -51,6 +54,20 @@ def refuse_overwriting(folder: Path, *, resume: bool) -> None:
             f"The folder {folder} holds a run already and nothing is overwritten: give --resume to "
             "go on with it, or another --run.name."
         )
+
+
+@contextmanager
+def removed_unless(kept: Callable[[], bool], folder: Path) -> Iterator[None]:
+    """Remove the folder where the block is interrupted and there is nothing to keep in it.
+
+    Else the same command, given once more, would be refused because of files that say nothing.
+    """
+    try:
+        yield
+    except Interrupted:
+        if not kept():
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def find_checkpoint(
@@ -95,9 +112,28 @@ def check_same_model(
     before, now = _flat(block["config"]), _flat(config)
     # A setting that was not there yet when the run began mostly has a default that means what was
     # before; where it has another value, `take_up` sees whether the weights still fit.
-    names = [name for name in _changed(before, now) if name.startswith("model.") and name in before]
+    names = [
+        name
+        for name in _changed(before, now)
+        if name in before and name.startswith("model.") and name not in _ONLY_COMPUTED
+    ]
+    if "optim.optimizer" in before and before["optim.optimizer"] != now["optim.optimizer"]:
+        raise UserError(
+            f"{_trained_otherwise(path, ['optim.optimizer'], before, now)}; an optimiser cannot "
+            "take up another's state: give the former one, or another --run.name to begin anew."
+        )
     if names:
         raise UserError(f"{_trained_otherwise(path, names, before, now)}; {_NO_OTHER_MODEL}")
+
+
+def check_epochs(path: Path, content: dict[str, Any], max_epochs: int | None) -> None:
+    """Raise UserError where the run is beyond the last epoch that it may have now."""
+    done = int(content["epoch"])
+    if max_epochs is not None and 0 <= max_epochs < done:
+        raise UserError(
+            f"{path} is in epoch {done + 1}, but trainer.max_epochs is {max_epochs}; expected at "
+            f"least {done + 1}, or -1 for no limit."
+        )
 
 
 def take_up(
@@ -171,6 +207,8 @@ def write_versions(folder: Path, run: RunConfig, precision: str, task: Task, ste
     return str(record["wandb"])
 
 
+_ONLY_COMPUTED = ("model.recompute", "model.flex_attention")
+"""Settings of the model that change how it is computed, not what it is."""
 _NO_OTHER_MODEL = (
     "a model cannot change on --resume: give the former settings, or another --run.name to begin "
     "anew."

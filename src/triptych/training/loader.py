@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
@@ -138,6 +139,7 @@ class ResumableLoader:
             "epoch": self._epoch,
             "index": self._index,
             "batches_taken": self.batches_taken,
+            "plan": self._fingerprint(),
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
@@ -148,9 +150,21 @@ class ResumableLoader:
                     f"The run was made with {word} {state[key]}, this one has "
                     f"{getattr(self, key)}; to resume with the same data order they must be equal."
                 )
-        self._epoch = state["epoch"]
-        self._index = state["index"]
+        before = self._epoch, self._index
+        self._epoch, self._index = state["epoch"], state["index"]
+        if state.get("plan", self._fingerprint()) != self._fingerprint() or self._index >= len(
+            self.batches_of(self._epoch)
+        ):
+            self._epoch, self._index = before
+            raise UserError(
+                "The run was made with other batches than this one's; to resume with the same data "
+                "order, the sizes of batches and the lengths of items must be as they were."
+            )
         self.batches_taken = state["batches_taken"]
+
+    def _fingerprint(self) -> int:
+        """A number that differs, all but surely, where the epoch's batches differ."""
+        return zlib.crc32(repr(self.batches_of(self._epoch)).encode())
 
     def _advance(self) -> None:
         self.batches_taken += 1

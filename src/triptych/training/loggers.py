@@ -145,12 +145,12 @@ def reachable(url: str, environment: Mapping[str, str], *, seconds: float = 3.0)
     """Tell whether the server takes a connection; behind a proxy it is taken on trust."""
     if any(environment.get(name) for name in ("HTTPS_PROXY", "https_proxy", "ALL_PROXY")):
         return True
-    parts = urlsplit(url)
-    port = parts.port or (80 if parts.scheme == "http" else 443)
     try:
+        parts = urlsplit(url)
+        port = parts.port or (80 if parts.scheme == "http" else 443)
         with socket.create_connection((parts.hostname or "", port), timeout=seconds):
             return True
-    except OSError:
+    except (OSError, ValueError):  # no connection, or no address at all
         return False
 
 
@@ -169,7 +169,6 @@ def decide_wandb(
     is tried first. The other arguments are what tests replace.
     """
     env = os.environ if environment is None else environment
-    home = Path.home() if home is None else home
     here = Path.cwd() if here is None else here
     if installed is None:
         installed = importlib.util.find_spec("wandb") is not None
@@ -190,6 +189,11 @@ def decide_wandb(
         return WandbDecision(
             "offline", f"Weights & Biases logs offline (WANDB_MODE is {mode}); {after}."
         )
+    if home is None:
+        try:
+            home = Path.home()
+        except RuntimeError:  # a user without a home, as in many containers
+            home = here
     key = find_key(env, home, here)
     if key is None:
         return WandbDecision(

@@ -8,7 +8,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.transformer import Block
+from triptych.core.transformer import Block
+from triptych.errors import UserError
+
+
+def check_muon() -> None:
+    """Raise UserError where this torch has no Muon."""
+    if not hasattr(torch.optim, "Muon"):
+        raise UserError(
+            f"optim.optimizer is muon, which needs torch 2.9 or newer; this is {torch.__version__}."
+        )
 
 
 def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
@@ -30,10 +39,12 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
 class MuonAdamW(torch.optim.Optimizer):
     """torch.optim.Muon on some matrices and torch.optim.AdamW on the rest, under one learning rate.
 
-    Muon (Jordan et al. 2024) turns the running mean of a matrix's gradients into the nearest matrix
-    whose singular values are all one; times 0.2 sqrt(larger side), its update is as large as
-    AdamW's (Liu et al. 2025, "Muon is scalable for LLM training", section 2.2), so both take the
-    same rate and decay. Needs torch 2.9 or newer.
+    Muon (Jordan et al. 2024) turns the running mean of a matrix's gradients (with Nesterov's look
+    ahead) roughly into the nearest matrix whose singular values are all one: they come out between
+    0.5 and 1.5. Times 0.2 sqrt(larger side), its update is as large as AdamW's (Liu et al. 2025,
+    "Muon is scalable for LLM training", section 2.2), so both take the same rate and decay. The
+    projections of q, k and v, which are one matrix here, are evened out as one.
+    Raises UserError where torch is older than 2.9, ValueError without matrices.
     """
 
     def __init__(
@@ -48,6 +59,7 @@ class MuonAdamW(torch.optim.Optimizer):
         eps: float,
         fused: bool,
     ) -> None:
+        check_muon()
         if not matrices:
             raise ValueError("optimizer is muon, but there are no matrices in blocks to train.")
         self._muon = torch.optim.Muon(

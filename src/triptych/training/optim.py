@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from . import muon
+from triptych.training import muon
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,6 @@ class OptimConfig:
         """Raise ValueError with a sentence for values that cannot be meant."""
         if self.optimizer not in ("adamw", "adam", "muon"):
             raise ValueError(f"optimizer is {self.optimizer!r}; allowed are adamw, adam and muon.")
-        if self.optimizer == "muon" and not hasattr(torch.optim, "Muon"):
-            raise ValueError(
-                f"optimizer is muon, which needs torch 2.9 or newer; this is {torch.__version__}."
-            )
         if self.schedule not in ("inverse_sqrt", "cosine", "constant", "noam"):
             raise ValueError(
                 f"schedule is {self.schedule!r}; "

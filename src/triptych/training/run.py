@@ -8,10 +8,11 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Callback, EarlyStopping
+from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from triptych.errors import UserError
 from triptych.training.arguments import (
     check_arguments,
     choose_precision,
@@ -21,13 +22,15 @@ from triptych.training.arguments import (
     writable,
 )
 from triptych.training.average import WeightAverage
-from triptych.training.callbacks import KeepCheckpoints, StepSeed, StopOnSignal
+from triptych.training.callbacks import KeepCheckpoints, Patience, StepSeed, StopOnSignal
 from triptych.training.checkpoint import AtomicCheckpointIO, check_writable, remove_unfinished
 from triptych.training.compiled import CompileLoss, check_compiler
 from triptych.training.folder import (
+    check_epochs,
     find_checkpoint,
     is_first_process,
     refuse_overwriting,
+    removed_unless,
     take_up,
     write_config,
     write_versions,
@@ -64,16 +67,23 @@ def train(
     arguments = check_arguments(trainer)
     if run.compile:
         check_compiler("cuda" if on_cuda(arguments) else "cpu")
+    if run.patience is not None and arguments.get("limit_val_batches") == 0:
+        raise UserError(
+            f"run.patience is {run.patience} validations, but trainer.limit_val_batches is 0; "
+            "expected validations to wait for, or run.patience null."
+        )
     folder = Path(run.directory) / run.name
     first = is_first_process()
     found = find_checkpoint(folder) if resume else None
     if found is None and first:
         refuse_overwriting(folder, resume=resume)
     stop = StopOnSignal()
-    with stop.installed():
+    own = found is None and first  # the folder was empty or not there
+    with stop.installed(), removed_unless(lambda: stop.began or not own, folder):
         step = 0
         if found is not None:
             step = take_up(task, train_loader, run, *found)
+            check_epochs(*found, arguments.get("max_epochs"))
         if first:
             check_writable(folder / "checkpoints")
             remove_unfinished(folder / "checkpoints")
@@ -108,9 +118,7 @@ def train(
         if run.compile:
             callbacks.insert(0, CompileLoss())
         if run.patience is not None:
-            callbacks.append(
-                EarlyStopping(f"val/{task.monitor}", patience=run.patience, mode=task.monitor_mode)
-            )
+            callbacks.append(Patience(task.monitor, run.patience, mode=task.monitor_mode))
         if arguments.pop("enable_progress_bar", True):
             callbacks.append(ShowProgress())
         status = "failed"

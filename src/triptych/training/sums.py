@@ -20,13 +20,17 @@ def full_precision(device: torch.device) -> Iterator[None]:
         yield
 
 
+def in_double(x: Tensor) -> Tensor:
+    """The same numbers in float64, on their device where it has float64 (Apple's GPU has not)."""
+    return (x.cpu() if x.device.type == "mps" else x).double()
+
+
 def add_sums(totals: Totals, sums: Mapping[str, Tensor], device: torch.device) -> None:
     """Add a batch's sums to the totals."""
     for name, value in sums.items():
         # Sums stay on the device: reading them every batch would make a GPU wait.
         amount = torch.as_tensor(value).detach()
-        # Apple's GPU has no float64; there the CPU adds up.
-        amount = amount.to("cpu" if amount.device.type == "mps" else device).double()
+        amount = in_double(amount if amount.device.type == "mps" else amount.to(device))
         totals[name] = totals[name] + amount if name in totals else amount
 
 

@@ -106,7 +106,12 @@ class Task(pl.LightningModule, ABC):
         """Make the optimiser; the rate is set before every update, so no scheduler has a state."""
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         # Lightning cannot clip gradients that a fused optimiser unscales by itself.
-        return optim.build(self.optim, self, fused=False if scaled else None)
+        optimizer = optim.build(self.optim, self, fused=False if scaled else None)
+        self._groups = [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in optimizer.param_groups
+        ]
+        return optimizer
 
     def configure_gradient_clipping(
         self,
@@ -163,6 +168,9 @@ class Task(pl.LightningModule, ABC):
         loader = self.trainer.train_dataloader
         self.meter = Meter(lambda: getattr(loader, "seconds_taken", 0.0))
         self._logged_step = self.trainer.global_step
+        # A checkpoint brings the former settings along; what counts is what this start was given.
+        for group, given in zip(self.trainer.optimizers[0].param_groups, self._groups, strict=True):
+            group.update(given)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss, scaled where needed so that every target weighs the same.

@@ -21,6 +21,7 @@ from triptych.training.media import Media
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 from triptych.training.settings import from_plain, to_plain
+from triptych.training.sums import in_double
 from triptych.training.task import Task
 
 
@@ -67,7 +68,7 @@ class ImageTask(Task):
         """Sums of nats, sub-pixels and pictures."""
         nats = self.model.nats(batch.pixels, batch.labels)  # [B, L]
         return {
-            "nats": nats.double().sum(),
+            "nats": in_double(nats).sum(),
             "dims": torch.tensor(batch.pixels.numel(), dtype=torch.float64),
             "pictures": torch.tensor(len(batch.pixels), dtype=torch.float64),
         }

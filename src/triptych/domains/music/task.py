@@ -33,6 +33,7 @@ from triptych.training.media import Media
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 from triptych.training.settings import from_plain, to_plain
+from triptych.training.sums import in_double
 from triptych.training.task import Task
 
 MOST_DRAFTED = 4
@@ -87,9 +88,9 @@ class MusicTask(Task):
     def sums(self, batch: Batch, nats: Tensor) -> dict[str, Tensor]:
         """What `score` gives, from the nats of a batch."""
         return {
-            "nats": nats.double().sum(),
-            "tokens": batch.scored.sum().double(),
-            "notes": batch.onsets.sum().double(),
+            "nats": in_double(nats).sum(),
+            "tokens": in_double(batch.scored.sum()),
+            "notes": in_double(batch.onsets.sum()),
         }
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from triptych.domains.music.data import Batch
 from triptych.domains.music.task import MusicTask
 from triptych.errors import UserError
+from triptych.training.sums import in_double
 
 
 def with_windows(task: MusicTask, *, length: int | None, context: int | None) -> MusicTask:
@@ -50,14 +51,14 @@ class PositionSums:
     def __init__(self, task: MusicTask) -> None:
         self.task = task
         size = task.config.data.length
-        self.nats = torch.zeros(size, dtype=torch.float64, device=task.device)
-        self.tokens = torch.zeros(size, dtype=torch.int64, device=task.device)
+        self.nats = torch.zeros(size, dtype=torch.float64)
+        self.tokens = torch.zeros(size, dtype=torch.int64)
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """What the task's `score` gives; each position's part is kept here."""
         nats = self.task.nats(batch)  # [B, L]
-        self.nats[: nats.shape[1]] += nats.double().sum(0)
-        self.tokens[: nats.shape[1]] += batch.scored.sum(0)
+        self.nats[: nats.shape[1]] += in_double(nats).sum(0).cpu()
+        self.tokens[: nats.shape[1]] += batch.scored.sum(0).cpu()
         return self.task.sums(batch, nats)
 
     def nats_per_token(self, first: int, stop: int) -> float | None:

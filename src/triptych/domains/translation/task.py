@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from triptych.core.heads import cross_entropy
 from triptych.core.seq2seq import Seq2Seq
 from triptych.domains.translation.corpora import Pair
 from triptych.domains.translation.data import (
@@ -38,6 +38,7 @@ from triptych.training.media import Media
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 from triptych.training.settings import from_plain, to_plain
+from triptych.training.sums import in_double
 from triptych.training.task import Task
 
 
@@ -131,11 +132,9 @@ class TranslationTask(Task):
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """Sums of unsmoothed nats, target tokens (ends included, padding not) and pairs."""
         logits = self.model(batch.source, batch.source_padding, batch.target_input)
-        nats = F.cross_entropy(
-            logits.flatten(0, 1), batch.expected.flatten(), ignore_index=PAD, reduction="none"
-        )  # [B T]
+        nats = cross_entropy(logits, batch.expected)  # [B, T]
         return {
-            "nats": nats.double().sum(),
+            "nats": in_double(nats.masked_fill(batch.expected == PAD, 0.0)).sum(),
             "tokens": (batch.expected != PAD).sum().double(),
             "pairs": torch.tensor(len(batch.source), dtype=torch.float64),
         }
@@ -205,7 +204,10 @@ def prepare(config: Config) -> tuple[TranslationTask, ResumableLoader, FixedBatc
         )
     print(f"{counts.sentence(data.max_length)}; {describe(tokenizers)}", file=sys.stderr)
     torch.manual_seed(config.run.seed)
-    task = TranslationTask(config, tokenizers, validation[: data.validation_lines])
+    try:
+        task = TranslationTask(config, tokenizers, validation[: data.validation_lines])
+    except ValueError as error:  # a variant that cannot read a source says so in a sentence
+        raise UserError(f"the model does not fit sentences: {error}") from error
 
     def plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
         return training.plan(epoch, chosen, budget=data.tokens_per_batch, generator=generator)
