@@ -242,3 +242,12 @@ def test_print_config_without_a_file_prints_the_defaults(cli) -> None:
     printed = yaml.safe_load(cli("train", "image", "--print_config").out)
     del printed["trainer"]
     assert from_plain(Config, printed) == Config()
+
+
+@pytest.mark.parametrize("form", [["--data.source.help", "PictureFolder"], ["--data.source.help="]])
+def test_the_settings_of_a_class_are_shown_without_a_file(cli, form: list[str]) -> None:
+    if form[0].endswith("="):
+        form = [form[0] + "triptych.domains.image.sources.PictureFolder"]
+    answer = cli("train", "image", *form)
+    assert answer.code == 0, answer.err
+    assert "--data.source.resize" in answer.out

@@ -144,14 +144,24 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     model = model.with_weights(options.weights)  # weights that cannot be are told before the work
 
     def scored(judge: Any, what: str) -> tuple[Any, dict[str, float]]:
-        evaluation = judge.evaluate(
-            options.split,
-            data=options.data,
-            batch_size=options.batch_size,
-            limit=options.limit,
-            progress=progress_on_stderr(what),
-            **options.for_model(),
-        )
+        try:
+            evaluation = judge.evaluate(
+                options.split,
+                data=options.data,
+                batch_size=options.batch_size,
+                limit=options.limit,
+                progress=progress_on_stderr(what),
+                **options.for_model(),
+            )
+        except UserError as error:
+            folder = getattr(model.config.data.source, "directory", None)
+            if (
+                options.data is None
+                and folder is not None
+                and not Path(folder).expanduser().exists()
+            ):
+                raise UserError(f"{error} Give the folder of the data with --data.") from error
+            raise
         return evaluation, {name: float(value) for name, value in evaluation.metrics.items()}
 
     change = {}
@@ -199,7 +209,7 @@ def by_position(result: dict[str, Any]) -> dict[str, Any]:
 
 def check_data(path: str) -> None:
     """Raise UserError where --data names nothing that is there."""
-    if not Path(path).exists():
+    if not Path(path).expanduser().exists():
         raise UserError(f"--data {path} does not exist; expected the folder of the data")
 
 
@@ -212,7 +222,8 @@ def print_metrics(result: dict[str, Any]) -> None:
     first = f", the first {result['limit']} of it" if result["limit"] else ""
     items = counted(result["count"], "item", "items")
     weights = f" with {result['weights']} weights" if "change" in result else ""
-    print(f"{result['domain']}, split {result['split']}{first}: {items} scored{weights}")
+    given = f", given the {result['details']['given']}" if "given" in result["details"] else ""
+    print(f"{result['domain']}, split {result['split']}{first}: {items} scored{weights}{given}")
     width = max(map(len, result["metrics"]), default=0)
     for name, value in result["metrics"].items():
         change = ""

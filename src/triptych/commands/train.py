@@ -19,7 +19,10 @@ from triptych.training.settings import build, parser_for, split_config, to_plain
 def run(domain: str, arguments: Sequence[str]) -> int:
     """Train and say where the results are; raises UserError and TrainingStopped."""
     check_no_pretrained(arguments)
-    wants_words = any(a in ("-h", "--help") or a.startswith("--print_") for a in arguments)
+    wants_words = any(
+        a in ("-h", "--help") or a.startswith("--print_") or a.partition("=")[0].endswith(".help")
+        for a in arguments
+    )
     paths, _ = split_config(arguments)
     if not paths and not wants_words:
         raise UserError(

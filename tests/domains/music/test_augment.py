@@ -93,3 +93,18 @@ def test_the_original_is_left_alone(busy_piece):
 def test_impossible_settings_are_refused(settings):
     with pytest.raises(ValueError, match=r"transpose|stretch"):
         Augmentation(**settings)
+
+
+def test_a_piece_near_the_longest_is_not_stretched_beyond_it() -> None:
+    notes = events.Notes(
+        pitch=np.array([60, 62]),
+        onset=np.array([0.0, 7000.0]),
+        release=np.array([1.0, 7001.0]),
+        velocity=np.array([80, 80]),
+    )
+    settings = Augmentation(transpose=0, stretch=(0.95, 1.05))
+    generator = torch.Generator().manual_seed(0)
+    ends = {float(vary_notes(notes, settings, generator).release.max()) for _ in range(20)}
+    assert max(ends) <= 7200
+    only = Augmentation(transpose=0, stretch=(1.05,))
+    assert vary_notes(notes, only, generator).release.max() == pytest.approx(7001)

@@ -148,6 +148,24 @@ def test_a_wrong_csv_is_told(folder, row, words):
         MidiFolder(str(folder)).load("train")
 
 
+def test_files_that_the_csv_does_not_name_are_counted(folder, caplog):
+    (folder / "maestro.csv").write_text(CSV)
+    MidiFolder(str(folder)).load("train")
+    assert "2 MIDI files are in no split" in caplog.text
+
+
+def test_a_csv_beside_does_not_hide_the_table_among_the_pieces(folder):
+    (folder / "part0" / "maestro.csv").write_text(CSV)
+    (folder / "shopping.csv").write_text("item,price\nmilk,1\n")
+    assert [len(MidiFolder(str(folder)).load(split)) for split in SPLITS] == [20, 10, 8]
+
+
+def test_a_csv_with_an_endless_cell_is_told(folder):
+    (folder / "big.csv").write_text("midi_filename,split\n" + "x" * 200_000 + ",train\n")
+    with pytest.raises(UserError, match=r"big\.csv is no csv that can be read: field larger"):
+        MidiFolder(str(folder)).load("train")
+
+
 def test_a_csv_about_other_things_is_ignored(folder):
     (folder / "shopping.csv").write_text("item,price\nmilk,1\n")
     assert sum(len(MidiFolder(str(folder)).load(split)) for split in SPLITS) == 40

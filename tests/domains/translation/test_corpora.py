@@ -327,3 +327,83 @@ def test_a_shipped_recipe_finds_its_test_splits(
     corpus.check()
     for split, size in sizes.items():
         assert len(corpus.pairs(split)) == size
+
+
+def lines(count: int) -> list[str]:
+    return [f"sentence number {number}" for number in range(count)]
+
+
+def test_two_files_without_splits_are_shared_out_by_their_sources(tmp_path: Path) -> None:
+    sources, targets = [*lines(400), *lines(50)], [f"t{n}" for n in range(450)]
+    write(tmp_path / "all.en", "\n".join(sources) + "\n")
+    write(tmp_path / "all.de", "\n".join(targets) + "\n")
+    corpus = ParallelText(
+        directory=str(tmp_path),
+        files={"train": ["all.{language}"]},
+        validation_share=0.1,
+        test_share=0.2,
+    )
+    corpus.check()
+    assert corpus.splits() == ["train", "validation", "test"]
+    found = {split: corpus.pairs(split) for split in corpus.splits()}
+    assert sorted(pair for pairs in found.values() for pair in pairs) == sorted(
+        zip(sources, targets, strict=True)
+    )
+    said = [{source for source, _ in pairs} for pairs in found.values()]
+    assert len(said[0] | said[1] | said[2]) == sum(map(len, said)), "no sentence in two splits"
+    assert len(found["validation"]) == pytest.approx(45, abs=20)
+    assert len(found["test"]) == pytest.approx(90, abs=30)
+    more = ParallelText(
+        directory=str(tmp_path),
+        files={"train": ["all.{language}", "all.{language}"]},
+        validation_share=0.1,
+        test_share=0.2,
+    )
+    assert {*more.pairs("test")} == {*found["test"]}, "other pairs move none"
+
+
+def test_one_table_without_splits_is_shared_out_too(tmp_path: Path) -> None:
+    rows = "".join(f"{line}\tt{number}\n" for number, line in enumerate(lines(300)))
+    write(tmp_path / "all.tsv", f"en\tde\n{rows}")
+    given = {
+        "directory": str(tmp_path),
+        "files": ["all.tsv"],
+        "source_column": "en",
+        "target_column": "de",
+    }
+    corpus = TabSeparated(**given, split_column=None, validation_share=0.1)
+    corpus.check()
+    assert corpus.splits() == ["train", "validation"]
+    assert len(corpus.pairs("train")) + len(corpus.pairs("validation")) == 300
+    assert 10 < len(corpus.pairs("validation")) < 55
+    with pytest.raises(ValueError, match="expected split_column null"):
+        TabSeparated(**given, split_column="split", validation_share=0.1)
+    with pytest.raises(ValueError, match="set validation_share"):
+        TabSeparated(**given, split_column=None)
+
+
+@pytest.mark.parametrize(
+    ("shares", "says"),
+    [
+        ({"validation_share": 1.0}, "validation_share is 1.0"),
+        ({"test_share": -0.1}, "test_share is -0.1"),
+        ({"validation_share": 0.5, "test_share": 0.5}, "nothing to train on"),
+        (
+            {"validation_share": 0.1, "files": {"train": ["a | b"], "validation": ["c | d"]}},
+            "one of both",
+        ),
+    ],
+)
+def test_impossible_shares_are_told(shares: dict, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        ParallelText(**{"files": {"train": ["a | b"]}, **shares})
+
+
+def test_a_folder_may_lie_in_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "texts").mkdir()
+    write(tmp_path / "texts" / "a.en", "one\n")
+    write(tmp_path / "texts" / "a.de", "eins\n")
+    corpus = ParallelText(directory="~/texts", files={"train": ["a.{language}"]})
+    corpus.check()
+    assert corpus.pairs("train") == [("one", "eins")]

@@ -33,6 +33,67 @@ class FolderPictures:
     """the corrupt pictures of the whole folder, relative to it"""
 
 
+SPLIT_FOLDERS = {
+    "train": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "test": "test",
+}
+"""Names of folders that hold a split rather than a class, and which."""
+
+
+def split_folders(directory: Path) -> dict[str, Path]:
+    """The folder of each split where all folders in `directory` are splits, train among them.
+
+    Empty otherwise. Raises UserError where two folders are of one split, or pictures lie beside
+    them.
+    """
+    if not directory.is_dir():
+        return {}
+    names = sorted(p.name for p in directory.iterdir() if p.is_dir() and p.name[0] != ".")
+    if "train" not in names or not set(names) <= set(SPLIT_FOLDERS):
+        return {}
+    found: dict[str, Path] = {}
+    for name in names:
+        split = SPLIT_FOLDERS[name]
+        if split in found:
+            raise UserError(
+                f"{directory} has two folders for {split}: {found[split].name} and {name}; "
+                "expected one"
+            )
+        found[split] = directory / name
+    if loose := [p.name for p in directory.iterdir() if p.suffix.lower() in SUFFIXES]:
+        raise UserError(
+            f"{directory} has the folders {' and '.join(names)} and pictures beside them (such as "
+            f"{min(loose)}); expected all pictures in these folders"
+        )
+    return found
+
+
+def files_of_split(
+    directory: Path, split: str
+) -> tuple[list[tuple[Path, int]], tuple[str, ...], frozenset[str]]:
+    """The files that may be of a split with their classes, the class names, and the splits that
+    are taken out of these files by hash: none where each split has a folder.
+
+    Raises UserError as `list_pictures` does, and for classes that training does not have.
+    """
+    folders = split_folders(directory)
+    if not folders:
+        return *list_pictures(directory), frozenset({"validation", "test"})
+    by_hash = frozenset({"validation", "test"} - set(folders))
+    folder = folders["train" if split in by_hash else split]
+    names = list_pictures(folders["train"])[1]
+    files, own = list_pictures(folder)
+    unknown = sorted(set(own) - set(names))
+    if unknown or (names and not own):
+        found = f"the class {unknown[0]}, which" if unknown else "pictures without a class, which"
+        raise UserError(f"{folder} has {found} {folders['train']} does not have")
+    number = [names.index(name) for name in own] or [0]
+    return [(Path(folder.name) / path, number[label]) for path, label in files], names, by_hash
+
+
 def list_pictures(directory: Path) -> tuple[list[tuple[Path, int]], tuple[str, ...]]:
     """All picture files below directory with their class, sorted by name, and the class names.
 
@@ -123,9 +184,11 @@ def read_folder(
 
     Raises UserError where a picture has another size and resize is False, or none is left.
     """
-    files, class_names = list_pictures(directory)
-    kept: list[np.ndarray] = []
-    labels: list[int] = []
+    files, class_names, by_hash = files_of_split(directory, split)
+    validation = validation if "validation" in by_hash else 0.0
+    test = test if "test" in by_hash else 0.0
+    alone = split != "train" and split not in by_hash
+    kept: list[tuple[bytes, int, np.ndarray]] = []
     skipped: list[str] = []
     for relative, label in files:
         try:
@@ -143,9 +206,8 @@ def read_folder(
         except Exception:
             skipped.append(str(relative))
             continue
-        if split_of(content, validation, test) == split:
-            kept.append(pixels)
-            labels.append(label)
+        if alone or split_of(content, validation, test) == split:
+            kept.append((hashlib.sha256(content).digest(), label, pixels))
     if skipped:
         shown = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
         _LOG.warning(
@@ -159,9 +221,11 @@ def read_folder(
             f"content (validation {validation:g}, test {test:g} of all); give more pictures or "
             "larger fractions"
         )
+    # By content, not by name: the first so many are then of all classes.
+    kept.sort(key=lambda picture: picture[:2])
     return FolderPictures(
-        pixels=np.stack(kept),  # [N, H, W, C]
-        labels=np.asarray(labels, dtype=np.int64) if class_names else None,
+        pixels=np.stack([pixels for *_, pixels in kept]),  # [N, H, W, C]
+        labels=np.asarray([label for _, label, _ in kept], dtype=np.int64) if class_names else None,
         class_names=class_names,
         skipped=tuple(skipped),
     )

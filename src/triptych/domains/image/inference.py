@@ -178,6 +178,7 @@ class ImageModel:
         details = {
             "weights": self.weights,
             "levels": self.levels,
+            **({"given": "class"} if self.task.model.classes is not None else {}),
             "sub_pixels": int(totals["dims"]),
             "uniform_bits_per_dim": uniform_bits_per_dim(self.levels),
             "histogram_bits_per_dim": _histogram(settings, pictures),

@@ -9,6 +9,7 @@ import torch
 
 from triptych.domains.music.chorales import HIGHEST, LOWEST, SILENT, Grid
 from triptych.domains.music.events import Notes, settle
+from triptych.domains.music.midi import MAX_SECONDS
 
 Choice = TypeVar("Choice")
 
@@ -66,7 +67,10 @@ def vary_notes(notes: Notes, settings: Augmentation, generator: torch.Generator)
         notes.pitch, most=settings.transpose, lowest=PIANO_LOWEST, highest=PIANO_HIGHEST
     )
     shift = _draw(shifts, generator)
-    factor = _draw(settings.stretch, generator)
+    last = notes.release.max(initial=0.0)
+    # A piece near the longest that is read must not grow over it; 1 is always possible.
+    factors = [factor for factor in settings.stretch if factor <= 1 or last * factor <= MAX_SECONDS]
+    factor = _draw(factors or [1.0], generator)
     return stretch(replace(notes, pitch=notes.pitch + shift), factor)
 
 

@@ -11,7 +11,7 @@ import io
 import logging
 import tarfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import ClassVar, Literal
@@ -169,6 +169,7 @@ class MidiFolder(PieceSource):
         pieces: list[Piece] = []
         skipped: list[str] = []
         found: set[str] = set()
+        unnamed: list[str] = []
         n_files = 0
         for name, content in midi_contents(root):
             if table is None:
@@ -177,6 +178,7 @@ class MidiFolder(PieceSource):
             else:
                 row = _row_of(name, table)
                 if row is None:
+                    unnamed.append(name)
                     continue
                 found.add(row)
                 own = table[row]
@@ -193,6 +195,11 @@ class MidiFolder(PieceSource):
             else:
                 skipped.append(f"{name} holds drums only.")
         warn_of_skipped(self.directory, skipped, n_files)
+        if unnamed:
+            _LOG.warning(
+                "%s: %d MIDI files are in no split, the csv does not name them; the first is %s",
+                self.directory, len(unnamed), unnamed[0],
+            )  # fmt: skip
         if table is not None and len(found) < len(table):
             missing = sorted(set(table) - found)
             _LOG.warning(
@@ -242,14 +249,25 @@ def read_split_table(root: Path) -> dict[str, Split] | None:
     split of another name, or for a file that stands in two.
     """
     folder = root if root.is_dir() else root.parent
-    found = [(path.name, path.read_bytes()) for path in sorted(folder.glob("*.csv"))]
-    if not found:
-        found = list(_walk(root, (".csv",), limit=None))
+    beside = ((path, path.read_bytes) for path in sorted(folder.glob("*.csv")))
+    try:
+        table = _split_table((path.name, read()) for path, read in beside)
+    except OSError as error:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror or error}.") from error
+    # Another table beside the pieces does not hide the one among them.
+    return table or _split_table(_walk(root, (".csv",), limit=None)) or None
+
+
+def _split_table(files: Iterable[tuple[str, bytes]]) -> dict[str, Split]:
     table: dict[str, Split] = {}
-    for name, content in found:
-        rows = csv.DictReader(io.StringIO(content.decode("utf-8-sig", errors="replace")))
-        if not {"midi_filename", "split"} <= set(rows.fieldnames or ()):
-            continue
+    for name, content in files:
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig", errors="replace")))
+        try:
+            if not {"midi_filename", "split"} <= set(reader.fieldnames or ()):
+                continue
+            rows = list(reader)
+        except csv.Error as error:
+            raise UserError(f"{name} is no csv that can be read: {error}.") from error
         for row in rows:
             file, split = row["midi_filename"], row["split"]
             split = "validation" if split == "valid" else split
@@ -260,7 +278,7 @@ def read_split_table(root: Path) -> dict[str, Split] | None:
                 )
             if table.setdefault(file, split) != split:
                 raise UserError(f"{name} puts {file} into {table[file]} and into {split}.")
-    return table or None
+    return table
 
 
 def warn_of_skipped(what: str, skipped: list[str], n_files: int) -> None:

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from triptych.domains.translation.held_out import Shares, check_shares, split_of
 from triptych.domains.translation.lines import BLANKS, check_file, read_lines
 from triptych.domains.translation.score import bleu_tokenizer
 from triptych.errors import UserError
@@ -70,21 +71,33 @@ class ParallelText(Corpus):
     )
     """For each split (train, validation, test, any other name) its files in the folder, .gz or not:
     a name with {language} for the language code, or "source name | target name"."""
+    validation_share: float = 0.0
+    """Share of the train files' pairs that is held out for validation, by the hash of the source
+    sentence, where `files` names no validation; 0 for none."""
+    test_share: float = 0.0
+    """The same for test."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_aligned("files", self.files)
+        check_shares({"validation": self.validation_share, "test": self.test_share}, self.files)
+
+    @property
+    def shares(self) -> Shares:
+        """The splits that are taken out of the train files."""
+        given = {"validation": self.validation_share, "test": self.test_share}
+        return {split: share for split, share in given.items() if share}
 
     def splits(self) -> list[str]:
-        """The keys of `files`."""
-        return list(self.files)
+        """The keys of `files`, and what is held out of train."""
+        return [*self.files, *self.shares]
 
     def paths(self, split: str) -> list[tuple[Path, Path]]:
         """The (source, target) files of a split."""
         self.check_split(split)
-        folder = Path(self.directory)
+        folder = Path(self.directory).expanduser()
         found = []
-        for name in self.files[split]:
+        for name in self.files["train" if split in self.shares else split]:
             source, target = name.split(" | ") if " | " in name else (name, name)
             found.append(
                 (
@@ -113,7 +126,7 @@ class ParallelText(Corpus):
                     "line-aligned files have the same number."
                 )
             found.extend(zip(sources, targets, strict=True))
-        return found
+        return of_split(found, split, self.shares)
 
 
 @dataclass(frozen=True)
@@ -141,9 +154,23 @@ class TabSeparated(Corpus):
     aligned: dict[str, list[str]] = field(default_factory=dict)
     """Further splits that are line-aligned text files in the folder, named as in
     `ParallelText.files`: a test set from elsewhere, for example."""
+    validation_share: float = 0.0
+    """Share of all rows that is held out for validation, by the hash of the source sentence, where
+    neither a column nor a file name says the split; 0 for none."""
+    test_share: float = 0.0
+    """The same for test."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_shares({"validation": self.validation_share, "test": self.test_share}, self.aligned)
+        if self.shares and (
+            self.split_column is not None or any("{split}" in name for name in self.files)
+        ):
+            raise ValueError(
+                "validation_share and test_share are of rows without a split, but split_column is "
+                f"{self.split_column!r} and files are {self.files}; expected split_column null and "
+                "file names without {split}."
+            )
         for split in self.aligned:
             if split in self.split_names:
                 raise ValueError(f"aligned and split_names both say where the split {split} is.")
@@ -151,10 +178,11 @@ class TabSeparated(Corpus):
         if not self.files:
             raise ValueError("files is an empty list; name at least one tab-separated file.")
         for name in self.files:
-            if self.split_column is None and "{split}" not in name:
+            if self.split_column is None and "{split}" not in name and not self.validation_share:
                 raise ValueError(
                     f"split_column is null and the file name {name!r} has no {{split}}: nothing "
-                    "says which rows are for training and which are held out."
+                    "says which rows are for training and which are held out; to hold some out by "
+                    "hash set validation_share above 0."
                 )
 
     def _text(self) -> ParallelText:
@@ -162,20 +190,27 @@ class TabSeparated(Corpus):
         languages = (self.source_language, self.target_language)
         return ParallelText(*languages, directory=self.directory, files=self.aligned)
 
+    @property
+    def shares(self) -> Shares:
+        """The splits that are taken out of all rows by hash."""
+        given = {"validation": self.validation_share, "test": self.test_share}
+        return {split: share for split, share in given.items() if share}
+
     def splits(self) -> list[str]:
-        """The keys of `split_names` and of `aligned`."""
-        return [*self.split_names, *self.aligned]
+        """The keys of `split_names`, or train and what is held out, and the keys of `aligned`."""
+        return [*(("train", *self.shares) if self.shares else self.split_names), *self.aligned]
 
     def paths(self, split: str) -> list[Path]:
         """The files that hold rows of a split of `split_names`."""
         self.check_split(split)
-        names = (name.replace("{split}", self.split_names[split]) for name in self.files)
-        return [Path(self.directory) / name for name in names]
+        own = "" if self.shares else self.split_names[split]
+        names = (name.replace("{split}", own) for name in self.files)
+        return [Path(self.directory).expanduser() / name for name in names]
 
     def check(self) -> None:
         """Raise UserError where a file of any split is missing."""
         check_folder(self.directory)
-        for split in self.split_names:
+        for split in ("train",) if self.shares else self.split_names:
             for path in self.paths(split):
                 check_file(path)
         self._text().check()
@@ -192,7 +227,14 @@ class TabSeparated(Corpus):
             for source, target, *split_name in read_columns(path, wanted):
                 if not split_name or split_name[0] == self.split_names[split]:
                     found.append((source, target))
-        return found
+        return of_split(found, split, self.shares)
+
+
+def of_split(pairs: list[Pair], split: str, shares: Shares) -> list[Pair]:
+    """Those of the pairs that belong to the split, where shares of them are held out."""
+    if not shares or (split != "train" and split not in shares):
+        return pairs
+    return [pair for pair in pairs if split_of(pair[0], shares) == split]
 
 
 def read_columns(path: Path, wanted: list[str]) -> list[list[str]]:
@@ -236,7 +278,7 @@ def check_aligned(setting: str, files: dict[str, list[str]]) -> None:
 
 def check_folder(directory: str) -> None:
     """Raise UserError where `directory` is not a folder."""
-    if not Path(directory).is_dir():
+    if not Path(directory).expanduser().is_dir():
         raise UserError(
             f"the folder {directory} does not exist; expected the folder that holds the text files "
             "(the setting data.source.directory)."

@@ -1,0 +1,96 @@
+"""A folder of pictures whose folders are splits; an order that does not depend on names."""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from triptych.domains.image.sources import PictureFolder, Pictures
+from triptych.errors import UserError
+
+
+def picture(path: Path, seed: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+
+
+def fill(folder: Path, *parts: str, each: int = 20) -> None:
+    for part in parts:
+        for number in range(each):
+            picture(folder / part / f"{number:03}.png", hash_of(part, number))
+
+
+def hash_of(part: str, number: int) -> int:
+    return zlib.crc32(f"{part} {number}".encode())
+
+
+def source(folder: Path) -> PictureFolder:
+    return PictureFolder(str(folder), height=4, width=4, channels=3)
+
+
+def load(folder: Path) -> dict[str, Pictures]:
+    return {split: source(folder).load(split) for split in ("train", "validation", "test")}
+
+
+def labels(pictures: Pictures) -> list[int]:
+    assert pictures.labels is not None
+    return pictures.labels.tolist()
+
+
+def test_folders_named_after_splits_are_splits_and_their_folders_classes(tmp_path: Path) -> None:
+    fill(tmp_path, "train/cat", "train/dog", "val/cat", "val/dog", "test/dog", each=5)
+    found = load(tmp_path)
+    assert [len(pictures) for pictures in found.values()] == [10, 10, 5]
+    assert {pictures.class_names for pictures in found.values()} == {("cat", "dog")}
+    assert labels(found["test"]) == [1] * 5
+
+
+def test_a_split_without_a_folder_is_taken_out_of_training_by_hash(tmp_path: Path) -> None:
+    fill(tmp_path, "train", each=60)
+    fill(tmp_path, "test", each=7)
+    found = load(tmp_path)
+    assert len(found["test"]) == 7
+    assert 0 < len(found["validation"]) < 20
+    assert len(found["train"]) + len(found["validation"]) == 60
+    assert found["train"].labels is None
+
+
+def test_the_first_pictures_are_of_all_classes(tmp_path: Path) -> None:
+    fill(tmp_path, "a", "b", "c", each=40)
+    train = source(tmp_path).load("train")
+    assert set(labels(train)[:15]) == {0, 1, 2}
+    other = tmp_path / "other"
+    for path in sorted(tmp_path.glob("*/*.png")):
+        renamed = other / path.parent.name / f"{path.stem[::-1]}.png"
+        renamed.parent.mkdir(parents=True, exist_ok=True)
+        renamed.write_bytes(path.read_bytes())
+    assert source(other).load("train").pixels.equal(train.pixels), "names do not matter"
+
+
+@pytest.mark.parametrize(
+    ("parts", "loose", "says"),
+    [
+        (["train/cat", "val/cat", "validation/cat"], False, "two folders for validation: val and"),
+        (["train/cat", "test/cow"], False, "test has the class cow, which .*train does not have"),
+        (["train/cat", "test"], False, "test has pictures without a class"),
+        (["train", "test"], True, "pictures beside them"),
+    ],
+)
+def test_folders_that_do_not_go_together(
+    parts: list[str], loose: bool, says: str, tmp_path: Path
+) -> None:
+    fill(tmp_path, *parts, each=2)
+    if loose:
+        picture(tmp_path / "x.png", 1)
+    with pytest.raises(UserError, match=says):
+        source(tmp_path).load("test" if "test" in " ".join(parts) else "train")
+
+
+def test_a_class_may_be_called_test(tmp_path: Path) -> None:
+    fill(tmp_path, "test", "other", each=5)
+    assert source(tmp_path).load("train").class_names == ("other", "test")
