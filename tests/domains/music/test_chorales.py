@@ -152,3 +152,11 @@ def test_a_cut_file_is_told_by_name(tmp_path):
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(UserError, match=r"a\.json\.gz"):
         read_jsb(path)
+
+
+def test_a_voice_that_rests_throughout_moves_no_other(tmp_path) -> None:
+    grid = np.array([[70, 65, SILENT, 45], [72, 64, SILENT, 48], [72, 76, SILENT, 50]])
+    path = tmp_path / "piece.mid"
+    grid_to_midi(grid).write(str(path))
+    read = midi_to_grid(pretty_midi.PrettyMIDI(str(path)), name="piece.mid")
+    assert read.tolist() == grid.tolist(), "the alto sings above the soprano at the end"

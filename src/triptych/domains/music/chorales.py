@@ -99,9 +99,10 @@ def grid_to_midi(grid: Grid) -> pretty_midi.PrettyMIDI:
 def midi_to_grid(midi: pretty_midi.PrettyMIDI, *, name: str) -> Grid:
     """Read a piece as a grid of 16ths of its own tempo map; a step holds what sounds at its start.
 
-    Four instruments of one voice each (as `grid_to_midi` writes) keep their voices. Otherwise the
-    highest notes of each step are soprano, alto, tenor and bass from the top; a fifth is left out,
-    and with fewer than four the lower voices rest. Times are rounded to whole 16ths.
+    Instruments of one voice each keep their voices where they are called as `grid_to_midi` calls
+    them, or are four (then from the highest on average to the lowest). Otherwise the highest notes
+    of each step are soprano, alto, tenor and bass from the top; a fifth is left out, and with fewer
+    than four the lower voices rest. Times are rounded to whole 16ths.
 
     name: what messages call the file. Raises UserError where nothing is pitched or a pitch lies
     outside 36 to 81.
@@ -124,12 +125,18 @@ def midi_to_grid(midi: pretty_midi.PrettyMIDI, *, name: str) -> Grid:
             f"{HIGHEST} (A5)."
         )
     length = max(stop for _, _, stop, _ in spans)
-    if len(parts) == N_VOICES:
+    own = [VOICES.index(part.name) for part in parts if part.name in VOICES]
+    called = len(set(own)) == len(parts)  # a voice that rests throughout has no instrument
+    if called or len(parts) == N_VOICES:
         grid = np.full((length, N_VOICES), SILENT, dtype=np.int64)
         cells = np.zeros((length, N_VOICES), dtype=np.int64)
         for number, first, stop, pitch in spans:
             grid[first:stop, number] = pitch
             cells[first:stop, number] += 1
+        if cells.max() == 1 and called:
+            voices = np.full_like(grid, SILENT)
+            voices[:, own] = grid[:, : len(own)]
+            return voices
         if cells.max() == 1:
             by_height = np.argsort([-np.mean([n.pitch for n in part.notes]) for part in parts])
             return grid[:, by_height]
