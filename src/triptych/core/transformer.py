@@ -19,6 +19,7 @@ State = list[LayerState]
 
 
 MOST_DROPPED = 0.99
+"""Above it a share may round to all of the weights."""
 LEAST_DROPPED = 0.002
 """Shares of attention weights are rounded to 1/256: less would be none."""
 

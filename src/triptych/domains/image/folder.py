@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from triptych.errors import UserError
+from triptych.training.held_out import split_by_hash
 
 _LOG = logging.getLogger(__name__)
 
@@ -129,10 +130,7 @@ def split_of(content: bytes, validation: float, test: float) -> str:
 
     So equal files never lie in two splits, and a new picture moves no other one.
     """
-    place = int.from_bytes(hashlib.sha256(content).digest()[:8], "big") / 2**64
-    if place < validation:
-        return "validation"
-    return "test" if place < validation + test else "train"
+    return split_by_hash(content, {"validation": validation, "test": test})
 
 
 def decode_picture(

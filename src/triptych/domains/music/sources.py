@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 from triptych.domains.music import melodies
 from triptych.domains.music.cache import NotesCache
@@ -28,6 +28,7 @@ from triptych.domains.music.representation import (
     Representation,
 )
 from triptych.errors import UserError
+from triptych.training.held_out import split_by_hash
 
 _LOG = logging.getLogger(__name__)
 
@@ -219,10 +220,7 @@ def check_shares(validation: float, test: float) -> None:
 
 def share_of(key: bytes, *, validation: float, test: float) -> Split:
     """Put a key into a split by its hash: the same on every machine, whatever else is there."""
-    number = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") / 2**64
-    if number < test:
-        return "test"
-    return "validation" if number < test + validation else "train"
+    return cast(Split, split_by_hash(key, {"test": test, "validation": validation}))
 
 
 def need_directory(directory: str) -> Path:

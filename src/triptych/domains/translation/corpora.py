@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triptych.domains.translation.held_out import Shares, check_shares, split_of
+from triptych.domains.translation.held_out import Shares, check_shares, of_split, shares_of
 from triptych.domains.translation.lines import BLANKS, check_file, read_lines
 from triptych.domains.translation.score import bleu_tokenizer
 from triptych.errors import UserError
@@ -80,13 +80,12 @@ class ParallelText(Corpus):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_aligned("files", self.files)
-        check_shares({"validation": self.validation_share, "test": self.test_share}, self.files)
+        check_shares(self.shares, self.files)
 
     @property
     def shares(self) -> Shares:
         """The splits that are taken out of the train files."""
-        given = {"validation": self.validation_share, "test": self.test_share}
-        return {split: share for split, share in given.items() if share}
+        return shares_of(self.validation_share, self.test_share)
 
     def splits(self) -> list[str]:
         """The keys of `files`, and what is held out of train."""
@@ -162,7 +161,7 @@ class TabSeparated(Corpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shares({"validation": self.validation_share, "test": self.test_share}, self.aligned)
+        check_shares(self.shares, self.aligned)
         if self.shares and (
             self.split_column is not None or any("{split}" in name for name in self.files)
         ):
@@ -193,8 +192,7 @@ class TabSeparated(Corpus):
     @property
     def shares(self) -> Shares:
         """The splits that are taken out of all rows by hash."""
-        given = {"validation": self.validation_share, "test": self.test_share}
-        return {split: share for split, share in given.items() if share}
+        return shares_of(self.validation_share, self.test_share)
 
     def splits(self) -> list[str]:
         """The keys of `split_names`, or train and what is held out, and the keys of `aligned`."""
@@ -228,13 +226,6 @@ class TabSeparated(Corpus):
                 if not split_name or split_name[0] == self.split_names[split]:
                     found.append((source, target))
         return of_split(found, split, self.shares)
-
-
-def of_split(pairs: list[Pair], split: str, shares: Shares) -> list[Pair]:
-    """Those of the pairs that belong to the split, where shares of them are held out."""
-    if not shares or (split != "train" and split not in shares):
-        return pairs
-    return [pair for pair in pairs if split_of(pair[0], shares) == split]
 
 
 def read_columns(path: Path, wanted: list[str]) -> list[list[str]]:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
+from triptych.training.held_out import split_by_hash
+
 Shares = dict[str, float]
-"""Split -> which share of all pairs it takes; what is left is for training."""
+"""Split -> which share of all pairs it takes, above 0; what is left is for training."""
+
+
+def shares_of(validation: float, test: float) -> Shares:
+    """The splits that are held out."""
+    given = {"validation": validation, "test": test}
+    return {split: share for split, share in given.items() if share}
 
 
 def check_shares(shares: Shares, files: Iterable[str]) -> None:
@@ -14,7 +21,7 @@ def check_shares(shares: Shares, files: Iterable[str]) -> None:
     for split, share in shares.items():
         if not 0 <= share < 1:
             raise ValueError(f"{split}_share is {share}; expected 0 to below 1.")
-        if share and split in files:
+        if split in files:
             raise ValueError(
                 f"{split}_share is {share}, but the split {split} is among the files too; expected "
                 "one of both."
@@ -23,15 +30,15 @@ def check_shares(shares: Shares, files: Iterable[str]) -> None:
         raise ValueError("validation_share and test_share leave nothing to train on.")
 
 
-def split_of(source: str, shares: Shares) -> str:
-    """The split of a pair by the hash of its source: the same whatever else is in the corpus.
+def of_split(pairs: list[tuple[str, str]], split: str, shares: Shares) -> list[tuple[str, str]]:
+    """Those of the pairs that belong to train or to a split of `shares`, by their sources.
 
     Pairs of one source sentence lie in one split, so that no held-out sentence was trained on.
     """
-    digest = hashlib.sha256(source.encode("utf-8", errors="surrogatepass")).digest()
-    place = int.from_bytes(digest[:8], "big") / 2**64
-    for split, share in shares.items():
-        if place < share:
-            return split
-        place -= share
-    return "train"
+    if not shares or (split != "train" and split not in shares):
+        return pairs
+    return [
+        pair
+        for pair in pairs
+        if split_by_hash(pair[0].encode("utf-8", errors="surrogatepass"), shares) == split
+    ]
