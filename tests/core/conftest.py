@@ -12,13 +12,15 @@ from triptych.core.attention.kernels import choice, grid_tiles, tiles
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The kernels that short sequences get, and those of long ones at the same size.
 
-    Tiles of three queries, one or two heads at a time; pictures always in blocks.
+    Tiles of three queries, one or two heads at a time, few of their weights kept for the backward
+    pass; pictures always in blocks.
     """
     if request.param == "many small tiles":
         for module in (choice, pitch_time, relative):
             monkeypatch.setattr(module, "queries_per_tile", lambda length, like: 3)
-        monkeypatch.setattr(choice, "kernel_for", lambda q, n_keys, dropout=0.0: "tiles")
+        monkeypatch.setattr(choice, "kernel_for", lambda q, n_keys, **_: "tiles")
         monkeypatch.setattr(tiles, "room", lambda like: 130)
+        monkeypatch.setattr(tiles, "KEPT", 2000)  # some weights are kept, the rest computed again
         monkeypatch.setattr(grid_tiles, "room", lambda like: 900)
         monkeypatch.setattr(local2d, "LARGEST_SHARE", 1e9)
     name: str = request.param

@@ -37,9 +37,9 @@ def fused_calls(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def test_full_attention_trains_through_the_fused_kernel(
     causal: bool, fused_calls: list[bool]
 ) -> None:
-    layer = Full().build(8, 2, (300,), causal)
+    layer = Full().build(8, 2, (1100,), causal)
     layer(torch.randn(2, 24, 8))
-    layer(torch.randn(2, 300, 8))
+    layer(torch.randn(2, 1100, 8))
     assert fused_calls == [causal, causal]  # without a mask, which would cost the flash kernel
     padding = torch.zeros(2, 24, dtype=torch.bool)
     layer(torch.randn(2, 24, 8), padding)
@@ -68,6 +68,26 @@ def test_half_precision_on_a_cpu_leaves_the_slow_backward_pass_of_sdpa_alone(
         assert kernel_for(q.to("meta"), length) == "sdpa"
 
 
+@pytest.mark.parametrize(
+    ("length", "causal", "training", "kernel"),
+    [
+        (255, True, True, "sdpa"),
+        (256, True, True, "tiles"),
+        (1024, True, True, "tiles"),
+        (1025, True, True, "sdpa"),
+        (512, True, False, "sdpa"),
+        (512, False, True, "sdpa"),
+    ],
+)
+def test_float32_trains_in_tiles_where_half_of_the_pairs_are_hidden(
+    length: int, causal: bool, training: bool, kernel: str
+) -> None:
+    q = torch.empty(1, 2, 1, 4)
+    with torch.set_grad_enabled(training):
+        assert kernel_for(q, length, causal=causal) == kernel
+        assert kernel_for(q.double(), length, causal=causal) == "sdpa"
+
+
 @pytest.mark.parametrize("reach", [CAUSAL, EVERYTHING])
 @pytest.mark.parametrize("padded", [False, True])
 def test_all_kernels_are_one_attention(
@@ -91,7 +111,7 @@ def test_all_kernels_are_one_attention(
 
     wanted = value_and_gradient(lambda q, k, v: products(q, k, v, visible))
     for name in ("sdpa", "products", "tiles"):
-        monkeypatch.setattr(choice, "kernel_for", lambda q, n, dropout=0.0, name=name: name)
+        monkeypatch.setattr(choice, "kernel_for", lambda q, n, name=name, **_: name)
         for path in (masked, spanned):
             for seen, expected in zip(value_and_gradient(path), wanted, strict=True):
                 torch.testing.assert_close(seen, expected, rtol=0.0, atol=1e-12)
@@ -102,7 +122,7 @@ def test_queries_of_another_number_than_the_keys(
     kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     q, k = torch.randn(2, 2, 5, 4, dtype=torch.float64), torch.randn(2, 2, 9, 4).double()
-    monkeypatch.setattr(choice, "kernel_for", lambda q, n_keys, dropout=0.0: kernel)
+    monkeypatch.setattr(choice, "kernel_for", lambda q, n_keys, **_: kernel)
     monkeypatch.setattr(choice, "queries_per_tile", lambda length, like: 2)
     seen = attend(q, k, k.cos(), EVERYTHING)
     torch.testing.assert_close(seen, products(q, k, k.cos(), None), rtol=0.0, atol=1e-12)

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from triptych.core.attention.kernels import tiles as module
 from triptych.core.attention.kernels.dropout import Dropped
+from triptych.core.attention.kernels.skew import Distances, skewed, unskewed
 from triptych.core.attention.kernels.spans import Reach, tiles_over
-from triptych.core.attention.kernels.tiles import Distances, _skewed, _unskewed, attend_in_tiles
+from triptych.core.attention.kernels.tiles import attend_in_tiles
 from triptych.core.attention.relative import Relative
 
 CPU = torch.device("cpu")
@@ -64,12 +65,12 @@ def test_the_skew_puts_every_distance_where_it_belongs(first: int, start: int, e
     by_distance = distance.double().expand(1, 4, -1).contiguous()
     wanted = (torch.arange(first, first + 4).unsqueeze(1) - torch.arange(start, end)).double()
     visible = wanted >= 0 if causal else wanted > -1e9
-    seen = _skewed(by_distance, end - start)[0]
+    seen = skewed(by_distance, end - start)[0]
     assert torch.equal(seen[visible], wanted[visible])
     # <skewed x, g> = <x, unskewed g> for every x makes one the transpose of the other.
     x, g = torch.randn_like(by_distance), torch.randn(1, 4, end - start).double() * visible
-    there = (_skewed(x, end - start) * g).sum()
-    torch.testing.assert_close((x * _unskewed(g, len(distance))).sum(), there)
+    there = (skewed(x, end - start) * g).sum()
+    torch.testing.assert_close((x * unskewed(g, len(distance))).sum(), there)
 
 
 def arguments(batch: int, length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
@@ -78,8 +79,12 @@ def arguments(batch: int, length: int, dtype: torch.dtype = torch.float64) -> li
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
 
 
+@pytest.mark.parametrize("kept", [0, 1500, 2**20])
 @pytest.mark.parametrize("reach", [Reach(), Reach(before=6), Reach(before=5, after=5)])
-def test_gradients_are_those_of_finite_differences(reach: Reach) -> None:
+def test_gradients_are_those_of_finite_differences(
+    reach: Reach, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KEPT", kept)  # none, some, all
     q, k, v = arguments(2, 11)
     tiles = tiles_over(reach, 11, 4, CPU)
     farthest = max(tile.stop - 1 - tile.start for tile in tiles)
@@ -98,9 +103,11 @@ def test_gradients_are_those_of_finite_differences(reach: Reach) -> None:
     assert torch.autograd.gradcheck(path, (q, k, v, vectors))
 
 
+@pytest.mark.parametrize("kept", [0, 2**20])
 def test_gradients_of_dropped_weights_are_those_of_the_same_drops(
-    monkeypatch: pytest.MonkeyPatch,
+    kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(module, "KEPT", kept)
     q, k, v = arguments(1, 9)
     drawn = Dropped.draw(0.3, 3, 9 * 9, q)
     monkeypatch.setattr(module.Dropped, "draw", lambda *_: drawn)
@@ -126,20 +133,41 @@ def test_dropout_keeps_the_mean_and_drops_the_share_that_was_asked_for() -> None
     assert Dropped.draw(0.0, 8, 100, like) is None
 
 
-def test_what_is_kept_for_the_backward_pass_grows_with_the_length_alone() -> None:
-    """Nothing of L x L is saved, with a window or without."""
+def saved_by(length: int) -> int:
+    """Bytes that a layer of relative attention saves for its backward pass."""
+    layer = Relative(max_distance=length).build(8, 2, (length,), causal=True)
+    total = 0
 
-    def saved_by(length: int) -> int:
-        layer = Relative(max_distance=length).build(8, 2, (length,), causal=True)
-        total = 0
+    def note(saved: Tensor) -> Tensor:
+        nonlocal total
+        total += saved.nbytes
+        return saved
 
-        def note(saved: Tensor) -> Tensor:
-            nonlocal total
-            total += saved.numel()
-            return saved
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
+        layer(torch.randn(1, length, 8, requires_grad=True)).sum().backward()
+    return total
 
-        with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
-            layer(torch.randn(1, length, 8, requires_grad=True)).sum().backward()
-        return total
 
-    assert saved_by(1024) < 4.5 * saved_by(256)
+def test_what_is_kept_for_the_backward_pass_grows_with_the_length_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing of L x L is saved beyond a fixed number of bytes."""
+    monkeypatch.setattr(module, "KEPT", 0)
+    without = {length: saved_by(length) for length in (256, 1024)}
+    assert without[1024] < 4.5 * without[256]
+    for length in without:
+        monkeypatch.setattr(module, "KEPT", 10**6)
+        assert 0 < saved_by(length) - without[length] <= 10**6
+    # Two heads, 256 queries, tiles of 64 that end at the diagonal.
+    assert saved_by(256) - without[256] == 2 * 4 * 64 * (64 + 128 + 192 + 256)
+
+
+def test_nothing_is_kept_where_no_gradient_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[int] = []
+    plan = module._Plan
+    monkeypatch.setattr(module, "_Plan", lambda *x: kept.append(x[-1]) or plan(*x))  # type: ignore[func-returns-value]
+    q, k, v = arguments(1, 9)
+    with torch.no_grad():
+        attend_in_tiles(q, k, v, tiles_over(Reach(), 9, 4, CPU))
+    attend_in_tiles(q, k, v, tiles_over(Reach(), 9, 4, CPU))
+    assert kept == [0, module.KEPT]

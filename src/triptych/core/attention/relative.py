@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.interface import AttentionConfig, Example
+from triptych.core.attention.kernels.skew import Distances
 from triptych.core.attention.kernels.spans import Reach, queries_per_tile, tiles_over
-from triptych.core.attention.kernels.tiles import Distances, attend_in_tiles
+from triptych.core.attention.kernels.tiles import attend_in_tiles
 from triptych.core.attention.pattern import Pattern
 from triptych.core.attention.softmax import SoftmaxAttention, head_width
 

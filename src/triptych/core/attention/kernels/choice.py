@@ -6,9 +6,10 @@ time over that of `scaled_dot_product_attention`; below 1 is faster:
 | CPU, causal | L 24 | 128 | 256 | 512 | 1024 | 4096 |
 |---|---|---|---|---|---|---|
 | bfloat16, explicit products | 0.22 | 0.42 | 0.77 | 1.5 | | |
-| bfloat16, tiles | | | 0.50 | | 0.69 | 0.72 |
+| bfloat16, tiles | | | 0.48 | 0.38 | 0.52 | 0.63 |
 | float32, explicit products | above 1 at every length | | | | | |
-| float32, tiles | | | 0.88 | | 0.88 | 1.09 |
+| float32, tiles (at 2048: 0.94 to 1.04) | | | 0.82 to 0.92 | 0.75 | 0.75 to 0.86 | 1.09 |
+| float32, one tile under a mask, over SDPA with it | | | 1.1 to 1.4 | 1.0 to 1.3 | 1.1 to 1.4 | |
 | dropout 0.1 over none: tiles | | | 1.07 | | 1.10 | 1.00 |
 | dropout 0.1 over none: SDPA | | | 2 to 3 | | 5 to 6 | 7 to 10 |
 
@@ -24,17 +25,25 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triptych.core.attention.kernels.products import causal_mask, products
-from triptych.core.attention.kernels.spans import Reach, queries_per_tile, tiles_over
-from triptych.core.attention.kernels.tiles import Edge, Tile, attend_in_tiles
+from triptych.core.attention.kernels.spans import (
+    Edge,
+    Reach,
+    Tile,
+    queries_per_tile,
+    tiles_over,
+)
+from triptych.core.attention.kernels.tiles import attend_in_tiles
 
 Kernel = Literal["sdpa", "products", "tiles"]
 
 MOST_KEYS_OF_PRODUCTS = 128
 """Keys up to which explicit products beat everything else in bfloat16 on a CPU."""
 FEWEST_KEYS_OF_TILES = 256
+MOST_KEYS_OF_FLOAT32_TILES = 1024
+"""Keys up to which tiles beat SDPA in float32, where half of the pairs are hidden."""
 
 
-def kernel_for(q: Tensor, n_keys: int, *, dropout: float = 0.0) -> Kernel:
+def kernel_for(q: Tensor, n_keys: int, *, causal: bool = False, dropout: float = 0.0) -> Kernel:
     """The fastest kernel for queries like q [..., Q, E] over so many keys.
 
     `sdpa`: scaled_dot_product_attention, flash attention where PyTorch has it. `products`: matrix
@@ -42,12 +51,16 @@ def kernel_for(q: Tensor, n_keys: int, *, dropout: float = 0.0) -> Kernel:
     """
     if dropout > 0:
         return "tiles"  # SDPA leaves its flash path, on CPUs at 5 to 10 times the time
-    if q.device.type != "cpu" or q.dtype not in (torch.bfloat16, torch.float16):
+    if q.device.type != "cpu":
         return "sdpa"
-    if n_keys <= MOST_KEYS_OF_PRODUCTS:
+    half = q.dtype in (torch.bfloat16, torch.float16)
+    if half and n_keys <= MOST_KEYS_OF_PRODUCTS:
         return "products"
     # Without a backward pass there is nothing to win: SDPA's forward pass is fast in bfloat16 too.
-    return "tiles" if torch.is_grad_enabled() and n_keys >= FEWEST_KEYS_OF_TILES else "sdpa"
+    if not torch.is_grad_enabled() or n_keys < FEWEST_KEYS_OF_TILES:
+        return "sdpa"
+    single = q.dtype == torch.float32 and causal and n_keys <= MOST_KEYS_OF_FLOAT32_TILES
+    return "tiles" if half or single else "sdpa"
 
 
 def attend(
@@ -67,7 +80,7 @@ def attend(
     n_keys = k.shape[-2]
     everything = reach.before is None and reach.after is None
     causal = reach.before is None and reach.after == 0
-    kernel = kernel_for(q, n_keys, dropout=dropout)
+    kernel = kernel_for(q, n_keys, causal=causal, dropout=dropout)
     if kernel == "tiles" or not (everything or causal):
         tiles = tiles_over(reach, q.shape[-2], queries_per_tile(n_keys, q), q.device)
         if everything:

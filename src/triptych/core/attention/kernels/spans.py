@@ -8,7 +8,24 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from triptych.core.attention.kernels.tiles import Edge, Tile
+
+class Edge(NamedTuple):
+    """A run of a tile's keys that not every query of the tile may see."""
+
+    first: int
+    """The run's first key, counted from the tile's first."""
+    hidden: Tensor
+    """Bool [Q, keys of the run], True where the key is hidden from the query."""
+
+
+class Tile(NamedTuple):
+    """Queries first..stop-1 over keys start..end-1; every other key is hidden from them."""
+
+    first: int
+    stop: int
+    start: int
+    end: int
+    edges: tuple[Edge, ...] = ()
 
 
 class Reach(NamedTuple):
