@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from triptych.core import orders
-from triptych.core.attention.kernels.grid_tiles import Blocks, _Grid
+from triptych.core.attention.kernels.grid import Blocks, Grid
 from triptych.core.attention.local2d import Local2D, Local2DPattern
 
 SHAPES = [(4, 6, 3), (5, 7, 1), (7, 5, 2), (1, 9, 1)]
@@ -118,7 +118,7 @@ def test_windows_that_are_added_at_once_do_not_overlap(block_width: int, side: i
     blocks = Blocks(6, 23, 2, 3, block_width, 2, side)
     size = (1, 2 + 6, blocks.columns * block_width + 2 * side, 2)
     grid = torch.arange(math.prod(size)).view(size)  # [R, Hp, Wp, C E], each cell its number
-    windows = _Grid(blocks)._keys_of(grid, 1)
+    windows = Grid(blocks)._keys_of(grid, 1)
     for first in range(min(blocks.apart, blocks.columns)):
         together = windows[:, :, first :: blocks.apart].flatten()
         assert len(together.unique()) == len(together)

@@ -13,7 +13,8 @@ from torch.nn import functional as F
 from triptych.core import orders
 from triptych.core.attention.interface import AttentionConfig, Example
 from triptych.core.attention.kernels.choice import attend_masked
-from triptych.core.attention.kernels.grid_tiles import Blocks, attend_in_blocks, hidden_keys
+from triptych.core.attention.kernels.grid import Blocks, hidden_keys
+from triptych.core.attention.kernels.grid_tiles import attend_in_blocks
 from triptych.core.attention.pattern import Pattern
 from triptych.core.attention.softmax import SoftmaxAttention
 

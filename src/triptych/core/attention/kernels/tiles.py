@@ -65,7 +65,7 @@ def attend_in_tiles(
             padding,
             dropped,
             v.shape[-1] ** -0.5,
-            KEPT if torch.is_grad_enabled() else 0,
+            to_keep(),
         ),
     )
     by_head = y.view(heads, batch, *y.shape[1:])  # [H, B, L, E]
@@ -75,6 +75,11 @@ def attend_in_tiles(
 def room(like: Tensor) -> int:
     """Weights of a tile at most, so that they stay in a core's cache."""
     return (2**21 if like.device.type == "cpu" else 2**28) // like.element_size()
+
+
+def to_keep() -> int:
+    """Bytes of weights that a call keeps now: none where no backward pass will come."""
+    return KEPT if torch.is_grad_enabled() else 0
 
 
 def like_projected(x: Tensor) -> Tensor:
