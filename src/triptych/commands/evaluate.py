@@ -32,7 +32,8 @@ class Options:
     checkpoint: str
     """Checkpoint file (.ckpt), which needs no settings file beside it, or pretrained:NAME."""
     split: str = "test"
-    """Part of the data to score: validation, test, or another name that the source knows."""
+    """Part of the data to score: validation, test, or another name that the source knows; all, for
+    every picture or piece of a folder given as --data."""
     data: str | None = None
     """Folder to read the data from, in place of the one the model was trained from."""
     batch_size: int | None = None

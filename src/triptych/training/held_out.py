@@ -1,9 +1,22 @@
-"""Splits of data that have none: shares are held out by the hash of each item's content."""
+"""Splits of data that have none: shares are held out by the hash of each item's content.
+
+And all of them together again: a folder that holds nothing but a test set is scored whole.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from triptych.errors import EmptySplitError
+
+ALL = "all"
+"""Asks `evaluate` for every split of other data than the model was trained on."""
+ALL_OF_OTHER_DATA = (
+    "split all is for data that the model was not trained on: give their folder with --data"
+)
+Part = TypeVar("Part")
 
 
 def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
@@ -19,3 +32,17 @@ def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
         if place < end:
             return split
     return "train"
+
+
+def every_split(load: Callable[[str], Part], splits: Iterable[str]) -> list[Part]:
+    """What `load` gives for each split that is not empty; EmptySplitError where all are."""
+    parts: list[Part] = []
+    last: EmptySplitError | None = None
+    for split in splits:
+        try:
+            parts.append(load(split))
+        except EmptySplitError as empty:
+            last = empty
+    if not parts and last is not None:
+        raise last
+    return parts

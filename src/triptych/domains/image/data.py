@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from triptych.domains.image.sources import Digits, Pictures, PictureSource, Split
 from triptych.errors import UserError
+from triptych.training.held_out import ALL, every_split
 from triptych.training.loader import (
     FixedBatches,
     ResumableLoader,
@@ -56,14 +57,18 @@ class Batch(NamedTuple):
     labels: Tensor | None  # int64 [B], None where the data has no classes
 
 
-def read(config: DataConfig, split: Split) -> Pictures:
-    """The pictures of one split at the asked number of levels.
+def read(config: DataConfig, split: Split | Literal["all"]) -> Pictures:
+    """The pictures of one split, or of all of them, at the asked number of levels.
 
     Raises UserError for an unknown split and for missing or damaged data.
     """
-    if split not in get_args(Split):
+    splits: tuple[Split, ...] = get_args(Split)
+    if split == ALL:
+        pictures = Pictures.joined(every_split(config.source.load, splits))
+    elif split in splits:
+        pictures = config.source.load(split)
+    else:
         raise UserError(f"pictures have the splits train, validation and test, not {split!r}")
-    pictures = config.source.load(split)
     return pictures if config.bits is None else pictures.quantise(config.bits)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from triptych.errors import UserError
+from triptych.errors import EmptySplitError, UserError
 from triptych.training.held_out import split_by_hash
 
 _LOG = logging.getLogger(__name__)
@@ -213,7 +213,7 @@ def read_folder(
             directory, len(skipped), len(files), shown,
         )  # fmt: skip
     if not kept:
-        raise UserError(
+        raise EmptySplitError(
             f"no picture of {directory} falls into the split {split!r}: of {len(files)} files "
             f"{len(skipped)} cannot be decoded, and the split takes a picture by the hash of its "
             f"content (validation {validation:g}, test {test:g} of all); give more pictures or "

@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from triptych.domains.image.sources import Pictures, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.held_out import ALL, ALL_OF_OTHER_DATA
 from triptych.training.known_law import beside
 from triptych.training.weights import check_weights, with_weights
 
@@ -149,7 +150,7 @@ class ImageModel:
 
     def evaluate(
         self,
-        split: Split = "test",
+        split: Split | Literal["all"] = "test",
         *,
         data: str | Path | None = None,
         batch_size: int | None = None,
@@ -166,6 +167,8 @@ class ImageModel:
         settings = self.config.data
         if data is not None:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
+        if split == ALL and data is None:
+            raise UserError(ALL_OF_OTHER_DATA)
         pictures = self._fitting(read(settings, split))
         if limit is not None:
             if limit < 1:
@@ -181,7 +184,7 @@ class ImageModel:
             **({"given": "class"} if self.task.model.classes is not None else {}),
             "sub_pixels": int(totals["dims"]),
             "uniform_bits_per_dim": uniform_bits_per_dim(self.levels),
-            "histogram_bits_per_dim": _histogram(settings, pictures),
+            "histogram_bits_per_dim": None if split == ALL else _histogram(settings, pictures),
             **beside(settings.source, split, limit, nats_per_unit=totals["dims"] * math.log(2)),
         }
         return Evaluation("image", split, metrics, int(totals["pictures"]), details)

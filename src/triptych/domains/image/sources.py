@@ -7,6 +7,7 @@ its class path.
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -47,6 +48,13 @@ class Pictures:
         """The pictures at these indices (int64 [M]), in that order."""
         labels = None if self.labels is None else self.labels[indices]
         return replace(self, pixels=self.pixels[indices], labels=labels)
+
+    @classmethod
+    def joined(cls, parts: Sequence["Pictures"]) -> "Pictures":
+        """All pictures of some splits of one source, one split after another."""
+        labels = [part.labels for part in parts if part.labels is not None]
+        pixels = torch.cat([part.pixels for part in parts])  # [N, H, W, C]
+        return replace(parts[0], pixels=pixels, labels=torch.cat(labels) if labels else None)
 
     def quantise(self, bits: int) -> "Pictures":
         """The same pictures with 2**bits levels, by an integer shift (1 to 7 bits).

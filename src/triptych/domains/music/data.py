@@ -1,7 +1,8 @@
 """From pieces to batches: random crops to train on, windows that score each token once."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from itertools import chain
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 from triptych.domains.music.augment import Augmentation
 from triptych.domains.music.cache import AUTO, NotesCache
 from triptych.domains.music.representation import Piece, Representation
-from triptych.domains.music.sources import Music21Chorales, PieceSource, Split
+from triptych.domains.music.sources import SPLITS, Music21Chorales, PieceSource, Split
+from triptych.training.held_out import ALL, every_split
 from triptych.training.loader import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
 
 PADDING = -1
@@ -71,13 +73,23 @@ class DataConfig:
                 )
 
 
-def read_pieces(config: DataConfig, *splits: Split) -> tuple[list[list[Piece]], str]:
-    """The pieces of each split, and a sentence on what the cache gave, empty where it had no part.
+def read_pieces(
+    config: DataConfig, *splits: Split | Literal["all"]
+) -> tuple[list[list[Piece]], str]:
+    """The pieces of each split (`all`: of every one), and a sentence on what the cache gave.
 
+    The sentence is empty where the cache had no part.
     Raises UserError where files are missing or nothing is left.
     """
     cache = NotesCache(config.cache)
-    return [config.source.load_through(cache, split) for split in splits], cache.sentence()
+
+    def load(split: Split) -> list[Piece]:
+        return config.source.load_through(cache, split)
+
+    read = [
+        list(chain(*every_split(load, SPLITS))) if split == ALL else load(split) for split in splits
+    ]
+    return read, cache.sentence()
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pretty_midi
@@ -21,6 +21,7 @@ from triptych.domains.music.windows import PositionSums, with_windows
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.held_out import ALL, ALL_OF_OTHER_DATA
 from triptych.training.known_law import beside
 from triptych.training.weights import check_weights, with_weights
 
@@ -153,7 +154,7 @@ class MusicModel:
 
     def evaluate(
         self,
-        split: Split = "test",
+        split: Split | Literal["all"] = "test",
         *,
         data: str | Path | None = None,
         batch_size: int | None = None,
@@ -174,7 +175,7 @@ class MusicModel:
         the window into the details; with context 0 each window scores all of its positions.
         Raises UserError where the data are missing and for windows that the model cannot serve.
         """
-        if split not in SPLITS:
+        if split not in (*SPLITS, ALL):
             raise UserError(f"there is no split {split!r}; expected one of {', '.join(SPLITS)}")
         if limit is not None and limit < 1:
             raise UserError(f"limit must be at least 1 piece, got {limit}")
@@ -186,6 +187,8 @@ class MusicModel:
         settings = judge.config.data
         if data is not None:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
+        if split == ALL and data is None:
+            raise UserError(ALL_OF_OTHER_DATA)
         (pieces,), _ = read_pieces(settings, split)
         pieces = pieces[:limit]
         batches = evaluation_loader(pieces, settings, batch_size=batch_size or settings.batch_size)
@@ -201,7 +204,7 @@ class MusicModel:
             "vocabulary_size": self.task.representation.vocabulary_size,
             "window_tokens": settings.length,
             "context_tokens": settings.context,
-            "nats_per_token_of": self._ladder(settings.source, pieces),
+            "nats_per_token_of": self._ladder(settings.source, pieces, counted=split != ALL),
             **beside(settings.source, split, limit, nats_per_unit=totals["tokens"]),
         }
         if bucket is not None:
@@ -214,15 +217,17 @@ class MusicModel:
             }
         return Evaluation("music", split, metrics, len(pieces), details)
 
-    def _ladder(self, source: PieceSource, held_out: list[Piece]) -> dict[str, float]:
-        """Score simple models: the count models need the training pieces.
+    def _ladder(
+        self, source: PieceSource, held_out: list[Piece], *, counted: bool
+    ) -> dict[str, float]:
+        """Score simple models: the count models, where counted, need the training pieces.
 
         Reading a folder of performances for that would take minutes, so there only the uniform
         model stands beside.
         """
         kind = self.task.representation
         train: list[Piece] = []
-        if isinstance(kind, ChoraleGrid):
+        if counted and isinstance(kind, ChoraleGrid):
             try:
                 train = source.load("train")
             except UserError:

@@ -27,7 +27,7 @@ from triptych.domains.music.representation import (
     Piece,
     Representation,
 )
-from triptych.errors import UserError
+from triptych.errors import EmptySplitError, UserError
 from triptych.training.held_out import split_by_hash
 
 _LOG = logging.getLogger(__name__)
@@ -171,8 +171,9 @@ class MidiFolder(PieceSource):
         skipped: list[str] = []
         found: set[str] = set()
         unnamed: list[str] = []
-        n_files = 0
+        n_seen = n_files = 0
         for name, content in midi_contents(root):
+            n_seen += 1
             if table is None:
                 key = hashlib.sha256(content).digest()
                 own = share_of(key, validation=self.validation, test=self.test)
@@ -207,7 +208,17 @@ class MidiFolder(PieceSource):
                 "%s: the csv names %d files that are not there, the first is %s",
                 self.directory, len(missing), missing[0],
             )  # fmt: skip
-        return _not_empty(pieces, split, self.directory)
+        rule = "by the hash of its content" if table is None else "by the csv"
+        shares = f" ({self.validation:g} of all are validation, {self.test:g} the test)"
+        return _not_empty(
+            pieces,
+            split,
+            self.directory,
+            f" of its {n_seen} MIDI files {n_files} fall into it, {rule}"
+            f"{shares if table is None else ''}, and {len(skipped)} of these cannot be used; give "
+            f"more files{' or larger shares' if table is None else ''}, or a csv with the columns "
+            "midi_filename and split.",
+        )
 
 
 def check_shares(validation: float, test: float) -> None:
@@ -286,9 +297,11 @@ def warn_of_skipped(what: str, skipped: list[str], n_files: int) -> None:
         _LOG.warning("%s: skipped %d of %d files: %s", what, len(skipped), n_files, shown)
 
 
-def _not_empty(pieces: list[Piece], split: Split, what: str) -> list[Piece]:
+def _not_empty(pieces: list[Piece], split: Split, what: str, why: str = "") -> list[Piece]:
     if not pieces:
-        raise UserError(f"{what} gives no piece for the split {split}.")
+        raise EmptySplitError(
+            f"{what} gives no piece for the split {split}{':' if why else '.'}{why}"
+        )
     return pieces
 
 

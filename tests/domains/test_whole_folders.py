@@ -1,0 +1,147 @@
+"""`evaluate --split all`: a folder that is nothing but a test set is scored whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pretty_midi
+import pytest
+from PIL import Image
+
+from triptych.core.attention.full import Full
+from triptych.domains.image.data import DataConfig as PictureData
+from triptych.domains.image.data import read
+from triptych.domains.image.inference import ImageModel
+from triptych.domains.image.model import ModelConfig as PictureModelConfig
+from triptych.domains.image.sources import PictureFolder
+from triptych.domains.image.task import Config as PictureConfig
+from triptych.domains.image.task import ImageTask, facts_of
+from triptych.domains.music.data import DataConfig as MusicData
+from triptych.domains.music.data import read_pieces
+from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.model import ModelConfig as MusicModelConfig
+from triptych.domains.music.representation import ChoraleGrid, Piece, Representation
+from triptych.domains.music.sources import MidiFolder, PieceSource
+from triptych.domains.music.task import Config as MusicConfig
+from triptych.domains.music.task import MusicTask
+from triptych.errors import EmptySplitError, UserError
+from triptych.training.held_out import every_split
+
+SIZES = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8, "attention": Full()}
+
+
+def pictures(folder: Path, count: int, classes: tuple[str, ...] = ("",)) -> None:
+    generator = np.random.default_rng(len(str(folder)))
+    for name in classes:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for index in range(count):
+            pixels = generator.integers(0, 256, (2, 3, 1)).astype(np.uint8)
+            Image.fromarray(pixels[..., 0]).save(folder / name / f"{index}.png")
+
+
+def picture_model(folder: Path) -> ImageModel:
+    source = PictureFolder(directory=str(folder), height=2, width=3, channels=1)
+    sizes = PictureModelConfig(**SIZES)
+    config = PictureConfig(data=PictureData(source=source), model=sizes)
+    return ImageModel(ImageTask(config, facts_of(read(config.data, "train"))))
+
+
+@pytest.mark.parametrize("count", [1, 7])
+def test_a_picture_folder_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
+    pictures(tmp_path / "own", 30)
+    pictures(tmp_path / "other", count)
+    model = picture_model(tmp_path / "own")
+    scored = model.evaluate("all", data=tmp_path / "other")
+    assert (scored.split, scored.count) == ("all", count)
+    assert scored.details["histogram_bits_per_dim"] is None  # its pictures would be the scored ones
+
+
+def test_classes_stay_with_their_pictures(tmp_path: Path) -> None:
+    pictures(tmp_path, 9, ("cats", "dogs"))
+    source = PictureFolder(directory=str(tmp_path), height=2, width=3, channels=1)
+    parts = [source.load(split) for split in ("train", "validation", "test")]
+    joined = type(parts[0]).joined(parts)
+    assert len(joined) == 18
+    assert joined.class_names == ("cats", "dogs")
+    assert joined.labels is not None
+    assert joined.labels.bincount().tolist() == [9, 9]
+    for part, start in zip(parts, (0, len(parts[0]), len(parts[0]) + len(parts[1])), strict=True):
+        assert part.labels is not None
+        assert joined.pixels[start].equal(part.pixels[0])
+        assert joined.labels[start : start + len(part)].equal(part.labels)
+
+
+def performances(folder: Path, count: int) -> Path:
+    """So many MIDI files of eight notes each, all different."""
+    folder.mkdir()
+    for pitch in range(40, 40 + count):
+        midi = pretty_midi.PrettyMIDI()
+        piano = pretty_midi.Instrument(0)
+        for index in range(8):
+            piano.notes.append(pretty_midi.Note(60, pitch, index / 4, index / 4 + 0.2))
+        midi.instruments.append(piano)
+        midi.write(str(folder / f"{pitch}.mid"))
+    return folder
+
+
+@pytest.mark.parametrize("count", [1, 6])
+def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
+    source = MidiFolder(directory="elsewhere")
+    data = MusicData(source=source, cache=None, length=64, context=32)
+    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(**SIZES))))
+    folder = performances(tmp_path / "other", count)
+    scored = model.evaluate("all", data=folder)
+    assert (scored.split, scored.count) == ("all", count)
+    assert scored.details["notes"] == 8 * count
+
+
+def test_chorales_have_no_count_models_beside_all_of_them() -> None:
+    """They would have counted the very pieces that are scored."""
+    data = MusicData(source=Scales(), length=128, context=64)
+    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(**SIZES))))
+    assert set(model.evaluate("test").details["nats_per_token_of"]) > {"uniform"}
+    scored = model.evaluate("all", data="any")
+    assert scored.count == 3
+    assert set(scored.details["nats_per_token_of"]) == {"uniform"}
+
+
+@dataclass(frozen=True)
+class Scales(PieceSource):
+    """One piece of chords a split."""
+
+    representation: ClassVar[Representation] = ChoraleGrid()
+    directory: str = ""
+
+    def load(self, split: str) -> list[Piece]:
+        return [Piece(split, np.random.default_rng(len(split)).integers(40, 80, (20, 4)))]
+
+
+def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> None:
+    pictures(tmp_path, 30)
+    with pytest.raises(UserError, match="not trained on: give their folder with --data"):
+        picture_model(tmp_path).evaluate("all")
+    data = MusicData(source=Scales(), length=128, context=64)
+    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(**SIZES))))
+    with pytest.raises(UserError, match="not trained on: give their folder with --data"):
+        model.evaluate("all")
+
+
+def test_a_folder_without_anything_to_use_is_told(tmp_path: Path) -> None:
+    (tmp_path / "broken.mid").write_bytes(b"MThd")
+    config = MusicData(source=MidiFolder(directory=str(tmp_path)), cache=None, length=64, context=0)
+    with pytest.raises(EmptySplitError, match=r"of its 1 MIDI files \d fall into it"):
+        read_pieces(config, "all")
+
+
+def test_a_split_that_is_missing_for_another_reason_is_not_passed_over() -> None:
+    def load(split: str) -> int:
+        if split == "validation":
+            raise UserError("the disk is on fire")
+        return 1
+
+    with pytest.raises(UserError, match="on fire"):
+        every_split(load, ("train", "validation"))
+    assert every_split(load, ("train", "test")) == [1, 1]
