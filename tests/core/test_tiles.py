@@ -8,9 +8,11 @@ from torch import Tensor
 
 from triptych.core.attention.kernels import tiles as module
 from triptych.core.attention.kernels.dropout import Dropped
+from triptych.core.attention.kernels.grid import Blocks, hidden_keys
+from triptych.core.attention.kernels.grid_tiles import attend_in_blocks
 from triptych.core.attention.kernels.skew import Distances, skewed, unskewed
 from triptych.core.attention.kernels.spans import Reach, tiles_over
-from triptych.core.attention.kernels.tiles import attend_in_tiles
+from triptych.core.attention.kernels.tiles import attend_in_tiles, to_keep
 from triptych.core.attention.relative import Relative
 
 CPU = torch.device("cpu")
@@ -79,7 +81,7 @@ def arguments(batch: int, length: int, dtype: torch.dtype = torch.float64) -> li
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
 
 
-@pytest.mark.parametrize("kept", [0, 1500, 2**20])
+@pytest.mark.parametrize("kept", [0, 2000, 2**20])
 @pytest.mark.parametrize("reach", [Reach(), Reach(before=6), Reach(before=5, after=5)])
 def test_gradients_are_those_of_finite_differences(
     reach: Reach, kept: int, monkeypatch: pytest.MonkeyPatch
@@ -162,12 +164,43 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_length_alone(
     assert saved_by(256) - without[256] == 2 * 4 * 64 * (64 + 128 + 192 + 256)
 
 
-def test_nothing_is_kept_where_no_gradient_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[int] = []
-    plan = module._Plan
-    monkeypatch.setattr(module, "_Plan", lambda *x: kept.append(x[-1]) or plan(*x))  # type: ignore[func-returns-value]
-    q, k, v = arguments(1, 9)
+def test_nothing_is_kept_where_no_gradient_is_wanted_nor_on_a_gpu() -> None:
+    q = torch.empty(1)
+    assert to_keep(q) == module.KEPT
+    assert to_keep(q.to("meta")) == 0  # stands for any device but a CPU
     with torch.no_grad():
-        attend_in_tiles(q, k, v, tiles_over(Reach(), 9, 4, CPU))
-    attend_in_tiles(q, k, v, tiles_over(Reach(), 9, 4, CPU))
-    assert kept == [0, module.KEPT]
+        assert to_keep(q) == 0
+
+
+@pytest.mark.parametrize("inputs", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("path", ["tiles", "blocks"])
+def test_autocast_changes_nothing(inputs: torch.dtype, path: str) -> None:
+    """A backward pass runs outside of autocast; what was kept for it must have its precision."""
+    tiles = tiles_over(Reach(), 20, 8, CPU)
+    blocks = Blocks(5, 4, 1, block_height=2, block_width=2, up=1, side=1)
+    hidden = hidden_keys(blocks, torch.arange(20).view(5, 4, 1))
+    mask = torch.zeros(hidden.shape, dtype=inputs).masked_fill(hidden, -1e9)
+
+    def gradients() -> list[Tensor]:
+        q, k, v = arguments(2, 20, inputs)
+        if path == "tiles":
+            y = attend_in_tiles(q, k, v, tiles)
+        else:
+            y = attend_in_blocks(q, k, v, blocks, mask)
+        with torch.autocast("cpu", enabled=False):
+            return [y, *torch.autograd.grad(y.sum(), (q, k, v))]
+
+    wanted = gradients()
+    with torch.autocast("cpu", torch.bfloat16):
+        seen = gradients()
+    for one, other in zip(seen, wanted, strict=True):
+        assert one.dtype == inputs
+        assert torch.equal(one, other)
+
+
+def test_a_second_derivative_is_refused_and_never_wrong() -> None:
+    q, k, v = arguments(1, 9)
+    y = attend_in_tiles(q, k, v, tiles_over(Reach(), 9, 4, CPU))
+    (dq,) = torch.autograd.grad((y**2).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dq.sum().backward()

@@ -1,30 +1,32 @@
 """Attention in tiles: some queries against the keys they can reach, with its own backward pass.
 
-Neither pass keeps an L x L tensor: the backward pass computes the weights of a tile again, but for
-those that fit into a fixed number of bytes, which are kept. Memory is linear in the length, and a
-tile stays in the processor's cache, which is what makes the explicit products as fast as a fused
-kernel (Rabe and Staats 2021, 2112.05682, section 2; the distances of Huang et al. 2018, section
-3.4, are skewed tile by tile).
+No pass holds an L x L tensor of long sequences: on a CPU the first so many bytes of weights are
+kept for the backward pass, which computes all others again, tile by tile. So memory is linear in
+the length beyond a constant, and a tile stays in the processor's cache, which is what makes the
+explicit products as fast as a fused kernel (Rabe and Staats 2021, 2112.05682, section 2; the
+distances of Huang et al. 2018, section 3.4, are skewed tile by tile).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.kernels.skew import Distances, Phases, skewed, unskewed
 from triptych.core.attention.kernels.spans import Tile
 
 KEPT = 2**26
-"""Bytes of weights that one call keeps for its backward pass; the rest is computed again.
+"""Bytes of weights that one call on a CPU keeps for its backward pass; see `to_keep`.
 
-Forward and backward, 8 heads of 64, two cores with AVX512-BF16, milliseconds without and with all
-of them kept: float32 L 1024 48.4 / 42.0, L 2048 175 / 148; bfloat16 L 1024 21.8 / 17.9, 8 x 512
-52.3 / 41.0.
+Relative attention, forward and backward, 8 heads of 64, two cores with AVX512-BF16, milliseconds
+without and with them: float32 L 1024 52 / 43, 8 x 512 106 / 85 (half of them fit), L 2048 178 / 157
+(nearly all); bfloat16 L 1024 27 / 22, 8 x 512 56 / 47.
 """
 
 
@@ -53,21 +55,10 @@ def attend_in_tiles(
     largest = max((tile.stop - tile.first) * (tile.end - tile.start) for tile in tiles)
     dropped = Dropped.draw(dropout, len(q), largest, q)
     at_once = batch * min(heads, max(1, room(q) // (batch * largest)))
-    y: Tensor = _Tiled.apply(
-        q,
-        k,
-        v,
-        vectors,
-        _Plan(
-            tuple(tiles),
-            distances,
-            at_once,
-            padding,
-            dropped,
-            v.shape[-1] ** -0.5,
-            to_keep(),
-        ),
-    )
+    scale = v.shape[-1] ** -0.5
+    plan = _Plan(tuple(tiles), distances, at_once, padding, dropped, scale, to_keep(q))
+    with as_given(q):
+        y: Tensor = _Tiled.apply(q, k, v, vectors, plan)  # [H B, L, E]
     by_head = y.view(heads, batch, *y.shape[1:])  # [H, B, L, E]
     return by_head.transpose(0, 1)  # [B, H, L, E]
 
@@ -77,9 +68,23 @@ def room(like: Tensor) -> int:
     return (2**21 if like.device.type == "cpu" else 2**28) // like.element_size()
 
 
-def to_keep() -> int:
-    """Bytes of weights that a call keeps now: none where no backward pass will come."""
-    return KEPT if torch.is_grad_enabled() else 0
+def to_keep(like: Tensor) -> int:
+    """Bytes of weights that a call keeps now: none where no backward pass will come.
+
+    And none but on a CPU: on a GPU, where a tile is larger than all that, it was not measured.
+    """
+    return KEPT if torch.is_grad_enabled() and like.device.type == "cpu" else 0
+
+
+def as_given(like: Tensor) -> AbstractContextManager[object]:
+    """Without autocast: what is kept must have the precision that the backward pass computes in.
+
+    That pass runs outside of autocast, whose softmax is float32 on a GPU for bfloat16 inputs.
+    """
+    kind = like.device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
 
 
 def like_projected(x: Tensor) -> Tensor:
@@ -130,6 +135,7 @@ class _Tiled(torch.autograd.Function):
         return y
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         q, k, v, vectors, *kept = ctx.saved_tensors
         kept_weights = iter(kept)
