@@ -9,7 +9,3 @@ class UserError(Exception):
     The sentence names the file or the option, what was found and what was expected. Faults of
     Triptych itself are never raised as this class: they keep their traceback.
     """
-
-
-class EmptySplitError(UserError):
-    """A split of a user's own data that holds nothing, where other splits of it may hold some."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -10,13 +11,15 @@ import numpy as np
 import pretty_midi
 import pytest
 from PIL import Image
+from torch import Tensor
 
+from triptych.cli import main
 from triptych.core.attention.full import Full
 from triptych.domains.image.data import DataConfig as PictureData
 from triptych.domains.image.data import read
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as PictureModelConfig
-from triptych.domains.image.sources import PictureFolder
+from triptych.domains.image.sources import PictureFolder, Pictures, PictureSource
 from triptych.domains.image.task import Config as PictureConfig
 from triptych.domains.image.task import ImageTask, facts_of
 from triptych.domains.music.data import DataConfig as MusicData
@@ -27,8 +30,7 @@ from triptych.domains.music.representation import ChoraleGrid, Piece, Representa
 from triptych.domains.music.sources import MidiFolder, PieceSource
 from triptych.domains.music.task import Config as MusicConfig
 from triptych.domains.music.task import MusicTask
-from triptych.errors import EmptySplitError, UserError
-from triptych.training.held_out import every_split
+from triptych.errors import UserError
 
 SIZES = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8, "attention": Full()}
 
@@ -62,16 +64,35 @@ def test_a_picture_folder_however_small_is_scored_whole(tmp_path: Path, count: i
 def test_classes_stay_with_their_pictures(tmp_path: Path) -> None:
     pictures(tmp_path, 9, ("cats", "dogs"))
     source = PictureFolder(directory=str(tmp_path), height=2, width=3, channels=1)
-    parts = [source.load(split) for split in ("train", "validation", "test")]
-    joined = type(parts[0]).joined(parts)
-    assert len(joined) == 18
-    assert joined.class_names == ("cats", "dogs")
-    assert joined.labels is not None
-    assert joined.labels.bincount().tolist() == [9, 9]
-    for part, start in zip(parts, (0, len(parts[0]), len(parts[0]) + len(parts[1])), strict=True):
-        assert part.labels is not None
-        assert joined.pixels[start].equal(part.pixels[0])
-        assert joined.labels[start : start + len(part)].equal(part.labels)
+    of_split = [source.load(split) for split in ("train", "validation", "test")]
+    for whole in (source.load_all(), PictureSource.load_all(source)):
+        assert whole.class_names == ("cats", "dogs")
+        assert whole.labels is not None
+        assert whole.labels.bincount().tolist() == [9, 9]
+        found = {pixels.numpy().tobytes(): int(c) for pixels, c in zip(*of(whole), strict=True)}
+        assert len(found) == len(whole) == 18
+        for part in of_split:
+            for pixels, label in zip(*of(part), strict=True):
+                assert found[pixels.numpy().tobytes()] == int(label)
+
+
+def of(pictures: Pictures) -> tuple[Tensor, Tensor]:
+    assert pictures.labels is not None
+    return pictures.pixels, pictures.labels
+
+
+def test_folders_of_splits_are_scored_whole_too(tmp_path: Path) -> None:
+    for split, count in (("train", 5), ("val", 4), ("test", 3)):
+        pictures(tmp_path / split, count)
+    source = PictureFolder(directory=str(tmp_path), height=2, width=3, channels=1)
+    assert len(source.load_all()) == 12
+
+
+def test_pictures_that_are_all_broken_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"no picture")
+    source = PictureFolder(directory=str(tmp_path), height=2, width=3, channels=1)
+    with pytest.raises(UserError, match=r"none of the 1 pictures in .* can be decoded"):
+        source.load_all()
 
 
 def performances(folder: Path, count: int) -> Path:
@@ -119,29 +140,60 @@ class Scales(PieceSource):
         return [Piece(split, np.random.default_rng(len(split)).integers(40, 80, (20, 4)))]
 
 
+def test_neither_a_limit_nor_a_csv_leaves_a_piece_out(tmp_path: Path) -> None:
+    folder = performances(tmp_path / "midi", 6)
+    (folder / "split.csv").write_text("midi_filename,split\n40.mid,test\n41.mid,train\n")
+    config = MusicData(
+        source=MidiFolder(directory=str(folder), limit=1), cache=None, length=64, context=0
+    )
+    (whole, test), _ = read_pieces(config, "all", "test")
+    assert [piece.name for piece in whole] == [f"{pitch}.mid" for pitch in range(40, 46)]
+    assert [piece.name for piece in test] == ["40.mid"]
+
+
 def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> None:
     pictures(tmp_path, 30)
-    with pytest.raises(UserError, match="not trained on: give their folder with --data"):
+    with pytest.raises(UserError, match="a folder given as --data; none is given"):
         picture_model(tmp_path).evaluate("all")
+    with pytest.raises(UserError, match="is the one it was trained from"):
+        picture_model(tmp_path).evaluate("all", data=tmp_path / "x" / "..")
     data = MusicData(source=Scales(), length=128, context=64)
     model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(**SIZES))))
-    with pytest.raises(UserError, match="not trained on: give their folder with --data"):
+    with pytest.raises(UserError, match="a folder given as --data; none is given"):
         model.evaluate("all")
 
 
 def test_a_folder_without_anything_to_use_is_told(tmp_path: Path) -> None:
-    (tmp_path / "broken.mid").write_bytes(b"MThd")
     config = MusicData(source=MidiFolder(directory=str(tmp_path)), cache=None, length=64, context=0)
-    with pytest.raises(EmptySplitError, match=r"of its 1 MIDI files \d fall into it"):
+    with pytest.raises(UserError, match=r"holds 0 MIDI files and none that can be used\.$"):
+        read_pieces(config, "all")
+    (tmp_path / "broken.mid").write_bytes(b"MThd")
+    with pytest.raises(UserError, match=r"holds 1 MIDI files and none .*\. broken.mid"):
         read_pieces(config, "all")
 
 
-def test_a_split_that_is_missing_for_another_reason_is_not_passed_over() -> None:
-    def load(split: str) -> int:
-        if split == "validation":
-            raise UserError("the disk is on fire")
-        return 1
+def test_a_split_that_holds_nothing_says_how_it_is_filled(tmp_path: Path) -> None:
+    folder = performances(tmp_path / "midi", 2)
+    source = MidiFolder(directory=str(folder), validation=0.01, test=0.01)
+    with pytest.raises(UserError, match=r"none of the 2 MIDI files falls .* hash .* csv"):
+        source.load("test")
+    (folder / "split.csv").write_text("midi_filename,split\n40.mid,train\n41.mid,train\n")
+    with pytest.raises(UserError, match="none of the 2 MIDI files falls into it, by its csv"):
+        source.load("test")
 
-    with pytest.raises(UserError, match="on fire"):
-        every_split(load, ("train", "validation"))
-    assert every_split(load, ("train", "test")) == [1, 1]
+
+def test_the_command_refuses_in_one_sentence(
+    cli_error: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where the folder of the training data is not
+    said = cli_error("evaluate", "image", "--checkpoint", "pretrained:mnist", "--split", "all")
+    assert said.count("--data") == 1
+
+
+@pytest.fixture
+def cli_error(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    def call(*arguments: str) -> str:
+        assert main(list(arguments)) == 2
+        return capsys.readouterr().err
+
+    return call

@@ -23,6 +23,7 @@ from triptych.commands.options import (
 )
 from triptych.errors import UserError
 from triptych.training.files import write_whole
+from triptych.training.held_out import ALL, ALL_OF_OTHER_DATA
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ class Options:
     checkpoint: str
     """Checkpoint file (.ckpt), which needs no settings file beside it, or pretrained:NAME."""
     split: str = "test"
-    """Part of the data to score: validation, test, or another name that the source knows; all, for
-    every picture or piece of a folder given as --data."""
+    """Part of the data to score: validation, test, or another name that the source knows. Of
+    pictures and music also all: every file of a folder given as --data."""
     data: str | None = None
     """Folder to read the data from, in place of the one the model was trained from."""
     batch_size: int | None = None
@@ -140,6 +141,8 @@ def run(domain: str, arguments: Sequence[str]) -> int:
             raise UserError(f"--hypotheses and --json both name {texts}; expected two files")
     if options.data is not None:
         check_data(options.data)
+    elif options.split == ALL and domain != "translation":
+        raise UserError(ALL_OF_OTHER_DATA)
 
     model, facts = open_model(path, domain=domain, device=options.device)
     model = model.with_weights(options.weights)  # weights that cannot be are told before the work

@@ -1,22 +1,21 @@
 """Splits of data that have none: shares are held out by the hash of each item's content.
 
-And all of them together again: a folder that holds nothing but a test set is scored whole.
+And none held out: a folder that is nothing but a test set is scored whole.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Mapping
+from pathlib import Path
 
-from triptych.errors import EmptySplitError
+from triptych.errors import UserError
 
 ALL = "all"
-"""Asks `evaluate` for every split of other data than the model was trained on."""
+"""The split that is everything there is, of other data than the model was trained on."""
 ALL_OF_OTHER_DATA = (
-    "split all is for data that the model was not trained on: give their folder with --data"
+    "split all is for data that the model was not trained on, a folder given as --data"
 )
-Part = TypeVar("Part")
 
 
 def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
@@ -34,15 +33,17 @@ def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
     return "train"
 
 
-def every_split(load: Callable[[str], Part], splits: Iterable[str]) -> list[Part]:
-    """What `load` gives for each split that is not empty; EmptySplitError where all are."""
-    parts: list[Part] = []
-    last: EmptySplitError | None = None
-    for split in splits:
-        try:
-            parts.append(load(split))
-        except EmptySplitError as empty:
-            last = empty
-    if not parts and last is not None:
-        raise last
-    return parts
+def check_all(source: object, data: str | Path | None) -> None:
+    """Raise UserError where `all` would score what the model was trained on.
+
+    source: of the model, with a directory. data: the folder given in its place, if one is.
+    """
+    own = getattr(source, "directory", None)
+    same = own is not None and data is not None
+    if data is None or (same and Path(data).expanduser().resolve() == _resolved(str(own))):
+        found = "none is given" if data is None else f"{data} is the one it was trained from"
+        raise UserError(f"{ALL_OF_OTHER_DATA}; {found}")
+
+
+def _resolved(directory: str) -> Path:
+    return Path(directory).expanduser().resolve()

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from triptych.domains.image.sources import Digits, Pictures, PictureSource, Split
 from triptych.errors import UserError
-from triptych.training.held_out import ALL, every_split
+from triptych.training.held_out import ALL
 from triptych.training.loader import (
     FixedBatches,
     ResumableLoader,
@@ -62,13 +62,15 @@ def read(config: DataConfig, split: Split | Literal["all"]) -> Pictures:
 
     Raises UserError for an unknown split and for missing or damaged data.
     """
-    splits: tuple[Split, ...] = get_args(Split)
     if split == ALL:
-        pictures = Pictures.joined(every_split(config.source.load, splits))
-    elif split in splits:
+        pictures = config.source.load_all()
+    elif split in get_args(Split):
         pictures = config.source.load(split)
     else:
-        raise UserError(f"pictures have the splits train, validation and test, not {split!r}")
+        raise UserError(
+            f"pictures have the splits train, validation and test (and all of a folder given in "
+            f"their place), not {split!r}"
+        )
     return pictures if config.bits is None else pictures.quantise(config.bits)
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from triptych.errors import EmptySplitError, UserError
-from triptych.training.held_out import split_by_hash
+from triptych.errors import UserError
+from triptych.training.held_out import ALL, split_by_hash
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,11 +78,15 @@ def files_of_split(
     """The files that may be of a split with their classes, the class names, and the splits that
     are taken out of these files by hash: none where each split has a folder.
 
+    split: train, validation, test, or all for every file there is.
     Raises UserError as `list_pictures` does, and for classes that training does not have.
     """
     folders = split_folders(directory)
     if not folders:
         return *list_pictures(directory), frozenset({"validation", "test"})
+    if split == ALL:
+        parts = [files_of_split(directory, name) for name in sorted(folders)]
+        return [file for files, *_ in parts for file in files], parts[0][1], frozenset()
     by_hash = frozenset({"validation", "test"} - set(folders))
     folder = folders["train" if split in by_hash else split]
     names = list_pictures(folders["train"])[1]
@@ -178,7 +182,7 @@ def read_folder(
     validation: float,
     test: float,
 ) -> FolderPictures:
-    """Read the pictures of one split; a corrupt picture is skipped, counted and named.
+    """Read the pictures of one split, or of `all`; a corrupt one is skipped, counted and named.
 
     Raises UserError where a picture has another size and resize is False, or none is left.
     """
@@ -213,7 +217,9 @@ def read_folder(
             directory, len(skipped), len(files), shown,
         )  # fmt: skip
     if not kept:
-        raise EmptySplitError(
+        if alone:
+            raise UserError(f"none of the {len(files)} pictures in {directory} can be decoded")
+        raise UserError(
             f"no picture of {directory} falls into the split {split!r}: of {len(files)} files "
             f"{len(skipped)} cannot be decoded, and the split takes a picture by the hash of its "
             f"content (validation {validation:g}, test {test:g} of all); give more pictures or "

@@ -20,7 +20,7 @@ from triptych.domains.image.sources import Pictures, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
-from triptych.training.held_out import ALL, ALL_OF_OTHER_DATA
+from triptych.training.held_out import ALL, check_all
 from triptych.training.known_law import beside
 from triptych.training.weights import check_weights, with_weights
 
@@ -159,6 +159,7 @@ class ImageModel:
     ) -> Evaluation:
         """Bits per dim over all sub-pixels of a split, and what stands beside it.
 
+        split: train, validation, test, or all for every picture of the folder `data`.
         data: a folder in place of the source's directory. batch_size: pictures scored at once,
         which changes no result beyond rounding (int8 measures the range of its inputs for each
         batch). limit: score only the first so many pictures.
@@ -167,8 +168,8 @@ class ImageModel:
         settings = self.config.data
         if data is not None:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
-        if split == ALL and data is None:
-            raise UserError(ALL_OF_OTHER_DATA)
+        if split == ALL:
+            check_all(self.config.data.source, data)
         pictures = self._fitting(read(settings, split))
         if limit is not None:
             if limit < 1:

@@ -7,10 +7,9 @@ its class path.
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from triptych.domains.image.formats import (
     read_pickle,
 )
 from triptych.errors import UserError
+from triptych.training.held_out import ALL
 
 Split = Literal["train", "validation", "test"]
 
@@ -48,13 +48,6 @@ class Pictures:
         """The pictures at these indices (int64 [M]), in that order."""
         labels = None if self.labels is None else self.labels[indices]
         return replace(self, pixels=self.pixels[indices], labels=labels)
-
-    @classmethod
-    def joined(cls, parts: Sequence["Pictures"]) -> "Pictures":
-        """All pictures of some splits of one source, one split after another."""
-        labels = [part.labels for part in parts if part.labels is not None]
-        pixels = torch.cat([part.pixels for part in parts])  # [N, H, W, C]
-        return replace(parts[0], pixels=pixels, labels=torch.cat(labels) if labels else None)
 
     def quantise(self, bits: int) -> "Pictures":
         """The same pictures with 2**bits levels, by an integer shift (1 to 7 bits).
@@ -97,6 +90,17 @@ class PictureSource(ABC):
     @abstractmethod
     def load(self, split: Split) -> Pictures:
         """Read one split. Raises UserError where files are missing or damaged."""
+
+    def load_all(self) -> Pictures:
+        """Read every picture there is, whatever its split."""
+        splits: tuple[Split, ...] = get_args(Split)
+        parts = [self.load(split) for split in splits]
+        labels = [part.labels for part in parts if part.labels is not None]
+        return replace(
+            parts[0],
+            pixels=torch.cat([part.pixels for part in parts]),  # [N, H, W, C]
+            labels=torch.cat(labels) if labels else None,
+        )
 
 
 def need_folder(directory: str, option: str) -> Path:
@@ -303,6 +307,13 @@ class PictureFolder(PictureSource):
 
     def load(self, split: Split) -> Pictures:
         """Read one split; UserError names a picture of the wrong size."""
+        return self._read(split)
+
+    def load_all(self) -> Pictures:
+        """Read every picture, in the order of one split."""
+        return self._read(ALL)
+
+    def _read(self, split: str) -> Pictures:
         content = read_folder(
             need_folder(self.directory, "PictureFolder directory"),
             split,

@@ -1,7 +1,6 @@
 """From pieces to batches: random crops to train on, windows that score each token once."""
 
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,8 +11,8 @@ from torch import Tensor
 from triptych.domains.music.augment import Augmentation
 from triptych.domains.music.cache import AUTO, NotesCache
 from triptych.domains.music.representation import Piece, Representation
-from triptych.domains.music.sources import SPLITS, Music21Chorales, PieceSource, Split
-from triptych.training.held_out import ALL, every_split
+from triptych.domains.music.sources import Music21Chorales, PieceSource, Split
+from triptych.training.held_out import ALL
 from triptych.training.loader import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
 
 PADDING = -1
@@ -82,12 +81,10 @@ def read_pieces(
     Raises UserError where files are missing or nothing is left.
     """
     cache = NotesCache(config.cache)
-
-    def load(split: Split) -> list[Piece]:
-        return config.source.load_through(cache, split)
-
+    source = config.source
     read = [
-        list(chain(*every_split(load, SPLITS))) if split == ALL else load(split) for split in splits
+        source.load_all(cache) if split == ALL else source.load_through(cache, split)
+        for split in splits
     ]
     return read, cache.sentence()
 

@@ -21,7 +21,7 @@ from triptych.domains.music.windows import PositionSums, with_windows
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
-from triptych.training.held_out import ALL, ALL_OF_OTHER_DATA
+from triptych.training.held_out import ALL, check_all
 from triptych.training.known_law import beside
 from triptych.training.weights import check_weights, with_weights
 
@@ -166,6 +166,7 @@ class MusicModel:
     ) -> Evaluation:
         """Nats per token and per note over every token of every piece of a split.
 
+        split: train, validation, test, or all for every piece of the folder `data`.
         data: a folder in place of the source's directory. batch_size: windows scored at once at
         most, which changes no result beyond rounding (int8 measures the range of its inputs for
         each batch). limit: score only the first so many pieces.
@@ -176,7 +177,10 @@ class MusicModel:
         Raises UserError where the data are missing and for windows that the model cannot serve.
         """
         if split not in (*SPLITS, ALL):
-            raise UserError(f"there is no split {split!r}; expected one of {', '.join(SPLITS)}")
+            raise UserError(
+                f"there is no split {split!r}; expected one of {', '.join(SPLITS)}, or all for a "
+                "folder given in place of the model's own"
+            )
         if limit is not None and limit < 1:
             raise UserError(f"limit must be at least 1 piece, got {limit}")
         if batch_size is not None and batch_size < 1:
@@ -187,8 +191,8 @@ class MusicModel:
         settings = judge.config.data
         if data is not None:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
-        if split == ALL and data is None:
-            raise UserError(ALL_OF_OTHER_DATA)
+        if split == ALL:
+            check_all(self.config.data.source, data)
         (pieces,), _ = read_pieces(settings, split)
         pieces = pieces[:limit]
         batches = evaluation_loader(pieces, settings, batch_size=batch_size or settings.batch_size)

@@ -4,22 +4,26 @@ A source of your own is a frozen dataclass below `PieceSource`, named in the YAM
 Pieces are split whole, before anything is varied or cut into windows.
 """
 
-import csv
 import functools
 import hashlib
-import io
 import logging
-import tarfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import ClassVar, Literal, cast
+from pathlib import Path
+from typing import ClassVar, cast
 
 from triptych.domains.music import melodies
 from triptych.domains.music.cache import NotesCache
 from triptych.domains.music.chorales import in_range, read_jsb
-from triptych.domains.music.midi import MAX_BYTES, MIDI_SUFFIXES
+from triptych.domains.music.midi_files import (
+    SPLITS,
+    Split,
+    midi_contents,
+    need_directory,
+    read_split_table,
+    row_of,
+)
 from triptych.domains.music.musicxml import music21_files, read_mxl
 from triptych.domains.music.representation import (
     ChoraleGrid,
@@ -27,13 +31,10 @@ from triptych.domains.music.representation import (
     Piece,
     Representation,
 )
-from triptych.errors import EmptySplitError, UserError
+from triptych.errors import UserError
 from triptych.training.held_out import split_by_hash
 
 _LOG = logging.getLogger(__name__)
-
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
 
 class PieceSource(ABC):
@@ -53,6 +54,10 @@ class PieceSource(ABC):
     def load_through(self, cache: NotesCache, split: Split) -> list[Piece]:
         """Do the same, with MIDI files out of a cache; other sources have no use for one."""
         return self.load(split)
+
+    def load_all(self, cache: NotesCache) -> list[Piece]:
+        """Read every piece there is, whatever its split."""
+        return [piece for split in SPLITS for piece in self.load_through(cache, split)]
 
 
 @dataclass(frozen=True)
@@ -167,36 +172,27 @@ class MidiFolder(PieceSource):
         """Read one split, parsing what the cache does not hold."""
         root = need_directory(self.directory)
         table = read_split_table(root)
-        pieces: list[Piece] = []
-        skipped: list[str] = []
         found: set[str] = set()
         unnamed: list[str] = []
-        n_seen = n_files = 0
-        for name, content in midi_contents(root):
-            n_seen += 1
-            if table is None:
-                key = hashlib.sha256(content).digest()
-                own = share_of(key, validation=self.validation, test=self.test)
-            else:
-                row = _row_of(name, table)
-                if row is None:
+        n_seen = 0
+
+        def of_split() -> Iterator[tuple[str, bytes]]:
+            nonlocal n_seen
+            for name, content in midi_contents(root):
+                n_seen += 1
+                if table is None:
+                    key = hashlib.sha256(content).digest()
+                    own = share_of(key, validation=self.validation, test=self.test)
+                elif (row := row_of(name, table)) is None:
                     unnamed.append(name)
                     continue
-                found.add(row)
-                own = table[row]
-            if own != split or (self.limit is not None and len(pieces) >= self.limit):
-                continue
-            n_files += 1
-            try:
-                notes = cache.notes(content, name=name)
-            except (UserError, ValueError) as error:
-                skipped.append(str(error))
-                continue
-            if len(notes):
-                pieces.append(Piece(name, notes))
-            else:
-                skipped.append(f"{name} holds drums only.")
-        warn_of_skipped(self.directory, skipped, n_files)
+                else:
+                    found.add(row)
+                    own = table[row]
+                if own == split:
+                    yield name, content
+
+        pieces, skipped = self._parsed(of_split(), cache, self.limit)
         if unnamed:
             _LOG.warning(
                 "%s: %d MIDI files are in no split, the csv does not name them; the first is %s",
@@ -208,17 +204,49 @@ class MidiFolder(PieceSource):
                 "%s: the csv names %d files that are not there, the first is %s",
                 self.directory, len(missing), missing[0],
             )  # fmt: skip
-        rule = "by the hash of its content" if table is None else "by the csv"
-        shares = f" ({self.validation:g} of all are validation, {self.test:g} the test)"
-        return _not_empty(
-            pieces,
-            split,
-            self.directory,
-            f" of its {n_seen} MIDI files {n_files} fall into it, {rule}"
-            f"{shares if table is None else ''}, and {len(skipped)} of these cannot be used; give "
-            f"more files{' or larger shares' if table is None else ''}, or a csv with the columns "
-            "midi_filename and split.",
-        )
+        if skipped:
+            why = f": none of the {len(skipped)} MIDI files in it can be used. {skipped[0]}"
+        else:
+            why = f": none of the {n_seen} MIDI files falls into it, by " + (
+                "its csv."
+                if table is not None
+                else f"the hash of their content (validation {self.validation:g}, test "
+                f"{self.test:g} of all); give more files, larger shares, or a csv with the columns "
+                "midi_filename and split."
+            )
+        return _not_empty(pieces, split, self.directory, why)
+
+    def load_all(self, cache: NotesCache) -> list[Piece]:
+        """Read every file there is, whatever a csv or the limit say."""
+        root = need_directory(self.directory)
+        pieces, skipped = self._parsed(midi_contents(root), cache, None)
+        if not pieces:
+            raise UserError(
+                f"{self.directory} holds {len(skipped)} MIDI files and none that can be used"
+                + (f". {skipped[0]}" if skipped else ".")
+            )
+        return pieces
+
+    def _parsed(
+        self, files: Iterable[tuple[str, bytes]], cache: NotesCache, limit: int | None
+    ) -> tuple[list[Piece], list[str]]:
+        """The pieces of these files, `limit` at most, and why some could not be used."""
+        pieces: list[Piece] = []
+        skipped: list[str] = []
+        for name, content in files:
+            if limit is not None and len(pieces) >= limit:
+                continue
+            try:
+                notes = cache.notes(content, name=name)
+            except (UserError, ValueError) as error:
+                skipped.append(str(error))
+                continue
+            if len(notes):
+                pieces.append(Piece(name, notes))
+            else:
+                skipped.append(f"{name} holds drums only.")
+        warn_of_skipped(self.directory, skipped, len(pieces) + len(skipped))
+        return pieces, skipped
 
 
 def check_shares(validation: float, test: float) -> None:
@@ -234,62 +262,6 @@ def share_of(key: bytes, *, validation: float, test: float) -> Split:
     return cast(Split, split_by_hash(key, {"test": test, "validation": validation}))
 
 
-def need_directory(directory: str) -> Path:
-    """Give the folder or archive as a path; UserError where there is none."""
-    root = Path(directory).expanduser()
-    if not root.exists():
-        raise UserError(f"MidiFolder directory: {directory} does not exist.")
-    return root
-
-
-def midi_contents(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Give (name, bytes) of every MIDI file in a folder, its archives, or an archive, by name.
-
-    Names are relative to the folder or the archive, with forward slashes. A file over MAX_BYTES is
-    given cut to one byte more, for `parse_midi` to refuse. Raises UserError for a damaged archive.
-    """
-    yield from _walk(root, MIDI_SUFFIXES, limit=MAX_BYTES + 1)
-
-
-def read_split_table(root: Path) -> dict[str, Split] | None:
-    """Read which split each file belongs to, by the csv in or beside the folder or archive.
-
-    None where there is no csv with the columns midi_filename and split. Raises UserError for a
-    split of another name, or for a file that stands in two.
-    """
-    folder = root if root.is_dir() else root.parent
-    beside = ((path, path.read_bytes) for path in sorted(folder.glob("*.csv")))
-    try:
-        table = _split_table((path.name, read()) for path, read in beside)
-    except OSError as error:
-        raise UserError(f"{error.filename} cannot be read: {error.strerror or error}.") from error
-    # Another table beside the pieces does not hide the one among them.
-    return table or _split_table(_walk(root, (".csv",), limit=None)) or None
-
-
-def _split_table(files: Iterable[tuple[str, bytes]]) -> dict[str, Split]:
-    table: dict[str, Split] = {}
-    for name, content in files:
-        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig", errors="replace")))
-        try:
-            if not {"midi_filename", "split"} <= set(reader.fieldnames or ()):
-                continue
-            rows = list(reader)
-        except csv.Error as error:
-            raise UserError(f"{name} is no csv that can be read: {error}.") from error
-        for row in rows:
-            file, split = row["midi_filename"], row["split"]
-            split = "validation" if split == "valid" else split
-            if split not in SPLITS:
-                raise UserError(
-                    f"{name} puts {file} into the split {split!r}; expected one of "
-                    f"{', '.join(SPLITS)}."
-                )
-            if table.setdefault(file, split) != split:
-                raise UserError(f"{name} puts {file} into {table[file]} and into {split}.")
-    return table
-
-
 def warn_of_skipped(what: str, skipped: list[str], n_files: int) -> None:
     """Say how many files could not be used and why, the first few by name."""
     if skipped:
@@ -297,63 +269,7 @@ def warn_of_skipped(what: str, skipped: list[str], n_files: int) -> None:
         _LOG.warning("%s: skipped %d of %d files: %s", what, len(skipped), n_files, shown)
 
 
-def _not_empty(pieces: list[Piece], split: Split, what: str, why: str = "") -> list[Piece]:
+def _not_empty(pieces: list[Piece], split: Split, what: str, why: str = ".") -> list[Piece]:
     if not pieces:
-        raise EmptySplitError(
-            f"{what} gives no piece for the split {split}{':' if why else '.'}{why}"
-        )
+        raise UserError(f"{what} gives no piece for the split {split}{why}")
     return pieces
-
-
-def _row_of(name: str, table: dict[str, Split]) -> str | None:
-    """Find a file in the csv, whose names may leave out folders on the way to it."""
-    parts = PurePosixPath(name).parts
-    for start in range(len(parts)):
-        if (row := "/".join(parts[start:])) in table:
-            return row
-    return None
-
-
-def _walk(
-    root: Path, suffixes: tuple[str, ...], *, limit: int | None
-) -> Iterator[tuple[str, bytes]]:
-    """Read the files with these suffixes, by name; `limit` bytes of each at most."""
-    if root.is_file():
-        yield from _walk_archive(root, suffixes, limit=limit)
-        return
-    # By name, since file systems list in orders of their own.
-    paths = sorted(
-        (path.relative_to(root).as_posix(), path)
-        for path in root.rglob("*")
-        if path.is_file() and path.name.lower().endswith((*suffixes, ".tar.gz", ".tgz"))
-    )
-    for name, path in paths:
-        if path.name.lower().endswith(suffixes):
-            try:
-                with path.open("rb") as file:
-                    yield name, file.read(-1 if limit is None else limit)
-            except OSError as error:
-                raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
-        else:
-            yield from _walk_archive(path, suffixes, limit=limit)
-
-
-def _walk_archive(
-    path: Path, suffixes: tuple[str, ...], *, limit: int | None
-) -> Iterator[tuple[str, bytes]]:
-    try:
-        with tarfile.open(path, "r:*") as archive:
-            members = [
-                member
-                for member in archive.getmembers()
-                # A link could point outside of the archive.
-                if member.isfile() and member.name.lower().endswith(suffixes)
-            ]
-            for member in sorted(members, key=lambda member: member.name):
-                file = archive.extractfile(member)
-                assert file is not None
-                yield member.name, file.read(-1 if limit is None else limit)
-    except tarfile.ReadError as error:
-        raise UserError(f"{path} is neither a folder nor a tar archive that is whole.") from error
-    except (OSError, EOFError, tarfile.TarError) as error:
-        raise UserError(f"{path} is not an archive that can be read ({error}).") from error
