@@ -60,7 +60,8 @@ def queries_per_tile(length: int, like: Tensor) -> int:
     Fewer mean more small products, more mean tiles that leave the cache and a wider masked edge.
     Full attention, forward and backward, 8 heads of 64, two cores with AVX512-BF16, milliseconds at
     32 / 64 / 128 / 256 queries, before weights were kept: float32, L 1024: 30 / 29 / 30 / 43;
-    bfloat16, L 1024: 34 / 23 / 17 / 17, L 4096: - / 352 / 272 / 211. On a GPU, where a tile is a few launches, not measured: few large ones.
+    bfloat16, L 1024: 34 / 23 / 17 / 17, L 4096: - / 352 / 272 / 211. On a GPU, where a tile is a
+    few launches, not measured: few large ones.
     """
     if like.device.type != "cpu":
         return 512
