@@ -23,7 +23,7 @@ def arguments() -> tuple[list[Tensor], Tensor]:
     return inputs, torch.zeros(hidden.shape).double().masked_fill(hidden, -1e9)
 
 
-@pytest.mark.parametrize("kept", [0, 2000, 2**20])
+@pytest.mark.parametrize("kept", [0, 4000, 2**20])
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_gradients_are_those_of_finite_differences(
     kept: int, dropout: float, monkeypatch: pytest.MonkeyPatch
@@ -58,7 +58,7 @@ def test_the_backward_pass_is_kept_a_fixed_number_of_bytes(monkeypatch: pytest.M
     monkeypatch.setattr(tiles, "KEPT", 0)
     without = saved()
     for kept, rows in ((of_a_row - 1, 0), (of_a_row, 1), (3 * of_a_row - 1, 2), (2**20, 3)):
-        monkeypatch.setattr(tiles, "KEPT", kept)
+        monkeypatch.setattr(tiles, "KEPT", 2 * kept)
         assert saved() - without == rows * of_a_row
 
 
