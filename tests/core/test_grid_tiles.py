@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from saved import saved_bytes
 from torch import Tensor
 
 from triptych.core.attention.kernels import grid_tiles
@@ -39,16 +40,8 @@ def test_gradients_are_those_of_finite_differences(
 
 def test_nothing_is_saved_but_what_was_given() -> None:
     inputs, mask = arguments()
-    total = 0
-
-    def note(tensor: Tensor) -> Tensor:
-        nonlocal total
-        total += tensor.nbytes
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
-        attend_in_blocks(*inputs, BLOCKS, mask)
-    assert total == sum(tensor.nbytes for tensor in inputs)
+    saved = saved_bytes(lambda: attend_in_blocks(*inputs, BLOCKS, mask))
+    assert saved == sum(tensor.nbytes for tensor in inputs)
 
 
 def test_a_second_derivative_is_refused_and_never_wrong() -> None:

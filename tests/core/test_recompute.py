@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from attention_cases import CAUSAL, length_of, name
+from saved import saved_bytes
 from torch import Tensor
 
 from triptych.core.attention.interface import Example
@@ -61,20 +62,6 @@ def test_gradients_of_encoder_and_memory_do_not_change() -> None:
     assert_the_same(*both, x, memory)
 
 
-def kept(decoder: Decoder, x: Tensor) -> int:
-    """Bytes that the forward pass keeps for the backward pass, inputs of blocks apart."""
-    seen: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        seen[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        decoder(x)
-    return sum(seen.values())
-
-
 def calls_per_step(decoder: Decoder) -> int:
     calls = 0
 
@@ -92,7 +79,7 @@ def calls_per_step(decoder: Decoder) -> int:
 def test_it_keeps_less_and_only_in_training() -> None:
     plain, again = (config(recompute=recompute).decoder((64,)) for recompute in (False, True))
     x = torch.randn(2, 64, 12)
-    assert kept(again.train(), x) < 0.2 * kept(plain.train(), x)
+    assert saved_bytes(lambda: again.train()(x)) < 0.2 * saved_bytes(lambda: plain.train()(x))
     assert [calls_per_step(decoder.train()) for decoder in (plain, again)] == [1, 2]
     assert [calls_per_step(decoder.eval()) for decoder in (plain, again)] == [1, 1]
     with torch.no_grad():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from saved import saved_bytes
 from torch import Tensor
 
 from triptych.core.attention.kernels import tiles as module
@@ -138,16 +139,8 @@ def test_dropout_keeps_the_mean_and_drops_the_share_that_was_asked_for() -> None
 def saved_by(length: int) -> int:
     """Bytes that a layer of relative attention saves for its backward pass."""
     layer = Relative(max_distance=length).build(8, 2, (length,), causal=True)
-    total = 0
-
-    def note(saved: Tensor) -> Tensor:
-        nonlocal total
-        total += saved.nbytes
-        return saved
-
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda saved: saved):
-        layer(torch.randn(1, length, 8, requires_grad=True)).sum().backward()
-    return total
+    x = torch.randn(1, length, 8, requires_grad=True)
+    return saved_bytes(lambda: layer(x))
 
 
 def test_what_is_kept_for_the_backward_pass_grows_with_the_length_alone(

@@ -141,7 +141,7 @@ def run(domain: str, arguments: Sequence[str]) -> int:
             raise UserError(f"--hypotheses and --json both name {texts}; expected two files")
     if options.data is not None:
         check_data(options.data)
-    elif options.split == ALL and domain != "translation":
+    elif options.split == ALL and domain != "translation":  # whose splits may have any name
         raise UserError(ALL_OF_OTHER_DATA)
 
     model, facts = open_model(path, domain=domain, device=options.device)

@@ -38,12 +38,12 @@ def check_all(source: object, data: str | Path | None) -> None:
 
     source: of the model, with a directory. data: the folder given in its place, if one is.
     """
+    if data is None:
+        raise UserError(f"{ALL_OF_OTHER_DATA}; none is given")
     own = getattr(source, "directory", None)
-    same = own is not None and data is not None
-    if data is None or (same and Path(data).expanduser().resolve() == _resolved(str(own))):
-        found = "none is given" if data is None else f"{data} is the one it was trained from"
-        raise UserError(f"{ALL_OF_OTHER_DATA}; {found}")
+    if own is not None and _resolved(own) == _resolved(data):
+        raise UserError(f"{ALL_OF_OTHER_DATA}; {data} is the one it was trained from")
 
 
-def _resolved(directory: str) -> Path:
+def _resolved(directory: str | Path) -> Path:
     return Path(directory).expanduser().resolve()
