@@ -204,17 +204,24 @@ class MidiFolder(PieceSource):
                 "%s: the csv names %d files that are not there, the first is %s",
                 self.directory, len(missing), missing[0],
             )  # fmt: skip
-        if skipped:
-            why = f": none of the {len(skipped)} MIDI files in it can be used. {skipped[0]}"
-        else:
-            why = f": none of the {n_seen} MIDI files falls into it, by " + (
-                "its csv."
-                if table is not None
-                else f"the hash of their content (validation {self.validation:g}, test "
-                f"{self.test:g} of all); give more files, larger shares, or a csv with the columns "
-                "midi_filename and split."
+        if not pieces:
+            raise UserError(
+                f"{self.directory} gives no piece for the split {split}: "
+                + self._why_empty(n_seen, skipped, by_csv=table is not None)
             )
-        return _not_empty(pieces, split, self.directory, why)
+        return pieces
+
+    def _why_empty(self, n_seen: int, skipped: list[str], *, by_csv: bool) -> str:
+        """What a split without pieces holds, and what would fill it."""
+        if skipped:
+            return f"none of the {len(skipped)} MIDI files in it can be used. {skipped[0]}"
+        if by_csv:
+            return f"none of the {n_seen} MIDI files falls into it, by its csv."
+        return (
+            f"none of the {n_seen} MIDI files falls into it, by the hash of their content "
+            f"(validation {self.validation:g}, test {self.test:g} of all); give more files, larger "
+            "shares, or a csv with the columns midi_filename and split."
+        )
 
     def load_all(self, cache: NotesCache) -> list[Piece]:
         """Read every file there is, whatever a csv or the limit say."""
@@ -269,7 +276,7 @@ def warn_of_skipped(what: str, skipped: list[str], n_files: int) -> None:
         _LOG.warning("%s: skipped %d of %d files: %s", what, len(skipped), n_files, shown)
 
 
-def _not_empty(pieces: list[Piece], split: Split, what: str, why: str = ".") -> list[Piece]:
+def _not_empty(pieces: list[Piece], split: Split, what: str) -> list[Piece]:
     if not pieces:
-        raise UserError(f"{what} gives no piece for the split {split}{why}")
+        raise UserError(f"{what} gives no piece for the split {split}.")
     return pieces
