@@ -17,7 +17,7 @@ from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import session
 from triptych.decoding.pick import Sampling, draw
-from triptych.decoding.session import Draft, sample
+from triptych.decoding.session import Draft, Reader, sample
 from triptych.decoding.weights import for_decoding
 
 GREEDY = Sampling(temperature=0.0)
@@ -138,18 +138,24 @@ def slow_sample(
     return values
 
 
+def tiny(attention: AttentionConfig) -> SequenceModel:
+    config = TransformerConfig(n_layers=2, d_model=12, n_heads=3, d_ff=16, attention=attention)
+    return SequenceModel(
+        TokenEmbedding(19, 12), Sinusoid(12), config.decoder((70,)), CategoricalHead(12, 19),
+        d_model=12,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("views", [1.2e6, 8e3])
 @pytest.mark.parametrize("end", [None, 5])
 @pytest.mark.parametrize("attention", [Full(), Relative(4, window=5), Local1D(6, 4)], ids=str)
 @torch.no_grad()
 def test_a_seed_gives_what_the_plain_slow_loop_gives(
-    attention: AttentionConfig, end: int | None
+    attention: AttentionConfig, end: int | None, views: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Across the views that grow, and with rows that leave the batch at their end."""
-    config = TransformerConfig(n_layers=2, d_model=12, n_heads=3, d_ff=16, attention=attention)
-    model = SequenceModel(
-        TokenEmbedding(19, 12), Sinusoid(12), config.decoder((70,)), CategoricalHead(12, 19),
-        d_model=12,
-    ).double().eval()  # fmt: skip
+    """Across views that grow, by 16 and by 3, and with rows that leave the batch at their end."""
+    monkeypatch.setattr(session, "VIEWS", views)
+    model = tiny(attention).double().eval()
     generator = torch.Generator().manual_seed(3)
     values = sample(model, batch=9, length=70, generator=generator, end=end)
     assert torch.equal(values, slow_sample(model, 9, 70, 3, end))
@@ -171,6 +177,37 @@ def test_rows_that_have_ended_leave_the_batch(
     sample(model, batch=40, length=20, generator=generator, end=5, condition=condition)
     assert sizes[:15] == [40] * 15
     assert 0 < sizes[15] < 30
+
+
+@pytest.mark.parametrize(("batch", "room"), [(1, 16), (400, 8), (6400, 2)])
+def test_the_more_rows_the_fewer_empty_slots_are_read(batch: int, room: int) -> None:
+    """A position takes 96 bytes a row and layer: keys and values of 12 numbers."""
+    reader = Reader(tiny(Full()).eval(), batch, 40, None)
+    reader.start(torch.zeros(batch, 0, dtype=torch.int64), None)
+    reader.step(torch.zeros(batch, 40, dtype=torch.int64), 1)
+    assert reader.room == -(-2 // room) * room
+    assert {layer["key"].shape[2] for layer in reader.views} == {reader.room}
+
+
+@torch.no_grad()
+def test_a_step_can_be_taken_again() -> None:
+    model = tiny(Full()).double().eval()
+    values = torch.randint(19, (1, 40))
+    reader = Reader(model, 1, 40, None)
+    reader.start(values[:, :0], None)
+    first = [reader.step(values, t) for t in range(1, 40)]
+    expected = model(values)  # [1, 40, 19]
+    for t in (20, 3, 17):
+        torch.testing.assert_close(reader.step(values, t), first[t - 1])
+        torch.testing.assert_close(first[t - 1][:, 0], expected[:, t])
+
+
+def test_a_ring_that_does_not_grow_is_looked_at_rarely() -> None:
+    reader = Reader(tiny(Relative(4, window=1)).eval(), 6400, 40, None)
+    reader.start(torch.zeros(6400, 0, dtype=torch.int64), None)
+    reader.step(torch.zeros(6400, 40, dtype=torch.int64), 1)
+    assert reader.room == 16
+    assert len(reader.places) == 15  # the steps 1 to 15
 
 
 def test_a_step_whose_matrices_are_opaque_is_not_compiled(model: SequenceModel) -> None:

@@ -209,6 +209,8 @@ def test_matrices_that_stay_in_the_cache_keep_their_product(
         monkeypatch.setattr(subject, "SMALL", small)
         monkeypatch.setattr(subject, "candidates", lambda *_: [RowSum])
         assert isinstance(for_decoding(model).head.logits, Plain) == plain
+        assert isinstance(for_decoding(model, rows=31).head.logits, Plain) == plain
+        assert isinstance(for_decoding(model, rows=32).head.logits, RowSum)
         assert isinstance(for_decoding(model, "bf16").head.logits, RowSum)
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from triptych.core.dropout import Dropout
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
-from triptych.core.transformer import Decoder, State
+from triptych.core.transformer import Decoder, Places, State
 
 
 class SequenceModel(nn.Module):
@@ -73,6 +73,10 @@ class SequenceModel(nn.Module):
         """Views of the state that hold the first `length` positions, as in `Decoder`."""
         return self.decoder.narrow(state, length)
 
+    def places(self, positions: Tensor, state: State) -> list[Places]:
+        """What steps at these positions need, as in `Decoder`."""
+        return self.decoder.places(positions, state)
+
     def prefill(
         self,
         values: Tensor,
@@ -87,17 +91,28 @@ class SequenceModel(nn.Module):
         return parameters
 
     def step(
-        self, value: Tensor, position: Tensor, state: State, condition: Tensor | None = None
+        self,
+        value: Tensor,
+        position: Tensor,
+        state: State,
+        condition: Tensor | None = None,
+        places: Places | None = None,
     ) -> Tensor:
         """Read the value at position - 1 and predict the one at `position`.
 
         value int64 [B] (or [B, C]), position int64 [] on the device, at least 1 -> [B, Pp].
+        places: as in `Decoder.step`.
         """
-        parameters = self.extend(value.unsqueeze(1), position.view(1), state, condition)
+        parameters = self.extend(value.unsqueeze(1), position.view(1), state, condition, places)
         return parameters[:, 0]
 
     def extend(
-        self, values: Tensor, positions: Tensor, state: State, condition: Tensor | None = None
+        self,
+        values: Tensor,
+        positions: Tensor,
+        state: State,
+        condition: Tensor | None = None,
+        places: Places | None = None,
     ) -> Tensor:
         """Read the values before some positions in a row, at once, and predict what stands there.
 
@@ -108,7 +123,7 @@ class SequenceModel(nn.Module):
         x = self.embedding(values, positions - 1)  # [B, P, D]
         x = self._enter(x, positions, condition)
         symbols = values if self.decoder.reads_symbols else None
-        parameters: Tensor = self.head(self.decoder.step(x, positions, state, symbols))
+        parameters: Tensor = self.head(self.decoder.step(x, positions, state, symbols, places))
         return parameters
 
     def _symbols(self, values: Tensor, previous: Tensor | None) -> Tensor | None:

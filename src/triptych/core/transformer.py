@@ -16,6 +16,8 @@ from triptych.core.layers import Activation, FeedForward, NormPlace, Residual, i
 
 State = list[LayerState]
 """What a decoder keeps between steps: one dict of tensors a layer, B first in each."""
+Places = dict[Hashable, Place | None]
+"""What a step takes from its position alone, for each kind of attention."""
 
 
 MOST_DROPPED = 0.99
@@ -253,13 +255,19 @@ class Decoder(nn.Module):
         return y
 
     def step(
-        self, x: Tensor, position: Tensor, state: State, symbols: Tensor | None = None
+        self,
+        x: Tensor,
+        position: Tensor,
+        state: State,
+        symbols: Tensor | None = None,
+        places: Places | None = None,
     ) -> Tensor:
         """One position: x [B, 1, D], position int64 [] on the device -> [B, 1, D].
 
-        Or several in a row, [B, P, D] and int64 [P], as in `SelfAttention.step`.
+        Or several in a row, [B, P, D] and int64 [P], as in `SelfAttention.step`. places: what
+        `places` gave for this position, where the caller has it already.
         """
-        places: dict[Hashable, Place | None] = {}
+        places = {} if places is None else places
         for block, layer_state in zip(self._blocks(), state, strict=True):
             kind = block.attention.kind()
             if kind not in places:
@@ -267,6 +275,19 @@ class Decoder(nn.Module):
             x = block.step(x, position, layer_state, places[kind], symbols)
         y: Tensor = self.final_norm(x)
         return y
+
+    def places(self, positions: Tensor, state: State) -> list[Places]:
+        """What the steps at positions int64 [R] need, all at once: together it costs little more
+        than for one. The steps must be given this very state, not another view of it."""
+        found: list[Places] = [{} for _ in range(positions.shape[0])]
+        for block, layer_state in zip(self._blocks(), state, strict=True):
+            kind = block.attention.kind()
+            if found and kind not in found[0]:
+                for places, place in zip(
+                    found, block.attention.places(positions, layer_state), strict=True
+                ):
+                    places[kind] = place
+        return found
 
     def narrow(self, state: State, length: int) -> State:
         """Views of the state that the first `length` positions need; a step reads no more."""

@@ -168,9 +168,12 @@ class Int8(Matrix):
         return y
 
 
-SMALL = 8 * 2**20
+SMALL = 5 * 2**20
 """Bytes of float32 matrices that stay in the processor's cache between steps: there F.linear was
-ahead of every packed kernel (width 128, 6 layers, 4.7 MB: 1.23 times; with 9.4 MB 1.09 behind)."""
+ahead of every packed kernel for few rows (width 128, 6 layers, 4.7 MB: 1.14 to 1.29 times with 1 to
+16 rows, 0.84 times with 64; width 256, 2 layers, 6.3 MB: 0.92 times with one row, 0.74 with 64)."""
+FEW = 32
+"""Rows below which that holds."""
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2, "int8": 5e-2}
 """How far a kernel may be from `F.linear` on a real weight, as a share of the result's norm."""
 
@@ -202,7 +205,7 @@ def for_decoding(
     if weights == "bf16":
         fast.to(torch.bfloat16)
     linears = [part for part in fast.modules() if isinstance(part, nn.Linear)]
-    small = sum(part.weight.nbytes for part in linears) < SMALL
+    small = sum(part.weight.nbytes for part in linears) < SMALL and rows < FEW
     makers = [] if weights == "fp32" and small else candidates(weights, rows, device)
     if compiled:
         makers = [maker for maker in makers if maker in (RowSum, MatrixVector)]

@@ -7,7 +7,7 @@ model, S kept slots, W slots read in one step.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -31,6 +31,8 @@ class Place(NamedTuple):
     relation: Tensor | None
     """What the pattern's bias needs to know of queries and keys: int64 [P, W], or several of it,
     [n, P, W]."""
+    start: int | None = None
+    """The first slot as a number, where one position's keys go and no device is waited for."""
 
 
 class Example(NamedTuple):
@@ -132,3 +134,7 @@ class SelfAttention(nn.Module, ABC):
     def place(self, position: Tensor, state: LayerState) -> Place | None:
         """What a step at this position needs beside its input, for all layers of this kind."""
         return None
+
+    def places(self, positions: Tensor, state: LayerState) -> Sequence[Place | None]:
+        """The `place` of each of some positions, int64 [R]; for steps with this very state."""
+        return [self.place(position, state) for position in positions]

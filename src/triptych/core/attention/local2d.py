@@ -160,15 +160,15 @@ class Local2DPattern(Pattern):
         return type(self), self.shape, self.walk, sizes
 
     def slot(self, position: Tensor, n_slots: int) -> Tensor:
-        return self.cells.index_select(0, position) % n_slots
+        return self.cells[position] % n_slots
 
     def read(self, position: Tensor, n_slots: int) -> Tensor | None:
-        if position.shape[0] > 1:  # they may lie in blocks side by side
+        if position.shape[-1] > 1:  # they may lie in blocks side by side
             return None
-        block_column = self.column.index_select(0, position) // self.block_width  # [1]
+        block_column = self.column[position] // self.block_width  # [..., 1]
         _, width, channels = self.shape
         rows = torch.arange(0, n_slots, width * channels, device=position.device)
-        return (rows.unsqueeze(1) + self.reads.index_select(0, block_column)).flatten()  # [W]
+        return (rows.unsqueeze(1) + self.reads[block_column]).flatten(-2)  # [..., W]
 
     def held(self, position: Tensor, slots: Tensor, n_slots: int) -> Tensor:
         """Of the rows that share a place in the ring, the one that the query could read.
@@ -177,11 +177,11 @@ class Local2DPattern(Pattern):
         """
         height, width, channels = self.shape
         size = width * channels  # of a row
-        block_row = self.row.index_select(0, position[:1]) // self.block_height
-        first = (block_row * self.block_height - self.up).clamp(min=0)  # [1]
-        row = first + (slots // size - first) % (n_slots // size)  # [W]
+        block_row = self.row[position[..., :1]] // self.block_height
+        first = (block_row * self.block_height - self.up).clamp(min=0)  # [..., 1]
+        row = first + (slots // size - first) % (n_slots // size)  # [..., W]
         cell = row * size + slots % size
-        step = self.steps.index_select(0, cell.clamp(max=self.length - 1))
+        step = self.steps[cell.clamp(max=self.length - 1)]
         return step.masked_fill(row >= height, -1)
 
     def attend(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 
+import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.kernels.products import products
@@ -59,10 +60,14 @@ class Pattern(nn.Module, ABC):
         """
         return q, k
 
+    def noted(self, symbols: Tensor) -> Tensor:
+        """What is kept of symbols, and what `symbol_bias` reads: int64 of the same form."""
+        return symbols
+
     def symbol_bias(self, q: Tensor, query_symbols: Tensor, key_symbols: Tensor) -> Tensor:
         """What the symbols at two positions add to q . k before the scaling: [B, H, Q, K].
 
-        q [B, H, Q, E]; symbols int64 [B, Q] and [B, K]. Only where `reads_symbols`.
+        q [B, H, Q, E]; symbols as `noted`, int64 [B, Q] and [B, K]. Only where `reads_symbols`.
         """
         raise NotImplementedError(f"{type(self).__name__} reads no symbols")
 
@@ -82,20 +87,33 @@ class Pattern(nn.Module, ABC):
         return position % n_slots
 
     def read(self, position: Tensor, n_slots: int) -> Tensor | None:
-        """Slots that the queries at `position` (int64 [P]) read: int64 [W]; None for all."""
+        """Slots that the queries at `position` read: int64 [..., P] -> [..., W]; None for all."""
         return None
 
     def held(self, position: Tensor, slots: Tensor, n_slots: int) -> Tensor:
         """The position whose key each slot holds once `position` is written; below 0: none.
 
-        position int64 [P], in a row; slots int64 [W] -> int64 [W]; by default of a ring.
+        position int64 [..., P], P in a row; slots int64 [W] or [..., W] -> int64 [..., W]; by
+        default of a ring.
         """
-        last = position[-1:]
+        last = position[..., -1:]
         return last - (last - slots) % n_slots
 
     def kind(self) -> Hashable:
         """Patterns of the same kind give the same places; by default each is its own."""
         return self
+
+
+def by_head(q: Tensor, vectors: Tensor) -> Tensor:
+    """q . e for the vectors e of each head: q [B, H, Q, E], vectors [H, n, E] -> [B, H, Q, n].
+
+    `q @ vectors.mT` would copy the vectors for every row of the batch, which took a quarter of a
+    decoding step of 16 rows.
+    """
+    batch, heads, queries, _ = q.shape
+    rows = q.transpose(0, 1).flatten(1, 2)  # [H, B Q, E]
+    products = torch.bmm(rows, vectors.to(q.dtype).mT)  # [H, B Q, n]
+    return products.view(heads, batch, queries, -1).transpose(0, 1)  # [B, H, Q, n]
 
 
 def dense(

@@ -17,7 +17,7 @@ from triptych.core.attention.interface import AttentionConfig, Example
 from triptych.core.attention.kernels.skew import Distances
 from triptych.core.attention.kernels.spans import Reach, queries_per_tile, tiles_over
 from triptych.core.attention.kernels.tiles import attend_in_tiles
-from triptych.core.attention.pattern import Pattern
+from triptych.core.attention.pattern import Pattern, by_head
 from triptych.core.attention.softmax import SoftmaxAttention, head_width
 
 
@@ -100,19 +100,16 @@ class PitchTimePattern(Pattern):
         return torch.stack(
             [
                 distance.clamp(max=self.max_distance),
-                time.clamp(0, self.max_time) + self.max_distance + 1,
+                time.clamp(0, self.max_time),
             ]
         )
 
-    def related(self, q: Tensor) -> Tensor:
-        tables = torch.cat([self.distance, self.time], dim=1)  # [H, n, E]
-        return q @ tables.to(q.dtype).mT  # [B, H, Q, n]
-
     def bias(self, q: Tensor, relation: Tensor | None) -> Tensor:
         assert relation is not None
-        by_relation = self.related(q)  # [B, H, Q, n]
-        indices = (part.unsqueeze(-3).expand(*by_relation.shape[:3], -1) for part in relation)
-        by_distance, by_time = (by_relation.gather(-1, index) for index in indices)
+        by_distance, by_time = (
+            by_head(q, vectors).gather(-1, part.unsqueeze(-3).expand(*q.shape[:3], -1))
+            for vectors, part in zip((self.distance, self.time), relation, strict=True)
+        )
         return by_distance + by_time  # [B, H, Q, K]
 
     def with_symbols(self, q: Tensor, k: Tensor, symbols: Tensor) -> tuple[Tensor, Tensor]:
@@ -120,25 +117,26 @@ class PitchTimePattern(Pattern):
 
         So q k^T holds the interval's part too, and no tensor has Q x K intervals.
         """
-        by_interval = q @ self.interval.to(q.dtype).mT  # [B, H, Q, intervals]
-        pitches = self._pitches(symbols)  # [B, L]
-        index = self.intervals[pitches]  # [B, Q, scale + 1]
-        index = index.unsqueeze(1).expand(-1, q.shape[1], -1, -1)  # [B, H, Q, scale + 1]
-        by_pitch = by_interval.gather(-1, index)  # [B, H, Q, scale + 1]
+        pitches = self.noted(symbols)  # [B, L]
+        by_pitch = self._by_pitch(q, pitches)  # [B, H, Q, scale + 1]
         which = F.one_hot(pitches, self.scale + 1).to(k.dtype)  # [B, K, scale + 1]
         which = which.unsqueeze(1).expand(-1, k.shape[1], -1, -1)  # [B, H, K, scale + 1]
         return torch.cat([q, by_pitch], dim=-1), torch.cat([k, which], dim=-1)
 
     def symbol_bias(self, q: Tensor, query_symbols: Tensor, key_symbols: Tensor) -> Tensor:
-        here, there = self._pitches(query_symbols), self._pitches(key_symbols)
-        interval = self.intervals[here.unsqueeze(2), there.unsqueeze(1)]  # [B, Q, K]
-        by_interval = q @ self.interval.to(q.dtype).mT  # [B, H, Q, intervals]
-        index = interval.unsqueeze(1).expand(-1, q.shape[1], -1, -1)  # [B, H, Q, K]
-        return by_interval.gather(-1, index)
+        by_pitch = self._by_pitch(q, query_symbols)  # [B, H, Q, scale + 1]
+        index = key_symbols[:, None, None].expand(*q.shape[:3], -1)  # [B, H, Q, K]
+        return by_pitch.gather(-1, index)
 
-    def _pitches(self, symbols: Tensor) -> Tensor:
-        """`scale` for what is no pitch: int64 of the same form."""
-        return symbols.masked_fill((symbols < 0) | (symbols > self.scale), self.scale)
+    def noted(self, symbols: Tensor) -> Tensor:
+        """The pitch, and `scale` for what is none: below it -1, above it all."""
+        return symbols.clamp(-1, self.scale) % (self.scale + 1)
+
+    def _by_pitch(self, q: Tensor, pitches: Tensor) -> Tensor:
+        """What each pitch of a key adds: q [B, H, Q, E], pitches [B, Q] -> [B, H, Q, scale + 1]."""
+        index = self.intervals[pitches]  # [B, Q, scale + 1]
+        index = index.unsqueeze(1).expand(-1, q.shape[1], -1, -1)  # [B, H, Q, scale + 1]
+        return by_head(q, self.interval).gather(-1, index)
 
     def attend(
         self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0

@@ -12,7 +12,7 @@ from triptych.core.attention.interface import AttentionConfig, Example
 from triptych.core.attention.kernels.skew import Distances
 from triptych.core.attention.kernels.spans import Reach, queries_per_tile, tiles_over
 from triptych.core.attention.kernels.tiles import attend_in_tiles
-from triptych.core.attention.pattern import Pattern
+from triptych.core.attention.pattern import Pattern, by_head
 from triptych.core.attention.softmax import SoftmaxAttention, head_width
 
 
@@ -85,7 +85,7 @@ class RelativePattern(Pattern):
         return self._vector(query - key)
 
     def related(self, q: Tensor) -> Tensor:
-        return q @ self.table.to(q.dtype).mT  # [B, H, Q, vectors]
+        return by_head(q, self.table)  # [B, H, Q, vectors]
 
     def kind(self) -> Hashable:
         return type(self), self.max_distance, self.window, self.causal

@@ -67,7 +67,8 @@ class SoftmaxAttention(SelfAttention):
             "value": self.like.new_zeros(size, dtype=dtype),
         }
         if self.reads_symbols:
-            state["symbol"] = self.like.new_full((batch, slots), -1, dtype=torch.int64)
+            nothing = self.like.new_full((batch, slots), -1, dtype=torch.int64)
+            state["symbol"] = self.pattern.noted(nothing)
         return state
 
     def narrow(self, state: LayerState, length: int) -> LayerState:
@@ -91,7 +92,7 @@ class SoftmaxAttention(SelfAttention):
         state["key"].copy_(k.index_select(2, last))
         state["value"].copy_(v.index_select(2, last))
         if self.reads_symbols:
-            state["symbol"].copy_(told(symbols).index_select(1, last))
+            state["symbol"].copy_(self.pattern.noted(told(symbols)).index_select(1, last))
         q, k = self._with_symbols(q, k, symbols)
         return self._merge(self.pattern.attend(q, k, v, None))
 
@@ -99,21 +100,42 @@ class SoftmaxAttention(SelfAttention):
         return self.pattern.kind()
 
     def place(self, position: Tensor, state: LayerState) -> Place:
+        return self._place(position.view(-1), state)  # a view: indexing never syncs
+
+    def places(self, positions: Tensor, state: LayerState) -> list[Place]:
+        together = self._place(positions.unsqueeze(1), state)
+        n = positions.shape[0]
+        read, relation = together.read, together.relation
+        on_cpu = positions.device.type == "cpu"
+        return [
+            Place(*parts)
+            for parts in zip(
+                together.slot.unbind(0),
+                [None] * n if read is None else read.unbind(0),
+                together.mask.unbind(0),
+                # Several tables of relations stand before the positions.
+                [None] * n if relation is None else relation.unbind(-3),
+                together.slot.flatten().tolist() if on_cpu else [None] * n,
+                strict=True,
+            )
+        ]
+
+    def _place(self, query: Tensor, state: LayerState) -> Place:
+        """query int64 [..., P]: steps of P positions each, of which none has been written."""
         key = state["key"]
         n_slots = key.shape[2]
-        query = position.view(-1)  # a view of one element or more: indexing never syncs
         read = self.pattern.read(query, n_slots)
-        slots = torch.arange(n_slots, device=key.device) if read is None else read  # [W]
-        held = self.pattern.held(query, slots, n_slots)  # [W]
-        rows = query.unsqueeze(1)  # [P, 1]
-        visible = self.pattern.allowed(rows, held.clamp(min=0)) & (held >= 0)  # [P, W]
+        slots = torch.arange(n_slots, device=key.device) if read is None else read  # [..., W]
+        held = self.pattern.held(query, slots, n_slots).unsqueeze(-2)  # [..., 1, W]
+        rows = query.unsqueeze(-1)  # [..., P, 1]
+        visible = self.pattern.allowed(rows, held.clamp(min=0)) & (held >= 0)  # [..., P, W]
         # Added to the logits; the position itself is always visible, so no row is all -inf.
         mask = torch.zeros(visible.shape, dtype=key.dtype, device=key.device)
         return Place(
             self.pattern.slot(query, n_slots),
             read,
             mask.masked_fill_(~visible, -torch.inf),
-            self.pattern.relation(rows, held.unsqueeze(0)),  # [P, W]
+            self.pattern.relation(rows, held),  # [..., P, W]
         )
 
     def step(
@@ -124,12 +146,17 @@ class SoftmaxAttention(SelfAttention):
         place: Place | None = None,
         symbols: Tensor | None = None,
     ) -> Tensor:
-        slot, read, mask, relation = self.place(position, state) if place is None else place
+        place = self.place(position, state) if place is None else place
+        slot, read, mask, relation, start = place
         keys, values = state["key"], state["value"]
         qkv = self.project_in(x).to(keys.dtype)  # [B, P, 3 D]
         q, k, v = self._split(qkv)
-        keys.index_copy_(2, slot, k)
-        values.index_copy_(2, slot, v)
+        if start is None:
+            keys.index_copy_(2, slot, k)
+            values.index_copy_(2, slot, v)
+        else:  # a third of the time with 64 rows
+            keys.narrow(2, start, 1).copy_(k)
+            values.narrow(2, start, 1).copy_(v)
         if read is not None:
             keys = keys.index_select(2, read)  # [B, H, W, E]
             values = values.index_select(2, read)  # [B, H, W, E]
@@ -137,7 +164,7 @@ class SoftmaxAttention(SelfAttention):
         if bias is not None:
             mask = mask + bias * self.d_head**-0.5  # [B, H, P, W]
         if self.reads_symbols:
-            symbols = told(symbols)
+            symbols = self.pattern.noted(told(symbols))
             kept = state["symbol"].index_copy_(1, slot, symbols)  # [B, S]
             kept = kept if read is None else kept.index_select(1, read)  # [B, W]
             # For few queries this is little; wider keys would have to be copied at every step.
@@ -157,7 +184,8 @@ class SoftmaxAttention(SelfAttention):
     def _symbol_bias(self, q: Tensor, symbols: Tensor | None) -> Tensor | None:
         if not self.reads_symbols:
             return None
-        return self.pattern.symbol_bias(q, told(symbols), told(symbols))
+        noted = self.pattern.noted(told(symbols))
+        return self.pattern.symbol_bias(q, noted, noted)
 
     def _with_symbols(self, q: Tensor, k: Tensor, symbols: Tensor | None) -> tuple[Tensor, Tensor]:
         return self.pattern.with_symbols(q, k, told(symbols)) if self.reads_symbols else (q, k)
