@@ -158,6 +158,14 @@ def write_yaml(path: Path, content: Any) -> Path:
 
 
 @pytest.fixture
+def tiny_settings(music_run: MusicRun) -> Callable[[str], dict[str, Any]]:
+    """The settings of each domain's run below."""
+    made = {"image": digits, "translation": numbers}
+    made["music"] = lambda: performances(music_run.folder / "midi")
+    return lambda domain: made[domain]()
+
+
+@pytest.fixture
 def digits_yaml(tmp_path: Path) -> Path:
     return write_yaml(tmp_path / "digits.yaml", digits())
 

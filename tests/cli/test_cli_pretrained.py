@@ -212,8 +212,19 @@ def test_what_is_damaged_is_told_in_a_sentence(
 def test_training_does_not_go_on_from_one(
     refused, folder: Path, digits_yaml: Path, words: list[str]
 ) -> None:
-    says = ["cannot go on from pretrained:tiny-image", "--resume alone"]
+    says = ["cannot go on from pretrained:tiny-image", "--run.start_from pretrained:tiny-image"]
     refused("train", "image", "--config", digits_yaml, *words, says=says)
+
+
+@pytest.mark.parametrize("words", [["--run.start_from", "{}"], ["--run.start_from={}"]])
+def test_training_can_start_from_one(
+    cli, folder: Path, digits_yaml: Path, words: list[str]
+) -> None:
+    name = "pretrained:tiny-image"
+    words = [word.format(name) for word in words]
+    answer = cli("train", "image", "--config", digits_yaml, *words)
+    assert answer.code == 0, answer.err
+    assert f"Starting with the weights of {name}" in answer.out
 
 
 def test_the_list_and_the_card(cli, refused, folder: Path) -> None:

@@ -15,6 +15,7 @@ import torch
 
 import triptych
 from triptych.decoding import comparison, session
+from triptych.decoding import weights as matrices
 from triptych.decoding.comparison import Comparison, speeds
 from triptych.decoding.pick import Sampling
 from triptych.domains.music.task import MusicTask
@@ -259,3 +260,17 @@ def test_impossible_weights_are_told_in_python_too(checkpoint, domain: str) -> N
     reduced = model.with_weights("int8").sample(1, **({"length": 8} if domain == "music" else {}))
     assert len(reduced) == 1
     assert model.task.model is before
+
+
+def test_matrices_that_int8_does_not_serve_are_told(
+    cli, checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a processor whose library of 8-bit products is missing."""
+
+    def broken(linear: torch.nn.Linear) -> torch.nn.Module:
+        raise RuntimeError("no engine of 8 bits\nand more")
+
+    monkeypatch.setattr(matrices, "candidates", lambda *_: [broken])
+    with pytest.warns(UserWarning, match=r"(\d+) of \1 matrices stay in float32.* no engine of 8"):
+        answer = cli(*sample("music", checkpoint("music"), "out", "--weights", "int8"))
+    assert answer.code == 0, answer.err

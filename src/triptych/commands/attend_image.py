@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
-    at_least_one,
     check_checkpoint,
     check_output,
     open_model,
@@ -15,18 +14,17 @@ from triptych.commands.options import (
     read_options,
     write_json,
 )
+from triptych.commands.shared_options import AttendOptions
 from triptych.training.files import write_whole
 from triptych.training.run_settings import check_seed
 
 PICTURE, NUMBERS = "attention.png", "attention.json"
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(AttendOptions):
     """Options of `triptych attend image`."""
 
-    checkpoint: str
-    """Checkpoint file of an image model (.ckpt), or pretrained:NAME."""
     out: str
     """Folder for attention.png and attention.json; made where it is missing."""
     seed: int = 0
@@ -37,16 +35,10 @@ class Options:
     """Row of the pixel to ask about, from 0; null, with column, for six over the picture."""
     column: int | None = None
     """Column of the pixel to ask about, from 0; null, with row, for six over the picture."""
-    layer: int | None = None
-    """Which layer's attention is drawn, counted from 1; null for the last."""
-    head: int | None = None
-    """Which head's attention is drawn, counted from 1; null for the mean of all heads."""
-    device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda or cuda:1."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that cannot be."""
-        at_least_one(self, "layer", "head")
+        super().__post_init__()
         if (self.row is None) != (self.column is None):
             raise ValueError(
                 f"row and column name a pixel together, got row {self.row} and column {self.column}"

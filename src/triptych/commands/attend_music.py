@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
-    at_least_one,
     check_checkpoint,
     check_file,
     check_output,
@@ -15,18 +14,17 @@ from triptych.commands.options import (
     read_options,
     write_json,
 )
+from triptych.commands.shared_options import AttendOptions
 from triptych.training.files import write_whole
 from triptych.training.run_settings import check_seed
 
 PICTURE, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(AttendOptions):
     """Options of `triptych attend music`."""
 
-    checkpoint: str
-    """Checkpoint file of a music model (.ckpt), or pretrained:NAME."""
     out: str
     """Folder for attention.png, attention.json and piece.mid; made where it is missing."""
     primer: str | None = None
@@ -38,16 +36,10 @@ class Options:
     at: float | None = None
     """Draw what the first note from this time on was predicted from, in seconds; null for the last
     note of the piece."""
-    layer: int | None = None
-    """Which layer's attention is drawn, counted from 1; null for the last."""
-    head: int | None = None
-    """Which head's arcs are drawn, counted from 1; null for the mean of all heads."""
-    device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda or cuda:1."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that cannot be."""
-        at_least_one(self, "layer", "head")
+        super().__post_init__()
         if not 0 < self.seconds < float("inf"):
             raise ValueError(f"seconds must be above 0, got {self.seconds}")
         if self.at is not None and not 0 <= self.at < float("inf"):

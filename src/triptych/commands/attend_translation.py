@@ -19,6 +19,7 @@ from triptych.commands.options import (
     read_options,
     write_json,
 )
+from triptych.commands.shared_options import AttendOptions
 from triptych.commands.translate import read_lines
 from triptych.errors import UserError
 from triptych.training.files import write_whole
@@ -26,31 +27,24 @@ from triptych.training.files import write_whole
 NUMBERS = "attention.json"
 
 
-@dataclass(frozen=True)
-class Options:
+@dataclass(frozen=True, kw_only=True)
+class Options(AttendOptions):
     """Options of `triptych attend translation`."""
 
-    checkpoint: str
-    """Checkpoint file of a translation model (.ckpt), or pretrained:NAME."""
     out: str
     """Folder for one .png a sentence and the numbers in attention.json; made where it is
     missing."""
     input: str | None = None
     """Text file (UTF-8), a sentence a line; null for standard input."""
-    layer: int | None = None
-    """Which layer's attention is drawn, counted from 1; null for the last."""
-    head: int | None = None
-    """Which head's attention is drawn, counted from 1; null for the mean of all heads."""
     encoder: bool = False
     """Draw what the encoder reads of its own sentence too, one more .png a sentence."""
     beam: int = 4
     """Hypotheses kept in beam search, 1 for greedy."""
-    device: str = "auto"
-    """auto (a GPU where there is one), cpu, cuda or cuda:1."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers below 1."""
-        at_least_one(self, "layer", "head", "beam")
+        super().__post_init__()
+        at_least_one(self, "beam")
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 from triptych import __version__
 from triptych.commands.options import (
-    Weights,
     at_least_one,
     check_checkpoint,
     check_new_file,
@@ -21,6 +20,7 @@ from triptych.commands.options import (
     read_options,
     write_json,
 )
+from triptych.commands.shared_options import Weights
 from triptych.errors import UserError
 from triptych.training.files import write_whole
 from triptych.training.held_out import ALL, ALL_OF_OTHER_DATA

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
-    SamplingOptions,
     check_checkpoint,
     check_output,
     counted,
@@ -15,14 +14,13 @@ from triptych.commands.options import (
     progress_on_stderr,
     read_options,
 )
+from triptych.commands.shared_options import SamplingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SamplingOptions):
     """Options of `triptych sample image`."""
 
-    checkpoint: str
-    """Checkpoint file of an image model (.ckpt), or pretrained:NAME."""
     out: str
     """Folder for grid.png and one PNG a picture; made where it is missing."""
     count: int = 16

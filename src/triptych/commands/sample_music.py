@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
-    SamplingOptions,
     check_checkpoint,
     check_file,
     check_output,
@@ -16,14 +15,13 @@ from triptych.commands.options import (
     progress_on_stderr,
     read_options,
 )
+from triptych.commands.shared_options import SamplingOptions
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options(SamplingOptions):
     """Options of `triptych sample music`."""
 
-    checkpoint: str
-    """Checkpoint file of a music model (.ckpt), or pretrained:NAME."""
     out: str
     """Folder for one .mid, .wav and .png a piece; made where it is missing."""
     count: int = 2

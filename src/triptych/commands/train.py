@@ -37,12 +37,15 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     from triptych.training.compiled import check_compiler
     from triptych.training.muon import check_muon
     from triptych.training.run import train
+    from triptych.training.start import check_start
 
     task_module = importlib.import_module(f"triptych.domains.{domain}.task")
     parser = training_parser(domain, task_module.Config)
     values, place = parser.parse_settings(arguments)
     config = build(task_module.Config, values, place=place)
     resume = values.get("resume", False)
+    if config.run.start_from is not None and not resume:
+        check_start(config.run.start_from, domain=domain, config=to_plain(config))
     # Before the data are read, which takes minutes for a large folder of music.
     trainer = trainer_settings(values["trainer"])
     check_trainer(trainer)
@@ -91,13 +94,15 @@ def training_parser(domain: str, config_class: type) -> Any:
 
 def check_no_pretrained(arguments: Sequence[str]) -> None:
     """Raise UserError where a model of the package is named to train on from."""
-    for argument in arguments:
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if "--run.start_from" in (before, argument.partition("=")[0]):
+            continue
         value = argument.partition("=")[2] if argument.startswith("--") else argument
         if value.startswith(PREFIX):
             raise UserError(
                 f"train cannot go on from {value}: a pretrained model holds rounded weights and no "
                 "state of the optimiser; expected --resume alone, which goes on with the run of "
-                "--run.name"
+                f"--run.name, or --run.start_from {value}, a new run with its weights"
             )
 
 

@@ -15,6 +15,7 @@ from triptych.commands.options import (
     progress_on_stderr,
     read_options,
 )
+from triptych.commands.shared_options import Weights
 from triptych.errors import UserError
 
 # Lines are handed over in runs of this many batches: enough to sort by length, and output starts
@@ -38,7 +39,7 @@ class Options:
     """Score of a hypothesis: its log-probability, that per token, or over ((5 + len) / 6)^alpha."""
     alpha: float = 0.6
     """Exponent of the gnmt length penalty; 0 is none."""
-    weights: Literal["fp32", "bf16", "int8"] = "fp32"
+    weights: Weights = "fp32"
     """Weights of the search: bf16 and int8 are faster, and what they change is told at the end."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""

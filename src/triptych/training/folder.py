@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from torch import Tensor
 
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
+from triptych.training.differing import changed, flat, misfit, trained_otherwise
 from triptych.training.loader import ResumableLoader
 from triptych.training.progress import say
 from triptych.training.run_settings import RunConfig
@@ -109,21 +109,21 @@ def check_same_model(
             f"{path} is of the domain {block['domain']}, this run of the domain {domain}; it "
             "cannot be resumed."
         )
-    before, now = _flat(block["config"]), _flat(config)
+    before, now = flat(block["config"]), flat(config)
     # A setting that was not there yet when the run began mostly has a default that means what was
     # before; where it has another value, `take_up` sees whether the weights still fit.
     names = [
         name
-        for name in _changed(before, now)
+        for name in changed(before, now)
         if name in before and name.startswith("model.") and name not in _ONLY_COMPUTED
     ]
     if "optim.optimizer" in before and before["optim.optimizer"] != now["optim.optimizer"]:
         raise UserError(
-            f"{_trained_otherwise(path, ['optim.optimizer'], before, now)}; an optimiser cannot "
+            f"{trained_otherwise(path, ['optim.optimizer'], before, now)}; an optimiser cannot "
             "take up another's state: give the former one, or another --run.name to begin anew."
         )
     if names:
-        raise UserError(f"{_trained_otherwise(path, names, before, now)}; {_NO_OTHER_MODEL}")
+        raise UserError(f"{trained_otherwise(path, names, before, now)}; {_NO_OTHER_MODEL}")
 
 
 def check_epochs(path: Path, content: dict[str, Any], max_epochs: int | None) -> None:
@@ -147,14 +147,13 @@ def take_up(
     """
     block = content["triptych"]
     check_same_model(path, content, domain=task.domain, config=task.card["config"])
-    before, now = _flat(block["config"]), _flat(task.card["config"])
-    changed = _changed(before, now)
-    shaping = [name for name in changed if name.startswith(("data.", "model."))]
-    why = f"{_trained_otherwise(path, shaping, before, now)}; " if shaping else ""
+    before, now = flat(block["config"]), flat(task.card["config"])
+    shaping = [name for name in changed(before, now) if name.startswith(("data.", "model."))]
+    why = f"{trained_otherwise(path, shaping, before, now)}; " if shaping else ""
     if block.get("vocabulary") != task.card.get("vocabulary"):
         raise UserError(f"{why}{path} has another vocabulary than this run; it cannot be resumed.")
-    if (misfit := _misfit(content["state_dict"], task.state_dict())) is not None:
-        raise UserError(f"{why or f'{path} holds other weights: '}{misfit}; {_NO_OTHER_MODEL}")
+    if (wrong := misfit(content["state_dict"], task.state_dict())) is not None:
+        raise UserError(f"{why or f'{path} holds other weights: '}{wrong}; {_NO_OTHER_MODEL}")
     if block["seed"] != run.seed:
         raise UserError(
             f"{path} was made with run.seed {block['seed']}, this run has {run.seed}; to resume "
@@ -166,7 +165,7 @@ def take_up(
             f"{path} does not say where in the data the run stood; it cannot be resumed."
         )
     loader.load_state_dict(states[0])
-    for name in changed:
+    for name in changed(before, now):
         say(f"Changed since the run began: {name} was {before.get(name)}, is {now.get(name)}.")
     step = int(block["step"])
     say(f"Resuming from step {step}, {path}.")
@@ -213,37 +212,3 @@ _NO_OTHER_MODEL = (
     "a model cannot change on --resume: give the former settings, or another --run.name to begin "
     "anew."
 )
-
-
-def _changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-
-
-def _trained_otherwise(
-    path: Path, names: list[str], before: dict[str, Any], now: dict[str, Any]
-) -> str:
-    """Both values of these settings, in words."""
-
-    def listed(values: dict[str, Any]) -> str:
-        return ", ".join(f"{n} {values[n]}" if n in values else f"no {n}" for n in names)
-
-    return f"{path} was trained with {listed(before)}, but the settings now say {listed(now)}"
-
-
-def _misfit(kept: dict[str, Tensor], built: dict[str, Tensor]) -> str | None:
-    """The first weight that is not on both sides in the same shape, in words; None for a fit."""
-    for name in sorted({*kept, *built}):
-        there, here = (list(w[name].shape) if name in w else "missing" for w in (kept, built))
-        if there != here:
-            return f"the weight {name} is {there} in the checkpoint and {here} in this model"
-    return None
-
-
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Name every setting by its path: {"model": {"d_model": 64}} gives {"model.d_model": 64}."""
-    if isinstance(value, dict) and value:
-        flat: dict[str, Any] = {}
-        for key, item in value.items():
-            flat |= _flat(item, f"{prefix}{key}.")
-        return flat
-    return {prefix.rstrip("."): value}

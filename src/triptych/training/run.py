@@ -39,6 +39,7 @@ from triptych.training.loader import FixedBatches, ResumableLoader
 from triptych.training.loggers import CsvMetrics, WandbMetrics, decide_wandb, open_wandb
 from triptych.training.progress import ShowProgress, clock, quiet_lightning, say
 from triptych.training.run_settings import RunConfig
+from triptych.training.start import start_with
 from triptych.training.stopped import Interrupted
 from triptych.training.task import Task
 from triptych.training.versions import code_commit, plain, versions
@@ -84,6 +85,8 @@ def train(
         if found is not None:
             step = take_up(task, train_loader, run, *found)
             check_epochs(*found, arguments.get("max_epochs"))
+        elif run.start_from is not None:
+            start_with(task, run.start_from)
         if first:
             check_writable(folder / "checkpoints")
             remove_unfinished(folder / "checkpoints")

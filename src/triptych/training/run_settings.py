@@ -20,6 +20,9 @@ class RunConfig:
     """Name of the run; its folder is <directory>/<name>."""
     directory: str = "runs"
     """Folder that holds the folders of all runs."""
+    start_from: str | None = None
+    """Checkpoint (.ckpt), or pretrained:NAME, of whose weights and vocabulary the run makes its
+    beginning; null for new ones."""
     seed: int = 0
     """Seed of weights, data order, augmentation and dropout."""
     precision: Literal["auto", "bf16", "fp32", "fp16"] = "auto"

@@ -76,6 +76,10 @@ class Task(pl.LightningModule, ABC):
 
     # What a domain writes
 
+    def same_vocabulary(self, other: Any) -> bool:
+        """Tell whether the weights of a model with this vocabulary mean the same here."""
+        return bool(other == self.card.get("vocabulary"))
+
     @abstractmethod
     def training_loss(self, batch: Any) -> tuple[Tensor, Tensor | int]:
         """Return (objective to minimise, its mean over real targets; number of real targets)."""

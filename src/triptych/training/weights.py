@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import TypeVar, get_args
 
 import torch
 from torch import nn
 
-from triptych.decoding.weights import Weights, for_decoding
+from triptych.decoding.weights import Int8, Matrix, Weights, for_decoding
 from triptych.errors import UserError
 from triptych.training.task import Task
 
@@ -31,12 +32,22 @@ def with_weights(
 ) -> AnyTask:
     """The same task around another model, see `for_decoding`; the task itself stays as it is.
 
-    Raises UserError for weights that cannot be.
+    Warns where matrices stay in float32 though int8 was asked for. Raises UserError for weights
+    that cannot be.
     """
     try:
         model = for_decoding(task.model, weights, rows=rows, compiled=compiled)
     except ValueError as error:
         raise UserError(str(error)) from error
+    if weights == "int8":
+        matrices = [part for part in model.modules() if isinstance(part, Matrix)]
+        left = [matrix for matrix in matrices if not isinstance(matrix, Int8)]
+        if left:
+            warnings.warn(
+                f"{len(left)} of {len(matrices)} matrices stay in float32, for int8 did not serve "
+                f"here: {left[0].reason}",
+                stacklevel=2,
+            )
     return around(task, model)
 
 

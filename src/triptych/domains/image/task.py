@@ -59,6 +59,11 @@ class ImageTask(Task):
         self.config = config
         self.class_names: tuple[str, ...] = tuple(classes)
 
+    def same_vocabulary(self, other: dict[str, Any]) -> bool:
+        """Classes may be others where the model does not know them."""
+        told = ["shape", "levels", *(["class_names"] if self.model.classes is not None else [])]
+        return all(other[name] == self.card["vocabulary"][name] for name in told)
+
     def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
         """Mean nats per sub-pixel, and the number of sub-pixels."""
         dims = batch.pixels.numel()

@@ -38,6 +38,7 @@ from triptych.training.media import Media
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 from triptych.training.settings import from_plain, to_plain
+from triptych.training.start import read_start
 from triptych.training.sums import in_double
 from triptych.training.task import Task
 
@@ -179,7 +180,8 @@ class TranslationTask(Task):
 def prepare(config: Config) -> tuple[TranslationTask, ResumableLoader, FixedBatches]:
     """Read the pairs, learn the vocabulary, build the model and both loaders.
 
-    Raises UserError for missing or broken files and where no training pair is left.
+    A run that starts from a checkpoint takes its vocabulary. Raises UserError for missing or broken
+    files and where no training pair is left.
     """
     data, corpus = config.data, config.data.source
     corpus.check()
@@ -187,12 +189,16 @@ def prepare(config: Config) -> tuple[TranslationTask, ResumableLoader, FixedBatc
     pairs = without_empty(read)
     if not pairs:
         raise UserError("every training pair has an empty side; there is nothing to train on.")
-    tokenizers = Tokenizers.train(
-        [source for source, _ in pairs],
-        [target for _, target in pairs],
-        vocabulary_size=data.vocabulary_size,
-        shared=data.shared_vocabulary,
-    )
+    if config.run.start_from is not None:
+        start = read_start(config.run.start_from, domain=TranslationTask.domain)
+        tokenizers = Tokenizers.from_plain(start["triptych"]["vocabulary"])
+    else:
+        tokenizers = Tokenizers.train(
+            [source for source, _ in pairs],
+            [target for _, target in pairs],
+            vocabulary_size=data.vocabulary_size,
+            shared=data.shared_vocabulary,
+        )
     training = TrainingPairs(pairs, tokenizers, dropout=data.bpe_dropout)
     held_out = EncodedPairs(validation, tokenizers)
     chosen = short_enough(training.encoded, data.max_length)

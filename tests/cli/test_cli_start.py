@@ -1,0 +1,146 @@
+"""A run that starts with the weights of another model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from triptych.training.checkpoint import read_checkpoint
+
+DOMAINS = ["image", "translation", "music"]
+
+
+@pytest.fixture
+def configs(tmp_path: Path, tiny_settings: Any) -> Callable[..., Path]:
+    """The settings of each domain's tiny run, for a run that learns next to nothing."""
+
+    def written(domain: str, **model: Any) -> Path:
+        content = tiny_settings(domain)
+        content["model"] |= model
+        content["optim"] = {"learning_rate": 1e-9, "schedule": "constant", "warmup_steps": 1}
+        content["run"]["directory"] = str(tmp_path / "runs")
+        path = tmp_path / "start.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return written
+
+
+def best(folder: Path) -> dict[str, Any]:
+    return read_checkpoint(folder / "runs/run/checkpoints/best.ckpt")
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_weights_are_those_of_the_other(
+    cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str
+) -> None:
+    start = checkpoints[domain]
+    answer = cli("train", domain, "--config", configs(domain), "--run.start_from", start)
+    assert answer.code == 0, answer.err
+    assert f"Starting with the weights of {start}, step 3." in answer.out
+    before, after = read_checkpoint(start), best(tmp_path)
+    for name, weight in before["state_dict"].items():
+        torch.testing.assert_close(after["state_dict"][name], weight, rtol=0, atol=1e-6)
+    assert after["triptych"]["vocabulary"] == before["triptych"]["vocabulary"]
+    assert after["triptych"]["config"]["run"]["start_from"] == str(start)
+    assert after["triptych"]["step"] == 3
+
+
+def test_a_translator_keeps_its_vocabulary_with_other_sentences(
+    cli, configs, translation_checkpoint: Path, tmp_path: Path
+) -> None:
+    path = configs("translation")
+    content = yaml.safe_load(path.read_text())
+    content["data"]["source"]["init_args"] |= {"high": 99, "train": 40}
+    content["data"]["vocabulary_size"] = 300
+    path.write_text(yaml.safe_dump(content))
+    answer = cli("train", "translation", "--config", path)
+    assert answer.code == 0
+    own = best(tmp_path)["triptych"]["vocabulary"]
+    named = ["--run.name", "tuned", "--run.start_from", translation_checkpoint]
+    assert cli("train", "translation", "--config", path, *named).code == 0
+    kept = read_checkpoint(tmp_path / "runs/tuned/checkpoints/best.ckpt")["triptych"]["vocabulary"]
+    assert kept == read_checkpoint(translation_checkpoint)["triptych"]["vocabulary"] != own
+
+
+def test_other_settings_of_the_model_are_said(cli, configs, image_checkpoint: Path) -> None:
+    path = configs("image", dropout=0.25)
+    answer = cli("train", "image", "--config", path, "--run.start_from", image_checkpoint)
+    assert answer.code == 0
+    assert f"Other than in {image_checkpoint}: model.dropout was 0.0, is 0.25." in answer.out
+
+
+def test_such_a_run_is_resumed_from_its_own_weights(
+    cli, configs, image_checkpoint: Path, tmp_path: Path
+) -> None:
+    start = ["--config", configs("image"), "--run.start_from", image_checkpoint]
+    assert cli("train", "image", *start).code == 0
+    more = ["--optim.learning_rate", "0.1", "--trainer.max_steps", 6]
+    answer = cli("train", "image", *start, "--resume", *more)
+    assert answer.code == 0, answer.err
+    assert "Resuming from step 3" in answer.out
+    assert "Starting with" not in answer.out
+    assert best(tmp_path)["triptych"]["step"] == 6
+
+
+@pytest.mark.parametrize(
+    ("domain", "model", "start", "says"),
+    [
+        (
+            "image",
+            {"d_model": 32},
+            "image",
+            ["model.d_model 16; the", "model.d_model 32"],
+        ),
+        (
+            "image",
+            {"n_layers": 2},
+            "image",
+            ["model.n_layers 1; the", "model.n_layers 2"],
+        ),
+        ("music", {"n_heads": 4}, "music", ["model.n_heads 2; the", "model.n_heads 4"]),
+        ("image", {}, "music", ["a model of the domain music; expected one of the domain image"]),
+        ("image", {}, "nowhere.ckpt", ["nowhere.ckpt does not exist"]),
+        ("image", {}, "pretrained:mnits", ["no pretrained model 'mnits'", "did you mean"]),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    refused,
+    configs,
+    checkpoints: dict[str, Path],
+    domain: str,
+    model: dict[str, Any],
+    start: str,
+    says: list[str],
+) -> None:
+    path = configs(domain, **model)
+    given = checkpoints.get(start, start)
+    refused("train", domain, "--config", path, "--run.start_from", given, says=says)
+
+
+def test_weights_that_mean_something_else_are_refused(
+    cli, configs, image_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Which only the data tell: they are read before, and nothing is written."""
+    start = ["--config", configs("image"), "--run.start_from"]
+
+    def changed(change: Callable[[dict[str, Any]], object]) -> str:
+        content = read_checkpoint(image_checkpoint)
+        change(content)
+        torch.save(content, tmp_path / "other.ckpt")
+        answer = cli("train", "image", *start, "other.ckpt")
+        assert answer.code == 2
+        assert not (tmp_path / "runs").exists()
+        return answer.err
+
+    said = changed(lambda content: content["triptych"]["vocabulary"].update(levels=256))
+    assert "other.ckpt, whose vocabulary is another than that of these data" in said
+    said = changed(lambda content: content["triptych"]["vocabulary"].update(class_names=["a"] * 10))
+    assert "other.ckpt, whose vocabulary is another than that of these data" in said
+    said = changed(lambda content: content["state_dict"].popitem())
+    assert "is missing in the checkpoint and [" in said
