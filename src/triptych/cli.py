@@ -11,7 +11,10 @@ import importlib
 import os
 import pkgutil
 import sys
+import warnings
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 from triptych import __version__, commands, domains
 from triptych.errors import UserError
@@ -56,7 +59,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"}
     try:
-        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
         return code
     except UserError as error:
@@ -129,6 +134,16 @@ def _modules_in(package: object) -> list[str]:
 def _instead(word: str, allowed: list[str]) -> str:
     near = difflib.get_close_matches(word, allowed, n=1)
     return f"; did you mean {near[0]}?" if near else f"; expected one of {', '.join(allowed)}"
+
+
+def _show_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
+) -> None:
+    """Tell our own warnings as sentences, others as Python does."""
+    if Path(filename).is_relative_to(Path(__file__).parent):
+        _say(message)
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
 
 
 def _say(message: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,10 @@ import pytest
 import torch
 import yaml
 
+from triptych.domains.image.task import restore
+from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
+from triptych.training.start import start_with
 
 DOMAINS = ["image", "translation", "music"]
 
@@ -75,17 +79,25 @@ def test_other_settings_of_the_model_are_said(cli, configs, image_checkpoint: Pa
     assert f"Other than in {image_checkpoint}: model.dropout was 0.0, is 0.25." in answer.out
 
 
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("domain", DOMAINS)
 def test_such_a_run_is_resumed_from_its_own_weights(
-    cli, configs, image_checkpoint: Path, tmp_path: Path
+    cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str, again: bool
 ) -> None:
-    start = ["--config", configs("image"), "--run.start_from", image_checkpoint]
-    assert cli("train", "image", *start).code == 0
+    """The other checkpoint may be gone by then, and need not be named again."""
+    other = shutil.copy(checkpoints[domain], tmp_path / "other.ckpt")
+    config, start = ["--config", configs(domain)], ["--run.start_from", other]
+    if domain == "translation":  # data that would teach another vocabulary
+        config += ["--data.vocabulary_size", 300]
+    assert cli("train", domain, *config, *start).code == 0
+    other.unlink()
     more = ["--optim.learning_rate", "0.1", "--trainer.max_steps", 6]
-    answer = cli("train", "image", *start, "--resume", *more)
+    answer = cli("train", domain, *config, *(start if again else []), "--resume", *more)
     assert answer.code == 0, answer.err
     assert "Resuming from step 3" in answer.out
     assert "Starting with" not in answer.out
-    assert best(tmp_path)["triptych"]["step"] == 6
+    last = read_checkpoint(tmp_path / "runs/run/checkpoints/last.ckpt")
+    assert last["triptych"]["step"] == 6
 
 
 @pytest.mark.parametrize(
@@ -105,7 +117,9 @@ def test_such_a_run_is_resumed_from_its_own_weights(
         ),
         ("music", {"n_heads": 4}, "music", ["model.n_heads 2; the", "model.n_heads 4"]),
         ("image", {}, "music", ["a model of the domain music; expected one of the domain image"]),
-        ("image", {}, "nowhere.ckpt", ["nowhere.ckpt does not exist"]),
+        ("image", {}, "nowhere.ckpt", ["--run.start_from nowhere.ckpt does not exist"]),
+        ("image", {}, "mnist", ["mnist does not exist", "pretrained:mnist"]),
+        ("image", {}, "", ["--run.start_from is empty"]),
         ("image", {}, "pretrained:mnits", ["no pretrained model 'mnits'", "did you mean"]),
     ],
 )
@@ -139,8 +153,39 @@ def test_weights_that_mean_something_else_are_refused(
         return answer.err
 
     said = changed(lambda content: content["triptych"]["vocabulary"].update(levels=256))
-    assert "other.ckpt, whose vocabulary is another than that of these data" in said
+    assert "8 x 8 x 1 with 17 levels; the weights" in said
+    assert said.rstrip().endswith("8 x 8 x 1 with 256 levels")
     said = changed(lambda content: content["triptych"]["vocabulary"].update(class_names=["a"] * 10))
     assert "other.ckpt, whose vocabulary is another than that of these data" in said
     said = changed(lambda content: content["state_dict"].popitem())
     assert "is missing in the checkpoint and [" in said
+
+
+def test_music_in_other_symbols_is_refused_before_it_is_read(
+    refused, configs, music_run: Any, tmp_path: Path
+) -> None:
+    content = read_checkpoint(music_run.checkpoint)
+    content["triptych"]["vocabulary"]["symbols"].pop()
+    torch.save(content, tmp_path / "other.ckpt")
+    refused(
+        *("train", "music", "--config", configs("music"), "--run.start_from", "other.ckpt"),
+        says=["written as 'events' with", "the weights that the run starts with read"],
+    )
+
+
+def test_a_decoder_of_unnamed_depth_is_as_deep_as_the_encoder(
+    cli, configs, translation_checkpoint: Path
+) -> None:
+    path = configs("translation", n_decoder_layers=1)
+    start = ["--run.start_from", translation_checkpoint]
+    answer = cli("train", "translation", "--config", path, *start)
+    assert answer.code == 0, answer.err
+
+
+def test_sizes_are_compared_in_python_too(image_checkpoint: Path) -> None:
+    """Other heads would fit the weights."""
+    content = read_checkpoint(image_checkpoint)
+    task = restore(content)
+    task.card["config"]["model"]["n_heads"] = 4
+    with pytest.raises(UserError, match=r"n_heads 2; the settings say model\.n_heads 4"):
+        start_with(task, str(image_checkpoint))

@@ -262,8 +262,9 @@ def test_impossible_weights_are_told_in_python_too(checkpoint, domain: str) -> N
     assert model.task.model is before
 
 
-def test_matrices_that_int8_does_not_serve_are_told(
-    cli, checkpoint, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("domain", ["image", "music", "translation"])
+def test_matrices_that_int8_does_not_serve_are_told_once(
+    cli, checkpoint, monkeypatch: pytest.MonkeyPatch, domain: str
 ) -> None:
     """As on a processor whose library of 8-bit products is missing."""
 
@@ -271,6 +272,12 @@ def test_matrices_that_int8_does_not_serve_are_told(
         raise RuntimeError("no engine of 8 bits\nand more")
 
     monkeypatch.setattr(matrices, "candidates", lambda *_: [broken])
-    with pytest.warns(UserWarning, match=r"(\d+) of \1 matrices stay in float32.* no engine of 8"):
-        answer = cli(*sample("music", checkpoint("music"), "out", "--weights", "int8"))
+    if domain == "translation":
+        command = ["translate", "--checkpoint", checkpoint(domain), "--device", "cpu"]
+    else:
+        command = sample(domain, checkpoint(domain), "out")
+    answer = cli(*command, "--weights", "int8", stdin=b"eins\n")
     assert answer.code == 0, answer.err
+    told = [line for line in answer.err.splitlines() if "stay in float32" in line]
+    assert len(told) == 1, answer.err
+    assert re.fullmatch(r"triptych: (\d+) of \1 matrices .* no engine of 8 bits", told[0])

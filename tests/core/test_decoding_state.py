@@ -109,37 +109,6 @@ def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
     assert model.step(source[:, 0], torch.tensor(3, device=device), state).shape == (2, 9)
 
 
-@pytest.mark.parametrize("example", CAUSAL, ids=name)
-def test_places_of_many_positions_are_those_of_each(example: Example) -> None:
-    """In the views that a step is given too, whose slots are fewer than the state's."""
-    layer = build(example)
-    length = length_of(example)
-    state = layer.narrow(layer.empty_state(2, length), length - 2)
-    positions = torch.arange(2, length - 2)
-    places = layer.places(positions, state)
-    assert len(places) == len(positions)
-    for position, place in zip(positions, places, strict=True):
-        single = layer.place(position, state)
-        assert place is not None
-        assert single is not None
-        assert place.start == single.slot.item()
-        for found, expected in zip(place[:4], single[:4], strict=True):
-            assert (found is None) == (expected is None)
-            if found is not None:
-                assert found.shape == expected.shape
-                assert torch.equal(found, expected)
-
-
-def test_places_wait_for_no_device() -> None:
-    layer = Relative(4, window=3).build(D, 3, (9,), causal=True)
-    device = no_sync_device(layer)
-    state = layer.empty_state(2, 9)
-    places = layer.places(torch.arange(1, 5, device=device), state)
-    assert [place and place.start for place in places] == [None] * 4
-    x = torch.empty(2, 1, D, device=device)
-    assert layer.step(x, torch.tensor(1, device=device), state, places[0]).shape == x.shape
-
-
 # A bounded cache ---------------------------------------------------------------------------------
 
 

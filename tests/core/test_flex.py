@@ -8,6 +8,7 @@ from attention_cases import D_MODEL, EXAMPLES, build, inputs, length_of, name
 
 from triptych.core.attention.interface import Example
 from triptych.core.attention.kernels.flex import attend_by_flex
+from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.softmax import SoftmaxAttention
 
 # A variant that is told symbols does not go this way, see `SoftmaxAttention.forward`.
@@ -27,6 +28,13 @@ def test_the_pattern_and_its_scores_are_those_of_the_reference(example: Example)
     q, k, v = layer._heads(x)
     seen = layer._merge(attend_by_flex(layer.pattern, q, k, v, padding, compiled=False))
     torch.testing.assert_close(seen, layer.reference(x, padding), rtol=1e-4, atol=1e-5)
+
+
+def test_a_bias_that_it_is_not_told_of_is_refused() -> None:
+    pattern = PitchTime(scale=5).build(12, 2, (8,), True).pattern
+    q = torch.randn(1, 2, 8, 6)
+    with pytest.raises(ValueError, match="PitchTimePattern has a bias"):
+        attend_by_flex(pattern, q, q, q, compiled=False)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention's kernel needs a GPU")

@@ -8,11 +8,10 @@ import torch
 from triptych.core.attention.full import Full
 from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local1d import Local1D
-from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.positions import Learned, Sinusoid
+from triptych.core.positions import Sinusoid
 from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import session
@@ -248,99 +247,6 @@ def test_a_compiled_step_draws_the_same(
 
 
 # Drafts ------------------------------------------------------------------------------------------
-
-
-def stubborn(attention: AttentionConfig, shape: tuple[int, ...], end: int = 5) -> SequenceModel:
-    """A model that mostly repeats what stood three positions before, so that guesses hold."""
-    config = TransformerConfig(
-        n_layers=2, d_model=12, n_heads=3, d_ff=16, dropout=0.0, attention=attention
-    )
-    model = SequenceModel(
-        TokenEmbedding(6, 12), Learned(60, 12), config.decoder(shape), CategoricalHead(12, 6),
-        d_model=12,
-    ).double()  # fmt: skip
-    with torch.no_grad():  # at each position a few values are likely, the same ones every third
-        model.positions.table.weight.copy_(torch.randn(3, 12).repeat(20, 1) * 4)
-        model.embedding.table.weight.mul_(0.2)
-        model.head.logits.weight.mul_(3)
-        model.head.logits.bias[end] -= 4
-    return model.eval()
-
-
-@pytest.mark.parametrize("count", [1, 4, 7])
-@pytest.mark.parametrize("end", [None, 5])
-@pytest.mark.parametrize(
-    ("attention", "shape"),
-    [
-        (Full(), (60,)),
-        (Relative(4, window=5), (60,)),
-        (Local1D(4, 3), (60,)),
-        (Local2D(2, 2, 1, 1), (10, 6, 1)),
-        (Local2D(2, 2, 1, 1, "blocks"), (5, 4, 3)),
-    ],
-    ids=str,
-)
-def test_a_draft_changes_no_value(
-    attention: AttentionConfig,
-    shape: tuple[int, ...],
-    end: int | None,
-    count: int,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Every value is drawn from its own distribution, with the same random numbers as without."""
-    model = stubborn(attention, shape)
-    passes: list[int] = []
-    extend = SequenceModel.extend
-
-    def counted(model: SequenceModel, values: torch.Tensor, *rest: object) -> torch.Tensor:
-        passes.append(values.shape[1])
-        return extend(model, values, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(SequenceModel, "extend", counted)
-    prefix = torch.randint(5, (3, 2))
-    for batch in (1, 3):
-        results, n_passes = [], []
-        for draft in (None, Draft(lag=3, count=count)):
-            passes.clear()
-            seeded = torch.Generator().manual_seed(4)
-            results.append(
-                sample(
-                    model, batch=batch, length=60, prefix=prefix[:batch], end=end,
-                    generator=seeded, draft=draft,
-                )
-            )  # fmt: skip
-            n_passes.append(len(passes))
-        assert torch.equal(*results)
-        assert n_passes[1] < n_passes[0]  # some guesses did hold
-        assert max(passes) == count + 1
-
-
-def test_a_wrong_guess_costs_no_value() -> None:
-    """Guesses that hardly hold: the same values, in hardly fewer passes."""
-    model = stubborn(Full(), (60,))
-    plain, drafted = (
-        sample(model, batch=2, length=60, generator=torch.Generator().manual_seed(4), draft=draft)
-        for draft in (None, Draft(lag=1, count=5))
-    )
-    assert torch.equal(plain, drafted)
-
-
-def test_a_draft_keeps_the_distribution() -> None:
-    """Pairs of values over many draws: 36 cells, against the model's own probabilities."""
-    model, generator, n = stubborn(Full(), (60,)), torch.Generator().manual_seed(6), 400
-    model.head.logits.weight.data.div_(3)  # less sure, so that more cells are filled
-    counts = torch.zeros(6, 6, dtype=torch.float64)
-    for _ in range(n):
-        row = sample(model, batch=1, length=3, draft=Draft(1), generator=generator)[0]
-        counts[row[0], row[1]] += 1
-    with torch.no_grad():
-        first = model(torch.zeros(1, 1, dtype=torch.int64))[0, 0].softmax(-1)
-        pairs = torch.stack([torch.arange(6), torch.zeros(6, dtype=torch.int64)], dim=1)
-        expected = n * first.unsqueeze(1) * model(pairs)[:, 1].softmax(-1)
-    large = expected > 5
-    assert large.sum() > 5
-    chi_square = ((counts - expected)[large] ** 2 / expected[large]).sum()
-    assert chi_square < 3 * large.sum()
 
 
 def test_drafts_that_cannot_be_are_refused(model: SequenceModel) -> None:

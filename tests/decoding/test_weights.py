@@ -18,19 +18,10 @@ from triptych.core.seq2seq import Seq2Seq
 from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import weights as subject
+from triptych.decoding.matrices import Int8, MatrixVector, OneDNN, Plain, RowSum
 from triptych.decoding.pick import Sampling
 from triptych.decoding.session import sample
-from triptych.decoding.weights import (
-    TOLERANCE,
-    Int8,
-    MatrixVector,
-    OneDNN,
-    Plain,
-    RowSum,
-    candidates,
-    fastest,
-    for_decoding,
-)
+from triptych.decoding.weights import TOLERANCE, candidates, fastest, for_decoding
 
 SIZES = TransformerConfig(
     n_layers=2, d_model=32, n_heads=4, d_ff=64, dropout=0.1, attention=Relative(4, window=7)

@@ -42,8 +42,8 @@ def read_options(
     return options, {name for name in flags or {} if values[name]}
 
 
-def check_checkpoint(path: str) -> Path:
-    """The path that --checkpoint names, also as `pretrained:NAME`; UserError where it is not there.
+def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
+    """The path that the option names, also as `pretrained:NAME`; UserError where it is not there.
 
     Only what is typed so is a name: `./pretrained:NAME` is a file of the user's own.
     """
@@ -51,7 +51,7 @@ def check_checkpoint(path: str) -> Path:
         return pretrained.find(path)
     meant = path if path in pretrained.names() else "NAME"
     expected = f"a file such as runs/NAME/checkpoints/best.ckpt, or {pretrained.PREFIX}{meant}"
-    return check_file(path, "checkpoint", expected=expected)
+    return check_file(path, option, expected=expected)
 
 
 def check_file(path: str, option: str, *, expected: str) -> Path:

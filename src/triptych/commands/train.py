@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triptych.commands.options import why_unwritable
+from triptych.commands.options import check_checkpoint, why_unwritable
 from triptych.errors import UserError
 from triptych.pretrained import PREFIX
 from triptych.training.setting_files import read_settings_file
@@ -37,15 +37,12 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     from triptych.training.compiled import check_compiler
     from triptych.training.muon import check_muon
     from triptych.training.run import train
-    from triptych.training.start import check_start
 
     task_module = importlib.import_module(f"triptych.domains.{domain}.task")
     parser = training_parser(domain, task_module.Config)
     values, place = parser.parse_settings(arguments)
     config = build(task_module.Config, values, place=place)
     resume = values.get("resume", False)
-    if config.run.start_from is not None and not resume:
-        check_start(config.run.start_from, domain=domain, config=to_plain(config))
     # Before the data are read, which takes minutes for a large folder of music.
     trainer = trainer_settings(values["trainer"])
     check_trainer(trainer)
@@ -55,10 +52,9 @@ def run(domain: str, arguments: Sequence[str]) -> int:
         check_muon()
     folder = Path(config.run.directory) / config.run.name
     check_run_folder(folder, resume=resume)
-    if resume:
-        check_model(folder, domain=domain, config=config)
+    vocabulary = known_vocabulary(folder, domain=domain, config=config, resume=resume)
 
-    task, train_loader, validation_loader = task_module.prepare(config)
+    task, train_loader, validation_loader = task_module.prepare(config, vocabulary)
     settings = trainer_settings(values["trainer"])
     check_interval(settings, len(train_loader))
     folder = train(task, train_loader, validation_loader, config.run, settings, resume=resume)
@@ -126,10 +122,25 @@ def check_run_folder(folder: Path, *, resume: bool) -> None:
         )
 
 
-def check_model(folder: Path, *, domain: str, config: object) -> None:
-    """Raise UserError where the run in this folder was trained with another model."""
-    from triptych.training.folder import check_same_model, find_checkpoint
+def known_vocabulary(folder: Path, *, domain: str, config: Any, resume: bool) -> Any:
+    """The vocabulary of the weights that the run starts with, or started with; None for new ones.
 
-    found = find_checkpoint(folder, tell=lambda _: None)  # `train` says it when it goes on from it
-    if found is not None:
+    Raises UserError, before the data are read, where these or the run in the folder belong to
+    another model.
+    """
+    from triptych.training.folder import check_same_model, find_checkpoint
+    from triptych.training.start import check_start
+
+    if resume:
+        found = find_checkpoint(folder, tell=lambda _: None)  # `train` tells it
+        if found is None:
+            return None
         check_same_model(*found, domain=domain, config=to_plain(config))
+        block = found[1]["triptych"]
+        started = block["config"]["run"].get("start_from") is not None
+        return block["vocabulary"] if started else None
+    if config.run.start_from is None:
+        return None
+    check_checkpoint(config.run.start_from, "run.start_from")
+    content = check_start(config.run.start_from, domain=domain, config=to_plain(config))
+    return content["triptych"]["vocabulary"]

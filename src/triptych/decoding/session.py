@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import State
+from triptych.decoding.draft import Draft
 from triptych.decoding.pick import Sampling, draw
 
 Forbid = Callable[[Tensor], Tensor]
@@ -108,31 +108,6 @@ def sample(
     return values
 
 
-@dataclass(frozen=True)
-class Draft:
-    """Guess that what stood `lag` positions before stands there again.
-
-    In four voices one after another a voice's note is held for most 16ths (lag 4); in a picture
-    the pixel beside (lag 1 or the channels) or above (the row) is alike.
-    """
-
-    lag: int
-    """How far back the guess is taken from, in positions."""
-    count: int = 8
-    """How many values are guessed at once, in positions."""
-
-    def __post_init__(self) -> None:
-        for name in ("lag", "count"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"a draft's {name} must be at least 1, got {getattr(self, name)}")
-
-    def write(self, values: Tensor, t: int) -> None:
-        """Put the guesses into values [B, L, ...] from t on, t at least 1."""
-        count, lag = min(self.count, values.shape[1] - t), min(self.lag, t)
-        source = t - lag + torch.arange(count, device=values.device) % lag
-        values[:, t : t + count] = values.index_select(1, source)
-
-
 class Reader:
     """A model that reads values one after another, with its state and the rows still at work.
 
@@ -207,13 +182,13 @@ class Reader:
         at_work = self.batch if self.rows is None else len(self.rows)
         if not 0 < len(live) <= 3 * at_work // 4:
             return
-        places = live if self.rows is None else torch.searchsorted(self.rows, live)
+        within = live if self.rows is None else torch.searchsorted(self.rows, live)
         self.state = [
-            {name: tensor.index_select(0, places) for name, tensor in layer.items()}
+            {name: tensor.index_select(0, within) for name, tensor in layer.items()}
             for layer in self.state
         ]
         if self.condition is not None:
-            self.condition = self.condition.index_select(0, places)
+            self.condition = self.condition.index_select(0, within)
         self.rows, self.room = live, 0
 
     def _make_room(self, t: int, stop: int) -> None:
@@ -221,13 +196,14 @@ class Reader:
         rows = self.batch if self.rows is None else len(self.rows)
         # An empty slot costs `slot` bytes a row; half of the room is empty on the way.
         room = round((2 * VIEWS / max(1, self.slot * rows)) ** 0.5)
-        room = min(max(room, 1), ROOM)
+        room = ROOM if self.positions.is_cuda else min(max(room, 1), ROOM)
         self.room = -(-stop // room) * room
         if self.compile:
             self.room = max(COMPILED_ROOM, 1 << (stop - 1).bit_length())
         self.views: State = self.model.narrow(self.state, self.room)
         self.first, self.places = t, []
-        if not self.compile and not self.ahead:  # compiled they cost nothing; drafts go back
+        # Compiled they cost nothing, and a step with a draft takes several positions.
+        if not self.compile and not self.ahead:
             self.places = self.model.places(self.positions[t : self.room], self.views)
         if self.compile and self.positions.is_cuda:
             # Else the graph would copy the state in and out at every step.

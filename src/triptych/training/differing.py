@@ -7,6 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+ONLY_COMPUTED = ("model.recompute", "model.flex_attention")
+"""Settings of the model that change how it is computed, not what it is."""
+
 
 def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Names whose values differ, of two dicts as `flat` makes them, sorted."""

@@ -15,7 +15,7 @@ import yaml
 
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.differing import changed, flat, misfit, trained_otherwise
+from triptych.training.differing import ONLY_COMPUTED, changed, flat, misfit, trained_otherwise
 from triptych.training.loader import ResumableLoader
 from triptych.training.progress import say
 from triptych.training.run_settings import RunConfig
@@ -115,7 +115,7 @@ def check_same_model(
     names = [
         name
         for name in changed(before, now)
-        if name in before and name.startswith("model.") and name not in _ONLY_COMPUTED
+        if name in before and name.startswith("model.") and name not in ONLY_COMPUTED
     ]
     if "optim.optimizer" in before and before["optim.optimizer"] != now["optim.optimizer"]:
         raise UserError(
@@ -206,8 +206,6 @@ def write_versions(folder: Path, run: RunConfig, precision: str, task: Task, ste
     return str(record["wandb"])
 
 
-_ONLY_COMPUTED = ("model.recompute", "model.flex_attention")
-"""Settings of the model that change how it is computed, not what it is."""
 _NO_OTHER_MODEL = (
     "a model cannot change on --resume: give the former settings, or another --run.name to begin "
     "anew."

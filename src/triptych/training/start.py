@@ -8,7 +8,7 @@ from typing import Any
 from triptych import pretrained
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.differing import changed, flat, misfit
+from triptych.training.differing import ONLY_COMPUTED, changed, flat, misfit
 from triptych.training.progress import say
 from triptych.training.task import Task
 
@@ -33,33 +33,34 @@ def read_start(name: str, *, domain: str) -> dict[str, Any]:
     return content
 
 
-def check_start(name: str, *, domain: str, config: dict[str, Any]) -> None:
-    """Raise UserError as `read_start` does, and where the model has other sizes.
+def check_start(name: str, *, domain: str, config: dict[str, Any]) -> dict[str, Any]:
+    """The content, read before the data are; UserError where the model has other sizes, too.
 
-    config: the settings as a plain dict. Needs no data, so it comes first; other heads would even
-    fit the weights.
+    config: the settings as a plain dict. Another number of heads would even fit the weights.
     """
-    before, now = flat(read_start(name, domain=domain)["triptych"]["config"]), flat(config)
-    wrong = [size for size in SIZES if before.get(size) != now.get(size)]
+    content = read_start(name, domain=domain)
+    before, now = (_sizes(settings) for settings in (content["triptych"]["config"], config))
+    wrong = changed(before, now)
     if wrong:
-        other = ", ".join(f"{size} {before.get(size)}" for size in wrong)
-        here = ", ".join(f"{size} {now.get(size)}" for size in wrong)
+        other, here = (", ".join(f"{n} {sizes[n]}" for n in wrong) for sizes in (before, now))
         raise UserError(f"run.start_from is {name}, with {other}; the settings say {here}.")
+    return content
 
 
 def start_with(task: Task, name: str) -> None:
     """Give a new task the weights of a checkpoint (of best.ckpt their running mean).
 
     The optimiser, the schedule and the order of the data begin anew. Other settings of the model
-    than the checkpoint's are said. Raises UserError where the vocabulary or a weight does not fit.
+    than the checkpoint's are said. Raises UserError where a size, the vocabulary or a weight does
+    not fit.
     """
-    content = read_start(name, domain=task.domain)
+    content = check_start(name, domain=task.domain, config=task.card["config"])
     block = content["triptych"]
     before, now = flat(block["config"]), flat(task.card["config"])
     differing = [
-        f"{name} was {before[name]}, is {now.get(name)}"
-        for name in changed(before, now)
-        if name in before and name.startswith("model.")
+        f"{setting} was {before[setting]}, is {now.get(setting)}"
+        for setting in changed(before, now)
+        if setting in before and setting.startswith("model.") and setting not in ONLY_COMPUTED
     ]
     why = f"; settings that differ: {', '.join(differing)}" if differing else ""
     if not task.same_vocabulary(block["vocabulary"]):
@@ -73,3 +74,12 @@ def start_with(task: Task, name: str) -> None:
     for line in differing:
         say(f"Other than in {name}: {line}.")
     say(f"Starting with the weights of {name}, step {block['step']}.")
+
+
+def _sizes(config: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of a model; a decoder of unnamed depth is as deep as the encoder."""
+    settings = flat(config)
+    sizes = {name: settings.get(name) for name in SIZES}
+    if sizes["model.n_decoder_layers"] is None:
+        sizes["model.n_decoder_layers"] = sizes["model.n_layers"]
+    return sizes

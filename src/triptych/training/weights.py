@@ -9,7 +9,8 @@ from typing import TypeVar, get_args
 import torch
 from torch import nn
 
-from triptych.decoding.weights import Int8, Matrix, Weights, for_decoding
+from triptych.decoding.matrices import Int8, Matrix
+from triptych.decoding.weights import Weights, for_decoding
 from triptych.errors import UserError
 from triptych.training.task import Task
 
@@ -27,28 +28,32 @@ def check_weights(weights: str, device: torch.device) -> None:
         raise UserError(f"int8 weights are for a CPU; this model is on {device}")
 
 
-def with_weights(
-    task: AnyTask, weights: Weights, *, rows: int = SCORED_ROWS, compiled: bool = False
-) -> AnyTask:
-    """The same task around another model, see `for_decoding`; the task itself stays as it is.
+def ready(model: nn.Module, weights: Weights, *, rows: int, compiled: bool = False) -> nn.Module:
+    """The model made ready by `for_decoding`; warns where int8 did not serve all its matrices.
 
-    Warns where matrices stay in float32 though int8 was asked for. Raises UserError for weights
-    that cannot be.
+    Raises UserError for weights that cannot be.
     """
     try:
-        model = for_decoding(task.model, weights, rows=rows, compiled=compiled)
+        fast = for_decoding(model, weights, rows=rows, compiled=compiled)
     except ValueError as error:
         raise UserError(str(error)) from error
     if weights == "int8":
-        matrices = [part for part in model.modules() if isinstance(part, Matrix)]
+        matrices = [part for part in fast.modules() if isinstance(part, Matrix)]
         left = [matrix for matrix in matrices if not isinstance(matrix, Int8)]
         if left:
             warnings.warn(
                 f"{len(left)} of {len(matrices)} matrices stay in float32, for int8 did not serve "
                 f"here: {left[0].reason}",
-                stacklevel=2,
+                stacklevel=1,  # one place, so that it is told once
             )
-    return around(task, model)
+    return fast
+
+
+def with_weights(
+    task: AnyTask, weights: Weights, *, rows: int = SCORED_ROWS, compiled: bool = False
+) -> AnyTask:
+    """The same task around a model that is `ready`; the task itself stays as it is."""
+    return around(task, ready(task.model, weights, rows=rows, compiled=compiled))
 
 
 def around(task: AnyTask, model: nn.Module) -> AnyTask:

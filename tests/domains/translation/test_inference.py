@@ -12,7 +12,8 @@ import torch
 
 from triptych.core.seq2seq import Seq2Seq
 from triptych.decoding.hypotheses import Found
-from triptych.decoding.weights import Weights
+from triptych.decoding.matrices import Plain
+from triptych.decoding.weights import FEW, Weights, candidates
 from triptych.domains.translation import decode
 from triptych.domains.translation.compare import log_p_per_token
 from triptych.domains.translation.corpora import ParallelText
@@ -50,6 +51,17 @@ def many_lines(count: int) -> list[str]:
     draw = random.Random(1)
     words = ["one", "seven", "hundred", "and", "ninety-nine", "thirty", ",", "🎉", "ü"]
     return [" ".join(draw.choices(words, k=draw.randrange(0, 9))) for _ in range(count)]
+
+
+def test_a_model_is_made_ready_for_one_for_few_and_for_many(taught: TranslationTask) -> None:
+    """A small one changes its kernel between few and many, see `decoding.weights.FEW`."""
+    translator = Translator(taught)
+    ready = {rows: translator.decoder(rows) for rows in (1, 2, FEW - 1, FEW, 500)}
+    assert ready[2] is ready[FEW - 1] is not ready[1]
+    assert ready[FEW] is ready[500] is not ready[2]
+    if candidates("fp32", FEW, "cpu"):
+        kernels = [type(decoder.output) for decoder in (ready[2], ready[500])]
+        assert kernels[0] is Plain is not kernels[1]
 
 
 def test_as_many_lines_come_out_as_go_in_and_blank_ones_stay_blank(

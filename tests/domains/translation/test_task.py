@@ -13,15 +13,14 @@ import torch
 
 from triptych.domains.translation.corpora import ParallelText
 from triptych.domains.translation.data import Batch, EncodedPairs, pad_rows
+from triptych.domains.translation.losses import disagreement, smoothed_loss
 from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.task import (
     Config,
     TranslationTask,
-    disagreement,
     prepare,
     restore,
     scoring_batches,
-    smoothed_loss,
 )
 from triptych.domains.translation.tokenizer import END, PAD, START
 from triptych.errors import UserError

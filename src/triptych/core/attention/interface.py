@@ -120,7 +120,7 @@ class SelfAttention(nn.Module, ABC):
 
         Or several in a row: x [B, P, D], position int64 [P]. They may begin before the last one
         taken, over which they are then written. Both only as far as the state's `ahead` allows.
-        place: what `place` gave for this position, where the caller has it already.
+        place: what `place` or `places` gave for this position, where the caller has it already.
         """
 
     def narrow(self, state: LayerState, length: int) -> LayerState:

@@ -42,7 +42,8 @@ class Pattern(nn.Module, ABC):
     def bias(self, q: Tensor, relation: Tensor | None) -> Tensor | None:
         """What is added to q . k before the scaling: q [B, H, Q, E] -> [B, H, Q, K].
 
-        relation: as `relation` gave it, [Q, K] or [B, Q, K].
+        relation: as `relation` gave it, [Q, K] or [B, Q, K]; several of it stand before these axes.
+        Whoever overrides this alone, without `related`, is not served by FlexAttention.
         """
         by_relation = self.related(q)  # [B, H, Q, n]
         if by_relation is None or relation is None:
@@ -113,7 +114,7 @@ def by_head(q: Tensor, vectors: Tensor) -> Tensor:
     batch, heads, queries, _ = q.shape
     rows = q.transpose(0, 1).flatten(1, 2)  # [H, B Q, E]
     products = torch.bmm(rows, vectors.to(q.dtype).mT)  # [H, B Q, n]
-    return products.view(heads, batch, queries, -1).transpose(0, 1)  # [B, H, Q, n]
+    return products.view(heads, batch, queries, vectors.shape[1]).transpose(0, 1)  # [B, H, Q, n]
 
 
 def dense(

@@ -154,7 +154,7 @@ class SoftmaxAttention(SelfAttention):
         if start is None:
             keys.index_copy_(2, slot, k)
             values.index_copy_(2, slot, v)
-        else:  # a third of the time with 64 rows
+        else:  # in a third of the time of index_copy_ with 64 rows
             keys.narrow(2, start, 1).copy_(k)
             values.narrow(2, start, 1).copy_(v)
         if read is not None:

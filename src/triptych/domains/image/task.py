@@ -120,12 +120,26 @@ def facts_of(pictures: Pictures) -> dict[str, Any]:
     }
 
 
-def prepare(config: Config) -> tuple[ImageTask, ResumableLoader, FixedBatches]:
+def prepare(
+    config: Config, vocabulary: dict[str, Any] | None = None
+) -> tuple[ImageTask, ResumableLoader, FixedBatches]:
     """Read the pictures, build the model and both loaders.
 
-    Raises UserError for missing or damaged data and for settings that do not fit the pictures.
+    vocabulary: what the weights that the run starts with know of pictures, see `facts_of`. Raises
+    UserError for missing or damaged data, for settings that do not fit the pictures and for
+    pictures that do not fit the weights.
     """
     train, validation = data.read(config.data, "train"), data.read(config.data, "validation")
+    if vocabulary is not None:
+        facts = facts_of(train)
+        here, there = (
+            f"{' x '.join(map(str, known['shape']))} with {known['levels']} levels"
+            for known in (facts, vocabulary)
+        )
+        if here != there:
+            raise UserError(
+                f"the pictures are {here}; the weights that the run starts with read {there}"
+            )
     if config.model.class_conditional and train.labels is None:
         raise UserError(
             "model.class_conditional is true, but the pictures have no classes: use pictures "

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args, overload
 
 from triptych.core.seq2seq import Seq2Seq
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, PenaltyName
-from triptych.decoding.weights import Weights, for_decoding
+from triptych.decoding.weights import FEW, Weights
 from triptych.domains.translation import task as tasks
 from triptych.domains.translation.compare import Comparison, compare
 from triptych.domains.translation.corpora import check_folder
@@ -22,7 +22,7 @@ from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
 from triptych.training.known_law import beside
-from triptych.training.weights import around
+from triptych.training.weights import around, ready
 
 AT_ONCE = 64
 """Lines translated at a time where nobody says otherwise."""
@@ -67,10 +67,10 @@ class Translator:
         return copy.deepcopy(self.task.model).double()
 
     def decoder(self, rows: int) -> Seq2Seq:
-        """The model made ready to search so many hypotheses at a time; one alone is special."""
-        rows = min(rows, 2)
+        """The model made ready to search so many hypotheses at a time: one, few or many."""
+        rows = next(some for some in (FEW, 2, 1) if rows >= some)
         if rows not in self._decoders:
-            fast = for_decoding(self.task.model, self.weights, rows=rows)
+            fast = ready(self.task.model, self.weights, rows=rows)
             self._decoders[rows] = cast(Seq2Seq, fast)
         return self._decoders[rows]
 

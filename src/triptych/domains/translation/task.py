@@ -24,6 +24,7 @@ from triptych.domains.translation.data import (
 )
 from triptych.domains.translation.decode import translate_lines
 from triptych.domains.translation.epochs import TrainingPairs
+from triptych.domains.translation.losses import disagreement, smoothed_loss
 from triptych.domains.translation.model import ModelConfig, build_model
 from triptych.domains.translation.score import score_translations
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
@@ -38,7 +39,6 @@ from triptych.training.media import Media
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 from triptych.training.settings import from_plain, to_plain
-from triptych.training.start import read_start
 from triptych.training.sums import in_double
 from triptych.training.task import Task
 
@@ -62,31 +62,6 @@ class Config:
                 "model.tie is all, which needs one vocabulary for both sides, and "
                 "data.shared_vocabulary is false; expected tie target or none."
             )
-
-
-def smoothed_loss(log_p: Tensor, expected: Tensor, smoothing: float) -> Tensor:
-    """Label-smoothed cross-entropy in nats, the mean over real targets (1706.03762, section 5.4).
-
-    The share `smoothing` is spread evenly over all types but padding, which is never an answer:
-    torch's own label_smoothing would give padding its part. log_p [B, T, V], expected [B, T].
-    """
-    real = expected != PAD  # [B, T]
-    right = log_p.gather(-1, expected.unsqueeze(-1)).squeeze(-1)  # [B, T]
-    everywhere = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.shape[-1] - 1)  # [B, T]
-    nats = -((1.0 - smoothing) * right + smoothing * everywhere)  # [B, T]
-    return nats.masked_fill(~real, 0.0).sum() / real.sum()
-
-
-def disagreement(log_p: Tensor, expected: Tensor) -> Tensor:
-    """How far two passes' distributions lie apart, in nats a real target: [2 B, T, V] -> [].
-
-    The mean of both Kullback-Leibler divergences (Liang et al. 2021, R-Drop, 2106.14448, section
-    2.1); the second half of the rows holds the second pass; expected [B, T].
-    """
-    first, second = log_p.chunk(2)  # 2 x [B, T, V]
-    both_ways = ((first.exp() - second.exp()) * (first - second)).sum(-1) / 2  # [B, T]
-    real = expected != PAD  # [B, T]
-    return both_ways.masked_fill(~real, 0.0).sum() / real.sum()
 
 
 class TranslationTask(Task):
@@ -177,11 +152,13 @@ class TranslationTask(Task):
         return [Media("table", "translations", columns=columns, rows=rows)]
 
 
-def prepare(config: Config) -> tuple[TranslationTask, ResumableLoader, FixedBatches]:
+def prepare(
+    config: Config, vocabulary: dict[str, Any] | None = None
+) -> tuple[TranslationTask, ResumableLoader, FixedBatches]:
     """Read the pairs, learn the vocabulary, build the model and both loaders.
 
-    A run that starts from a checkpoint takes its vocabulary. Raises UserError for missing or broken
-    files and where no training pair is left.
+    vocabulary: that of the weights which the run starts with; none is learnt then. Raises UserError
+    for missing or broken files and where no training pair is left.
     """
     data, corpus = config.data, config.data.source
     corpus.check()
@@ -189,9 +166,9 @@ def prepare(config: Config) -> tuple[TranslationTask, ResumableLoader, FixedBatc
     pairs = without_empty(read)
     if not pairs:
         raise UserError("every training pair has an empty side; there is nothing to train on.")
-    if config.run.start_from is not None:
-        start = read_start(config.run.start_from, domain=TranslationTask.domain)
-        tokenizers = Tokenizers.from_plain(start["triptych"]["vocabulary"])
+    if vocabulary is not None:
+        tokenizers = Tokenizers.from_plain(vocabulary)
+        print("the vocabulary is that of the weights, whatever data says of one", file=sys.stderr)
     else:
         tokenizers = Tokenizers.train(
             [source for source, _ in pairs],

@@ -39,6 +39,9 @@ def attend_by_flex(
     rows = None if padding is None else batch
     mask = flex.create_block_mask(visible, rows, None, length, length, device=q.device)
     related = pattern.related(q)  # [B, H, L, n]
+    zero = torch.zeros(1, 1, dtype=torch.int64, device=q.device)
+    if related is None and pattern.relation(zero, zero) is not None:
+        raise ValueError(f"{type(pattern).__name__} has a bias that FlexAttention is not told of")
     change = None
     if related is not None:
         scores = related * width**-0.5
