@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
+    ProgressOnStderr,
     check_checkpoint,
     check_output,
     open_model,
-    progress_on_stderr,
     read_options,
     write_json,
 )
@@ -75,7 +75,7 @@ def run(arguments: Sequence[str]) -> int:
         1,
         seed=options.seed,
         label=options.label if conditional else None,
-        progress=progress_on_stderr("drawn positions"),
+        progress=ProgressOnStderr("drawn positions"),
     )[0]
     layer = options.layer or task.config.model.n_layers
     maps = attend(

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 from triptych import __version__
 from triptych.commands.options import (
+    ProgressOnStderr,
     at_least_one,
     check_checkpoint,
     check_new_file,
     check_writable,
     counted,
     open_model,
-    progress_on_stderr,
     read_options,
     write_json,
 )
@@ -154,7 +154,7 @@ def run(domain: str, arguments: Sequence[str]) -> int:
                 data=options.data,
                 batch_size=options.batch_size,
                 limit=options.limit,
-                progress=progress_on_stderr(what),
+                progress=ProgressOnStderr(what),
                 **options.for_model(),
             )
         except UserError as error:

@@ -167,28 +167,43 @@ def counted(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def progress_on_stderr(what: str, *, every: float = 0.5) -> Progress:
+class ProgressOnStderr:
     """A callback (done, total) that keeps one line on standard error up to date.
 
-    On a terminal the line is rewritten; in a log a new one comes each 30 s at most.
+    On a terminal the line is rewritten; in a log a new one comes each 30 s at most. at_most: the
+    work may end before its total, and `end` tells then where it did.
     """
-    terminal = sys.stderr.isatty()
-    started = time.monotonic()
-    last = started if not terminal else 0.0
 
-    def report(done: int, total: int) -> None:
-        nonlocal last
+    def __init__(self, what: str, *, every: float = 0.5, at_most: bool = False) -> None:
+        self.what, self.at_most = what, at_most
+        self.terminal = sys.stderr.isatty()
+        self.every = every if self.terminal else 30.0
+        self.started = time.monotonic()
+        self.last = 0.0 if self.terminal else self.started
+        self.done = 0
+        self.finished = False
+
+    def __call__(self, done: int, total: int) -> None:
+        """Tell that so much is done, where it is time to."""
         now = time.monotonic()
-        finished = 0 < total <= done
-        if not finished and now - last < (every if terminal else 30.0):
+        self.done, self.finished = done, 0 < total <= done
+        if not self.finished and now - self.last < self.every:
             return
-        last = now
-        seconds = now - started
-        of_total = f" of {total}" if total else ""
-        left = f", {seconds / done * (total - done):.0f} s left" if 0 < done < total else ""
-        took = f", {seconds:.1f} s" if finished else left
-        end = "\n" if finished or not terminal else ""
-        start = "\r\033[K" if terminal else ""
-        print(f"{start}{what}: {done}{of_total}{took}", end=end, file=sys.stderr, flush=True)
+        self.last = now
+        seconds = now - self.started
+        most = "at most " if self.at_most and not self.finished else ""
+        of_total = f" of {most}{total}" if total else ""
+        left = seconds / done * (total - done) if 0 < done < total else None
+        took = f", {seconds:.1f} s" if self.finished else ""
+        self._show(f"{done}{of_total}{took}" + (f", {most}{left:.0f} s left" if left else ""))
 
-    return report
+    def end(self) -> None:
+        """The work has ended, perhaps before its total."""
+        if self.done and not self.finished:
+            self.finished = True
+            self._show(f"{self.done}, {time.monotonic() - self.started:.1f} s")
+
+    def _show(self, text: str) -> None:
+        start = "\r\033[K" if self.terminal else ""
+        end = "\n" if self.finished or not self.terminal else ""
+        print(f"{start}{self.what}: {text}", end=end, file=sys.stderr, flush=True)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
+    ProgressOnStderr,
     check_checkpoint,
     check_output,
     counted,
     open_model,
-    progress_on_stderr,
     read_options,
 )
 from triptych.commands.shared_options import SamplingOptions
@@ -46,7 +46,7 @@ def run(arguments: Sequence[str]) -> int:
     pictures = model.with_weights(options.weights).sample(
         options.count,
         label=options.label,
-        progress=progress_on_stderr("drawn positions"),
+        progress=ProgressOnStderr("drawn positions"),
         **options.drawing(),
     )
     out.mkdir(parents=True, exist_ok=True)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from triptych.commands.options import (
+    ProgressOnStderr,
     check_checkpoint,
     check_file,
     check_output,
     counted,
     open_model,
-    progress_on_stderr,
     read_options,
 )
 from triptych.commands.shared_options import SamplingOptions
@@ -65,14 +65,17 @@ def run(arguments: Sequence[str]) -> int:
     from triptych.domains.music import render  # after the checks: it imports matplotlib
 
     model, _ = open_model(path, domain="music", device=options.device)
+    # A performance ends where the model or the seconds end it, mostly long before so many events.
+    progress = ProgressOnStderr("drawn tokens", at_most=model.task.representation.end is not None)
     pieces = model.with_weights(options.weights).sample(
         options.count,
         seconds=options.seconds,
         length=options.length,
         primer=primer,
-        progress=progress_on_stderr("drawn tokens"),
+        progress=progress,
         **options.drawing(),
     )
+    progress.end()
     out.mkdir(parents=True, exist_ok=True)
     synthesiser = ""
     for stem, piece in zip(stems, pieces, strict=True):

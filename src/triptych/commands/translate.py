@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import BinaryIO, Literal
 
 from triptych.commands.options import (
+    ProgressOnStderr,
     at_least_one,
     check_checkpoint,
     open_model,
-    progress_on_stderr,
     read_options,
 )
 from triptych.commands.shared_options import Weights
@@ -68,7 +68,7 @@ def run(arguments: Sequence[str]) -> int:
     if sys.stdin.isatty():
         print("reading sentences from the terminal; end with Ctrl-D", file=sys.stderr)
     lines = read_lines(sys.stdin.buffer)
-    report = progress_on_stderr("translated lines")
+    report = ProgressOnStderr("translated lines")
     run_length = options.batch_size * _BATCHES_AT_ONCE
     search = {
         "beam": options.beam,

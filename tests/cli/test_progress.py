@@ -1,0 +1,90 @@
+"""The line on standard error that says how far a command is."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+from triptych.commands import options
+from triptych.commands.options import ProgressOnStderr
+
+
+class Clock:
+    """A clock that the test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(options, "time", clock)
+    return clock
+
+
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+
+
+def test_a_log_gets_a_line_each_half_minute_and_one_at_the_end(
+    clock: Clock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = ProgressOnStderr("drawn")
+    for done, now in ((1, 110.0), (2, 131.0), (3, 140.0), (4, 150.5)):
+        clock.now = now
+        report(done, 4)
+    report.end()
+    assert capsys.readouterr().err == "drawn: 2 of 4, 31 s left\ndrawn: 4 of 4, 50.5 s\n"
+
+
+def test_a_terminal_gets_one_line_that_is_written_again(
+    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_terminal(monkeypatch)
+    report = ProgressOnStderr("drawn")
+    for done, now in ((1, 110.0), (2, 110.1), (4, 112.0)):
+        clock.now = now
+        report(done, 4)
+    start = "\r\x1b[Kdrawn: "
+    assert capsys.readouterr().err == f"{start}1 of 4, 30 s left{start}4 of 4, 12.0 s\n"
+
+
+def test_work_that_ends_before_its_total_says_so(
+    clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The line is ended, so that the next word does not stand behind it."""
+    on_terminal(monkeypatch)
+    report = ProgressOnStderr("drawn", at_most=True)
+    clock.now = 110.0
+    report(10, 400)
+    clock.now = 120.0
+    report.end()
+    report.end()
+    start = "\r\x1b[Kdrawn: "
+    expected = f"{start}10 of at most 400, at most 390 s left{start}10, 20.0 s\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_nothing_is_said_of_work_that_did_not_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    ProgressOnStderr("drawn").end()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_performance_ends_its_line(
+    cli: Any, music_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of at most 100 events a second few are drawn."""
+    on_terminal(monkeypatch)
+    named = ["--checkpoint", music_run.checkpoint, "--out", "out", "--seconds", "0.4"]
+    answer = cli("sample", "music", *named, "--count", "1", "--device", "cpu")
+    assert answer.code == 0, answer.err
+    *_, last, summary = answer.err.splitlines()
+    assert "drawn tokens: " in last
+    assert last.endswith(" s")
+    assert summary.startswith("1 piece (.mid, .wav, .png) in out")
