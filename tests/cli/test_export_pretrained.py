@@ -60,6 +60,30 @@ def test_every_text_is_needed_and_kept_for_the_next_time(export, tmp_path: Path)
     assert (tmp_path / "new/one.md").read_text() == first
 
 
+def test_the_commit_can_be_told_where_the_training_knew_of_none(
+    export, checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    def without(content: dict[str, Any]) -> None:
+        content["triptych"]["commit"] = None
+
+    unknown = rewritten(checkpoints["translation"], tmp_path / "unknown.ckpt", without)
+    made = {"checkpoint": unknown}
+    assert not export(*OPTIONS, **made)
+    assert "commit unknown" in (tmp_path / "new/one.md").read_text()
+    assert not export("--force", "--commit", "abc123", **made)
+    assert "commit abc123" in (tmp_path / "new/one.md").read_text()
+    assert not export("--force", **made)  # the same weights: it is kept
+    assert json.loads((tmp_path / "new/one.json").read_text())["triptych"]["commit"] == "abc123"
+
+    def known(content: dict[str, Any]) -> None:
+        content["triptych"]["commit"] = "def456"
+
+    made = {"checkpoint": rewritten(unknown, tmp_path / "known.ckpt", known)}
+    said = export("--force", "--commit", "abc123", **made)
+    assert "--commit is abc123, but" in said
+    assert "was made with def456" in said
+
+
 def test_no_path_of_this_machine_goes_in(export, tmp_path: Path, music_run) -> None:
     said = export(*OPTIONS, checkpoint=music_run.checkpoint)
     assert "data.source.directory is /" in said
