@@ -10,7 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.image.folder import decode_picture, split_of
+from triptych.domains.image import folder, picture_file
+from triptych.domains.image.folder import split_of
+from triptych.domains.image.picture_file import decode_picture
 from triptych.domains.image.sources import PictureFolder
 from triptych.errors import UserError
 
@@ -79,6 +81,52 @@ def test_wrong_size_is_one_sentence_with_file_found_and_expected(tmp_path: Path)
     with pytest.raises(UserError, match=r"odd\.png is 9 wide and 5 high.*expected 6 wide and 4"):
         source(tmp_path).load("train")
     assert source(tmp_path, resize=True).load("train").pixels.shape[1:] == (HEIGHT, WIDTH, 3)
+
+
+def test_a_wrong_size_is_told_whichever_split_it_falls_into(tmp_path: Path) -> None:
+    fill(tmp_path, 20)
+    splits = set()
+    for number in range(40):
+        picture = Image.new("RGB", (9, 5), (number, 0, 0))
+        picture.save(tmp_path / "odd.png")
+        splits.add(split_of((tmp_path / "odd.png").read_bytes(), 0.1, 0.1))
+        with pytest.raises(UserError, match=r"odd\.png is 9 wide and 5 high"):
+            source(tmp_path).load("train")
+    assert splits == {"train", "validation", "test"}
+
+
+def test_pictures_of_another_split_are_not_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, 40)
+    decoded = []
+
+    def counted(content: bytes, **options: int) -> np.ndarray:
+        decoded.append(content)
+        return decode_picture(content, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(folder, "decode_picture", counted)
+    lengths = {split: len(source(tmp_path).load(split)) for split in ("train", "validation")}
+    assert len(decoded) == sum(lengths.values()) < 40
+
+
+@pytest.mark.parametrize("size", [(WIDTH, HEIGHT), (5, 5)])
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_header_tells_the_size_that_decoding_gives(
+    tmp_path: Path, orientation: int, size: tuple[int, int]
+) -> None:
+    exif = Image.Exif()
+    exif[picture_file.ORIENTATION] = orientation
+    Image.new("RGB", size).save(tmp_path / "a.jpg", exif=exif)
+    content = (tmp_path / "a.jpg").read_bytes()
+    for height, width in ((HEIGHT, WIDTH), (WIDTH, HEIGHT), (5, 5), (HEIGHT, HEIGHT)):
+        try:
+            decode_picture(content, height=height, width=width, channels=3, resize=False)
+        except picture_file.WrongSizeError as error:
+            with pytest.raises(picture_file.WrongSizeError, match=str(error)):
+                picture_file.check_header(content, height=height, width=width)
+        else:
+            picture_file.check_header(content, height=height, width=width)
 
 
 def test_corrupt_pictures_are_skipped_counted_and_named(

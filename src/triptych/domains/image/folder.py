@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from triptych.domains.image.picture_file import WrongSizeError, check_header, decode_picture
 from triptych.errors import UserError
 from triptych.training.held_out import ALL, split_by_hash
 
@@ -31,7 +31,8 @@ class FolderPictures:
     class_names: tuple[str, ...]
     """the sub-folders in alphabetical order"""
     skipped: tuple[str, ...]
-    """the corrupt pictures of the whole folder, relative to it"""
+    """the corrupt pictures of the split, and those of others that do not even open, relative to the
+    folder"""
 
 
 SPLIT_FOLDERS = {
@@ -137,40 +138,6 @@ def split_of(content: bytes, validation: float, test: float) -> str:
     return split_by_hash(content, {"validation": validation, "test": test})
 
 
-def decode_picture(
-    content: bytes, *, height: int, width: int, channels: int, resize: bool
-) -> np.ndarray:
-    """Decode one picture file: uint8 [height, width, channels].
-
-    Camera rotation is applied, transparency is laid over white, 16-bit grey is shifted to 8 bits.
-    Raises WrongSizeError where the size differs and resize is False, and whatever Pillow raises
-    on a damaged file.
-    """
-    from PIL import Image, ImageOps
-
-    with Image.open(io.BytesIO(content)) as opened:
-        opened.load()  # a cut file fails here, not in the middle of a run
-        image = ImageOps.exif_transpose(opened)
-    if image.mode.startswith("I"):  # 16-bit grey: Pillow's own conversion would clip at 255
-        image = Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8))
-    if image.mode in ("LA", "PA", "RGBA") or "transparency" in image.info:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    image = image.convert("L" if channels == 1 else "RGB")
-    if (image.height, image.width) != (height, width):
-        if not resize:
-            raise WrongSizeError(image.height, image.width)
-        image = ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
-    return np.asarray(image, dtype=np.uint8).reshape(height, width, channels)
-
-
-class WrongSizeError(ValueError):
-    """A picture that decodes but is not of the asked height and width (pixels)."""
-
-    def __init__(self, height: int, width: int) -> None:
-        super().__init__(f"{width} wide and {height} high")
-
-
 def read_folder(
     directory: Path,
     split: str,
@@ -184,6 +151,8 @@ def read_folder(
 ) -> FolderPictures:
     """Read the pictures of one split, or of `all`; a corrupt one is skipped, counted and named.
 
+    Only these are decoded; of the others the size is looked at.
+
     Raises UserError where a picture has another size and resize is False, or none is left.
     """
     files, class_names, by_hash = files_of_split(directory, split)
@@ -195,9 +164,13 @@ def read_folder(
     for relative, label in files:
         try:
             content = (directory / relative).read_bytes()
-            pixels = decode_picture(
-                content, height=height, width=width, channels=channels, resize=resize
-            )
+            wanted = alone or split_of(content, validation, test) == split
+            if wanted:
+                pixels = decode_picture(
+                    content, height=height, width=width, channels=channels, resize=resize
+                )
+            elif not resize:  # told now, and not when the other split is asked for
+                check_header(content, height=height, width=width)
         except WrongSizeError as error:
             raise UserError(
                 f"{directory / relative} is {error} (pixels), expected {width} wide and {height} "
@@ -208,7 +181,7 @@ def read_folder(
         except Exception:
             skipped.append(str(relative))
             continue
-        if alone or split_of(content, validation, test) == split:
+        if wanted:
             kept.append((hashlib.sha256(content).digest(), label, pixels))
     if skipped:
         shown = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
