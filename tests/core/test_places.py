@@ -6,7 +6,7 @@ import pytest
 import torch
 from attention_cases import CAUSAL, D_MODEL, build, length_of, name
 
-from triptych.core.attention.interface import Example
+from triptych.core.attention.interface import Example, SelfAttention
 
 
 @pytest.mark.parametrize("example", CAUSAL, ids=name)
@@ -40,3 +40,18 @@ def test_places_wait_for_no_device(example: Example) -> None:
     x = torch.empty(2, 1, D_MODEL, dtype=torch.float64, device="meta")
     position = torch.tensor(1, device="meta")
     assert layer.step(x, position, state, places[0]).shape == x.shape
+
+
+def test_a_variant_that_makes_places_one_by_one_is_served_too() -> None:
+    """What a new variant inherits: as many, each its own."""
+    layer = build(CAUSAL[0])
+    state = layer.empty_state(2, length_of(CAUSAL[0]))
+    positions = torch.tensor([1, 4, 2])
+    places = SelfAttention.places(layer, positions, state)
+    assert len(places) == 3
+    for position, place in zip(positions, places, strict=True):
+        expected = layer.place(position, state)
+        assert place is not None
+        assert expected is not None
+        assert torch.equal(place.slot, expected.slot)
+        assert torch.equal(place.mask, expected.mask)

@@ -15,8 +15,9 @@ from triptych.core.positions import Sinusoid
 from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import session
+from triptych.decoding.draft import Draft
 from triptych.decoding.pick import Sampling, draw
-from triptych.decoding.session import Draft, Reader, sample
+from triptych.decoding.session import Reader, sample
 from triptych.decoding.weights import for_decoding
 
 GREEDY = Sampling(temperature=0.0)

@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ from triptych.training.files import write_whole
 from triptych.training.settings import build, parser_for
 
 Options = TypeVar("Options")
-Progress = Callable[[int, int], None]
 
 
 def read_options(
@@ -147,17 +146,12 @@ def open_model(path: Path, *, domain: str, device: str) -> tuple[Any, dict[str, 
 
     Raises UserError for any other file, and for a device that is not there.
     """
-    from triptych.training.checkpoint import read_checkpoint
+    from triptych.training.checkpoint import check_domain, read_checkpoint
     from triptych.training.devices import device_named
 
     target = device_named(device)
     content = read_checkpoint(path)
-    found = content["triptych"]["domain"]
-    if found != domain:
-        raise UserError(
-            f"--checkpoint {path} is of the domain {found}; expected a checkpoint of the domain "
-            f"{domain}"
-        )
+    check_domain(content, domain, f"--checkpoint {path}")
     inference = importlib.import_module(f"triptych.domains.{domain}.inference")
     return inference.load(content, device=str(target)), content["triptych"]
 

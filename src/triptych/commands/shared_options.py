@@ -74,8 +74,6 @@ class SamplingOptions(ModelOptions):
 class AttendOptions(ModelOptions):
     """The options of `triptych attend`, in every domain."""
 
-    out: str
-    """Folder for the pictures and attention.json; made where it is missing."""
     layer: int | None = None
     """Which layer's attention is drawn, counted from 1; null for the last."""
     head: int | None = None

@@ -139,6 +139,15 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return _known_format(content, file, expected)
 
 
+def check_domain(content: dict[str, Any], domain: str, named: str) -> None:
+    """Raise UserError where the checkpoint, `named` as the user did, is of another domain."""
+    found = content["triptych"]["domain"]
+    if found != domain:
+        raise UserError(
+            f"{named} is of the domain {found}; expected a checkpoint of the domain {domain}"
+        )
+
+
 def _known_format(content: Any, file: Path, expected: str) -> dict[str, Any]:
     block = content.get("triptych") if isinstance(content, dict) else None
     if not isinstance(block, dict) or "format" not in block or "state_dict" not in content:

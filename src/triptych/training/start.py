@@ -7,7 +7,7 @@ from typing import Any
 
 from triptych import pretrained
 from triptych.errors import UserError
-from triptych.training.checkpoint import read_checkpoint
+from triptych.training.checkpoint import check_domain, read_checkpoint
 from triptych.training.differing import ONLY_COMPUTED, changed, flat, misfit
 from triptych.training.progress import say
 from triptych.training.task import Task
@@ -24,12 +24,7 @@ def read_start(name: str, *, domain: str) -> dict[str, Any]:
     """
     path = pretrained.find(name) if name.startswith(pretrained.PREFIX) else Path(name)
     content = read_checkpoint(path)
-    found = content["triptych"]["domain"]
-    if found != domain:
-        raise UserError(
-            f"run.start_from is {name}, a model of the domain {found}; expected one of the domain "
-            f"{domain}."
-        )
+    check_domain(content, domain, f"run.start_from {name}")
     return content
 
 
