@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,3 +92,19 @@ def test_a_performance_ends_its_line(
     assert "drawn tokens: " in last
     assert last.endswith(" s")
     assert summary.startswith("1 piece (.mid, .wav, .png) in out")
+
+
+def test_translations_are_counted_within_a_part_too(
+    cli: Any, translation_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lines are written 32 at a time here, and told 2 at a time; the end is told once."""
+    on_terminal(monkeypatch)
+    clock = itertools.count(step=10.0)
+    monkeypatch.setattr(options, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    lines = b"eins\n" * 40
+    named = ["--checkpoint", translation_checkpoint, "--beam", "1", "--batch_size", "2"]
+    answer = cli("translate", *named, stdin=lines)
+    assert answer.code == 0, answer.err
+    told = [int(number) for number in re.findall(r"translated lines: (\d+) of 40", answer.err)]
+    assert told == sorted(set(told)), "each once, in order"
+    assert {2, 30, 32, 34, 40} <= set(told)

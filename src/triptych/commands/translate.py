@@ -80,8 +80,13 @@ def run(arguments: Sequence[str]) -> int:
     seconds = 0.0
     for start in range(0, len(lines), run_length):
         part = lines[start : start + run_length]
+
+        def show(done: int, of_part: int, before: int = start) -> None:
+            if done < of_part:  # the end of a part is told when it has been written
+                report(before + done, len(lines))
+
         started = time.perf_counter()
-        found = translator.translate(part, **search)
+        found = translator.translate(part, progress=show, **search)
         seconds += time.perf_counter() - started
         write_lines(sys.stdout.buffer, found, n_best=options.n_best)
         report(start + len(part), len(lines))
