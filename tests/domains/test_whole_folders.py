@@ -19,7 +19,8 @@ from triptych.domains.image.data import DataConfig as PictureData
 from triptych.domains.image.data import read
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as PictureModelConfig
-from triptych.domains.image.sources import PictureFolder, Pictures, PictureSource
+from triptych.domains.image.pictures import Pictures
+from triptych.domains.image.sources import PictureFolder, PictureSource
 from triptych.domains.image.task import Config as PictureConfig
 from triptych.domains.image.task import ImageTask, facts_of
 from triptych.domains.music.data import DataConfig as MusicData

@@ -11,7 +11,7 @@ from torch import distributed
 from toy_task import ToyTask, make_batch
 
 from triptych.training import task as module
-from triptych.training.callbacks import KeepCheckpoints
+from triptych.training.keep_checkpoints import KeepCheckpoints
 from triptych.training.meter import Meter
 from triptych.training.stopped import Diverged
 from triptych.training.versions import code_commit, versions

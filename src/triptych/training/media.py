@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -46,6 +46,18 @@ class Media:
                     )
         elif self.path is None:
             raise ValueError(f"the {self.kind} {self.name!r} needs a path")
+
+
+def collect(show: Callable[[Path], list[Media]], folder: Path) -> list[Media]:
+    """Let `show` write its samples into the folder, and tables beside them; none stays empty."""
+    folder.mkdir(parents=True, exist_ok=True)
+    media = show(folder)
+    for item in media:
+        if item.kind == "table" and item.path is None:
+            write_table(item, folder)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+    return media
 
 
 def write_table(media: Media, folder: Path) -> Path:

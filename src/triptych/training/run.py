@@ -22,9 +22,10 @@ from triptych.training.arguments import (
     writable,
 )
 from triptych.training.average import WeightAverage
-from triptych.training.callbacks import KeepCheckpoints, Patience, StepSeed, StopOnSignal
+from triptych.training.callbacks import Patience, StepSeed, StopOnSignal
 from triptych.training.checkpoint import AtomicCheckpointIO, check_writable, remove_unfinished
 from triptych.training.compiled import CompileLoss, check_compiler
+from triptych.training.csv_metrics import CsvMetrics
 from triptych.training.folder import (
     check_epochs,
     find_checkpoint,
@@ -35,14 +36,16 @@ from triptych.training.folder import (
     write_config,
     write_versions,
 )
+from triptych.training.keep_checkpoints import KeepCheckpoints
 from triptych.training.loader import FixedBatches, ResumableLoader
-from triptych.training.loggers import CsvMetrics, WandbMetrics, decide_wandb, open_wandb
 from triptych.training.progress import ShowProgress, clock, quiet_lightning, say
 from triptych.training.run_settings import RunConfig
 from triptych.training.start import start_with
 from triptych.training.stopped import Interrupted
 from triptych.training.task import Task
 from triptych.training.versions import code_commit, plain, versions
+from triptych.training.wandb_decision import decide_wandb
+from triptych.training.wandb_metrics import WandbMetrics, open_wandb
 
 
 def train(

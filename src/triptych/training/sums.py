@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+
+from triptych.training.loader import rank_and_world
 
 Totals = dict[str, Tensor]
 """Sums so far, float64 scalars on the device."""
@@ -37,6 +39,20 @@ def add_sums(totals: Totals, sums: Mapping[str, Tensor], device: torch.device) -
 def read_totals(totals: Totals) -> dict[str, float]:
     """Return the sums as Python numbers (one wait for the device)."""
     return {name: float(value) for name, value in totals.items()}
+
+
+def of_all_ranks(totals: dict[str, float]) -> dict[str, float]:
+    """Add up the sums of all ranks, in rank order; a rank may have had no batch at all."""
+    _, world = rank_and_world()
+    if world == 1:
+        return totals
+    parts: list[dict[str, float]] = [{} for _ in range(world)]
+    distributed.all_gather_object(parts, totals)
+    summed: dict[str, float] = {}
+    for part in parts:
+        for name, value in part.items():
+            summed[name] = summed.get(name, 0.0) + value
+    return summed
 
 
 def is_finite(value: float) -> bool:

@@ -20,7 +20,7 @@ from triptych.training import optim, sums
 from triptych.training.accumulation import Accumulation
 from triptych.training.average import training_weights_first
 from triptych.training.loader import rank_and_world
-from triptych.training.media import Media, log_media, write_table
+from triptych.training.media import Media, collect, log_media
 from triptych.training.meter import Meter
 from triptych.training.optim import OptimConfig
 from triptych.training.stopped import Diverged
@@ -253,7 +253,7 @@ class Task(pl.LightningModule, ABC):
 
     def on_validation_epoch_end(self) -> None:
         """Divide the sums of all ranks, decode, show samples and log."""
-        totals = self._gather(sums.read_totals(self._totals))
+        totals = sums.of_all_ranks(sums.read_totals(self._totals))
         self._totals = {}
         if self.trainer.sanity_checking:
             return
@@ -266,7 +266,7 @@ class Task(pl.LightningModule, ABC):
             with sums.full_precision(self.device):
                 decoded = self.decoded_metrics()
                 if self.samples_folder is not None:
-                    media = self._show(step)
+                    media = collect(self.show, self.samples_folder / f"step-{step:08d}")
         metrics = {**metrics, **self.trainer.strategy.broadcast(decoded)}
         if not sums.is_finite(metrics[self.monitor]):
             raise Diverged(
@@ -301,31 +301,6 @@ class Task(pl.LightningModule, ABC):
         """Take the last validation's metrics over, and the weights that the training stood at."""
         training_weights_first(checkpoint)
         self.latest = dict(checkpoint["triptych"]["metrics"])
-
-    def _show(self, step: int) -> list[Media]:
-        assert self.samples_folder is not None
-        folder = self.samples_folder / f"step-{step:08d}"
-        folder.mkdir(parents=True, exist_ok=True)
-        media = self.show(folder)
-        for item in media:
-            if item.kind == "table" and item.path is None:
-                write_table(item, folder)
-        if not any(folder.iterdir()):
-            folder.rmdir()
-        return media
-
-    def _gather(self, totals: dict[str, float]) -> dict[str, float]:
-        """Add up the sums of all ranks, in rank order; a rank may have had no batch at all."""
-        _, world = rank_and_world()
-        if world == 1:
-            return totals
-        parts: list[dict[str, float]] = [{} for _ in range(world)]
-        distributed.all_gather_object(parts, totals)
-        summed: dict[str, float] = {}
-        for part in parts:
-            for name, value in part.items():
-                summed[name] = summed.get(name, 0.0) + value
-        return summed
 
     def _log(self, figures: dict[str, float], step: int) -> None:
         if self.trainer.is_global_zero:

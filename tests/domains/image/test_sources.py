@@ -13,14 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.image.sources import (
-    CIFAR10,
-    MNIST,
-    Digits,
-    Pictures,
-    carve,
-    shuffled,
-)
+from triptych.domains.image.pictures import Pictures, carve, shuffled
+from triptych.domains.image.sources import CIFAR10, MNIST, Digits
 from triptych.errors import UserError
 
 SPLITS = ("train", "validation", "test")

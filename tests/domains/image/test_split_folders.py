@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from triptych.domains.image.sources import PictureFolder, Pictures
+from triptych.domains.image.pictures import Pictures
+from triptych.domains.image.sources import PictureFolder
 from triptych.errors import UserError
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from triptych.domains.image.sources import Pictures, PictureSource, Split
+from triptych.domains.image.pictures import Pictures, Split
+from triptych.domains.image.sources import PictureSource
 from triptych.training.known_law import KnownLaw, NoisyCopy, chances
 
 

@@ -7,7 +7,8 @@ from typing import Literal, NamedTuple, get_args
 import torch
 from torch import Tensor
 
-from triptych.domains.image.sources import Digits, Pictures, PictureSource, Split
+from triptych.domains.image.pictures import Pictures, Split
+from triptych.domains.image.sources import Digits, PictureSource
 from triptych.errors import UserError
 from triptych.training.held_out import ALL
 from triptych.training.loader import (

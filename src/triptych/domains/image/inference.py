@@ -16,7 +16,7 @@ from triptych.domains.image import grid, task
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import DataConfig, evaluation_batches, read
 from triptych.domains.image.model import PictureModel
-from triptych.domains.image.sources import Pictures, Split
+from triptych.domains.image.pictures import Pictures, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from

@@ -5,7 +5,6 @@ is a float. A source of your own is a frozen dataclass below `PictureSource`, na
 its class path.
 """
 
-import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from typing import Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from triptych.domains.image.folder import read_folder
 from triptych.domains.image.formats import (
@@ -22,66 +20,9 @@ from triptych.domains.image.formats import (
     read_idx,
     read_pickle,
 )
+from triptych.domains.image.pictures import Pictures, Split, carve, shuffled
 from triptych.errors import UserError
 from triptych.training.held_out import ALL
-
-Split = Literal["train", "validation", "test"]
-
-
-@dataclass(frozen=True)
-class Pictures:
-    """Pictures of one split: pixels uint8 [N, H, W, C] with values 0 to levels - 1."""
-
-    pixels: Tensor
-    """uint8 [N, H, W, C]"""
-    labels: Tensor | None
-    """int64 [N], or None where the pictures have no classes"""
-    levels: int
-    """number of values that a sub-pixel can take"""
-    class_names: tuple[str, ...] = ()
-    """name of each class, empty without classes"""
-
-    def __len__(self) -> int:
-        return len(self.pixels)
-
-    def pick(self, indices: Tensor) -> "Pictures":
-        """The pictures at these indices (int64 [M]), in that order."""
-        labels = None if self.labels is None else self.labels[indices]
-        return replace(self, pixels=self.pixels[indices], labels=labels)
-
-    def quantise(self, bits: int) -> "Pictures":
-        """The same pictures with 2**bits levels, by an integer shift (1 to 7 bits).
-
-        Raises UserError where the pictures do not have 256 levels.
-        """
-        if self.levels != 256:
-            raise UserError(f"data.bits = {bits} needs pictures of 256 levels, not {self.levels}")
-        return replace(self, pixels=self.pixels >> (8 - bits), levels=2**bits)
-
-
-def shuffled(count: int, seed: int) -> Tensor:
-    """A fixed order of 0 .. count-1, int64 [count], the same on every machine and version.
-
-    Sorted by a hash of (seed, index): library generators do not promise the same permutation for
-    ever, and a split that moves would mix training and test pictures.
-    """
-    keys = [hashlib.sha256(f"{seed}:{index}".encode()).digest() for index in range(count)]
-    return torch.tensor(sorted(range(count), key=keys.__getitem__), dtype=torch.int64)
-
-
-def carve(pictures: Pictures, split: Split, *, validation: int, seed: int) -> Pictures:
-    """The train or the validation part of a training set: `validation` pictures drawn by seed.
-
-    Both parts keep the order of the file. Raises UserError where nothing is left to train on.
-    """
-    if not 0 < validation < len(pictures):
-        raise UserError(
-            f"validation = {validation} pictures cannot be carved from {len(pictures)} training "
-            "pictures"
-        )
-    order = shuffled(len(pictures), seed)
-    chosen = order[:validation] if split == "validation" else order[validation:]
-    return pictures.pick(chosen.sort().values)
 
 
 class PictureSource(ABC):

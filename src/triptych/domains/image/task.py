@@ -14,7 +14,7 @@ from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bit
 from triptych.domains.image.data import Batch, DataConfig
 from triptych.domains.image.grid import write_grid
 from triptych.domains.image.model import ModelConfig, PictureModel
-from triptych.domains.image.sources import Pictures
+from triptych.domains.image.pictures import Pictures
 from triptych.errors import UserError
 from triptych.training.loader import FixedBatches, ResumableLoader
 from triptych.training.media import Media

@@ -1,9 +1,7 @@
-"""The CSV is always written; Weights & Biases is decided first and never stops the training."""
+"""Weights & Biases never stops the training."""
 
 from __future__ import annotations
 
-import csv
-import socket
 import sys
 import time
 from pathlib import Path
@@ -13,100 +11,14 @@ from typing import Any
 import pytest
 from toy_task import ToyTask, train_loader, validation_loader
 
-from triptych.training import loggers as module
-from triptych.training.loggers import (
-    CsvMetrics,
-    WandbDecision,
-    WandbMetrics,
-    decide_wandb,
-    find_key,
-    open_wandb,
-    reachable,
-)
+from triptych.training import wandb_metrics as module
 from triptych.training.media import Media
 from triptych.training.run import train
 from triptych.training.run_settings import RunConfig
+from triptych.training.wandb_decision import WandbDecision
+from triptych.training.wandb_metrics import WandbMetrics, open_wandb
 
 KEY = {"WANDB_API_KEY": "x" * 40}
-HOST = "api.wandb.ai"
-
-
-def decide(tmp_path: Path, wanted: str = "auto", **more: Any) -> WandbDecision:
-    options = {
-        "environment": {},
-        "home": tmp_path / "home",
-        "here": tmp_path / "here",
-        "installed": True,
-        "can_reach": lambda url: True,
-    }
-    return decide_wandb(wanted, **{**options, **more})
-
-
-def test_every_branch_of_the_decision(tmp_path: Path) -> None:
-    unreachable = {"environment": KEY, "can_reach": lambda url: False}
-    cases = [
-        ("off", {"environment": KEY}, "off", "--run.wandb off"),
-        ("auto", {"installed": False, "environment": KEY}, "off", "not installed"),
-        ("auto", {"environment": {**KEY, "WANDB_MODE": "disabled"}}, "off", "WANDB_MODE"),
-        ("auto", {"environment": {**KEY, "WANDB_DISABLED": "true"}}, "off", "WANDB_DISABLED"),
-        ("offline", {"environment": KEY}, "offline", "as asked"),
-        ("auto", {"environment": {**KEY, "WANDB_MODE": "offline"}}, "offline", "is offline"),
-        ("auto", {}, "offline", "no key"),
-        ("online", {}, "offline", "no key"),
-        ("auto", {"environment": KEY}, "online", "WANDB_API_KEY"),
-        ("online", {"environment": KEY}, "online", "WANDB_API_KEY"),
-        ("auto", unreachable, "offline", "cannot be reached"),
-    ]
-    for wanted, options, mode, word in cases:
-        decision = decide(tmp_path, wanted, **options)
-        assert decision.mode == mode, (wanted, options)
-        assert word in decision.sentence
-        assert "x" * 40 not in decision.sentence
-
-
-def test_key_is_found_in_netrc_and_settings(tmp_path: Path) -> None:
-    home, here = tmp_path / "home", tmp_path / "here"
-    (home / ".config" / "wandb").mkdir(parents=True)
-    here.mkdir()
-    assert find_key({}, home, here) is None
-    netrc = home / ".netrc"
-    netrc.write_text("machine example.org\n  login user\n  password secret\n")
-    netrc.chmod(0o600)
-    assert find_key({}, home, here) is None
-    netrc.write_text(f"machine {HOST}\n  login user\n  password secret\n")
-    assert find_key({}, home, here) == str(netrc)
-    assert find_key({"WANDB_BASE_URL": "https://wandb.example.org"}, home, here) is None
-    netrc.write_text("machine\n")
-    settings = home / ".config" / "wandb" / "settings"
-    settings.write_text("[default]\nbase_url = https://wandb.example.org\n")
-    assert find_key({}, home, here) is None
-    settings.write_text("[default]\napi_key = secret\n")
-    assert find_key({}, home, here) == str(settings)
-    settings.write_text("no settings at all")
-    assert find_key({}, home, here) is None
-    other = tmp_path / "netrc"
-    other.write_text(f"machine {HOST}\n  login user\n  password secret\n")
-    other.chmod(0o600)
-    assert find_key({"NETRC": str(other)}, home, here) == str(other)
-
-
-def test_reachable_asks_the_server_and_trusts_a_proxy() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        assert reachable(f"http://127.0.0.1:{port}", {})
-    assert not reachable(f"http://127.0.0.1:{port}", {}, seconds=0.5)
-    assert reachable(f"http://127.0.0.1:{port}", {"HTTPS_PROXY": "http://proxy"})
-    assert not reachable("http://127.0.0.1:port", {})
-
-
-def test_a_user_without_a_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def homeless() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.setattr(Path, "home", homeless)
-    options: dict[str, Any] = {"environment": {}, "here": tmp_path, "installed": True}
-    assert decide_wandb("off", **options).mode == "off"
-    assert decide_wandb("auto", **options).mode == "offline"
 
 
 class FakeRun:
@@ -247,43 +159,6 @@ def test_real_wandb_offline_logs_all_kinds_of_media(
     shown = list((folder / "wandb").glob("offline-run-*/files/media/*/samples/*"))
     assert len(shown) == 3
     assert len(list((folder / "samples" / "step-00000002").iterdir())) == 4
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def test_csv_is_on_disk_after_every_row_and_takes_new_columns(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.csv"
-    logger = CsvMetrics(path)
-    logger.log_metrics({"a": 1.0}, 1)
-    assert read(path) == [{"step": "1", "a": "1"}]
-    logger.log_metrics({"b": 0.1}, 1)
-    logger.log_metrics({"a": 2.0}, 2)
-    assert read(path) == [
-        {"step": "1", "a": "1", "b": ""},
-        {"step": "1", "a": "", "b": "0.1"},
-        {"step": "2", "a": "2", "b": ""},
-    ]
-    assert list(tmp_path.iterdir()) == [path]
-
-
-def test_csv_of_a_resumed_run_drops_later_and_broken_rows(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.csv"
-    logger = CsvMetrics(path)
-    for step in range(1, 5):
-        logger.log_metrics({"a": step, "b": step}, step)
-    with path.open("a", encoding="utf-8") as file:
-        file.write("2,7")  # killed while writing
-    resumed = CsvMetrics(path, keep_until=2)
-    resumed.log_metrics({"c": 9.0}, 3)
-    assert [(row["step"], row["a"], row["c"]) for row in read(path)] == [
-        ("1", "1", ""),
-        ("2", "2", ""),
-        ("3", "", "9"),
-    ]
-    assert read(CsvMetrics(path).path) == []
 
 
 def test_module_has_no_wandb_at_import() -> None:
