@@ -21,6 +21,7 @@ CURVE = {
 CALLS = {
     "bench": (["--tiny"], "torch"),
     "count_models": (["music", "--data.source.limit", "1"], "torch"),
+    "diversify": (["--forward", "a.ckpt", "--out", "b"], "torch"),
     "length_plot": (["a.json", "--out", "a.png"], "matplotlib"),
     "reproduce": (["--list"], "torch"),
 }

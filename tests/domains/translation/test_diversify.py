@@ -1,0 +1,125 @@
+"""Pairs that models add: which side they write, where they stand, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from triptych.domains.translation.corpora import Corpus, ParallelText
+from triptych.domains.translation.diversify import (
+    Progress,
+    check_directions,
+    file_name,
+    new_pairs,
+    write_folder,
+)
+from triptych.domains.translation.lines import read_lines
+from triptych.domains.translation.numbers import NumberWords
+from triptych.errors import UserError
+from triptych.training.settings import from_plain
+
+PAIRS = [("a", "x"), ("b", "y"), ("", "z"), ("c", "")]
+
+
+class Marked:
+    """Writes its mark behind each line; blank lines stay so, as a translator leaves them."""
+
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+
+    def translate(self, lines: list[str], *, progress: Progress | None) -> list[str]:
+        assert progress is not None
+        for done in range(1, len(lines) + 1):
+            progress(done, len(lines))
+        return [line + self.mark if line else "" for line in lines]
+
+
+def test_forward_models_write_targets_and_backward_models_sources() -> None:
+    told: list[tuple[int, int]] = []
+    found = new_pairs(
+        PAIRS, [Marked("1"), Marked("2")], [Marked("3")], lambda *call: told.append(call)
+    )
+    assert list(found) == [
+        *[("a", "a1"), ("b", "b1"), ("c", "c1")],
+        *[("a", "a2"), ("b", "b2"), ("c", "c2")],
+        *[("x3", "x"), ("y3", "y"), ("z3", "z")],
+    ]
+    assert told == [(done, 12) for done in range(1, 13)], "counted over all models"
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["val.{language}.gz"], "val.{language}.gz"),
+        (["a.{language}", "b.{language}"], "validation.{language}.gz"),
+        (["deep/val.{language}"], "validation.{language}.gz"),
+        (["val.{language} | other.{language}"], "validation.{language}.gz"),
+    ],
+)
+def test_files_keep_a_plain_name(names: list[str], expected: str) -> None:
+    files = {"train": ["train.{language}"], "validation": names}
+    assert file_name(ParallelText(files=files), "validation") == expected
+
+
+def test_a_folder_holds_every_split_and_the_settings_that_name_them(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "made/new"
+    old.mkdir()
+    for name, lines in {"train": "a\nb\n", "more": "c\n", "val": "d\n"}.items():
+        (old / f"{name}.en").write_text(lines, encoding="utf-8")
+        (old / f"{name}.de").write_text(lines.upper(), encoding="utf-8")
+    corpus = ParallelText(
+        directory=str(old),
+        files={"train": ["train.{language}", "more.{language}"], "validation": ["val.{language}"]},
+    )
+    settings = write_folder(corpus, [("a", "ä")], new)
+    assert yaml.safe_load((new / "source.yaml").read_text(encoding="utf-8")) == settings
+    made = from_plain(
+        ParallelText, settings["data"]["source"]["init_args"], where="the folder's settings"
+    )
+    assert made.pairs("train") == [("a", "A"), ("b", "B"), ("c", "C"), ("a", "ä")]
+    assert made.pairs("validation") == corpus.pairs("validation") == [("d", "D")]
+    assert read_lines(new / "val.en") == ["d"], "under its own name"
+    assert made.splits() == corpus.splits()
+    first = (new / "diversified.en.gz").read_bytes()
+    write_folder(corpus, [("a", "ä")], tmp_path / "again")
+    assert (tmp_path / "again/diversified.en.gz").read_bytes() == first, "no time stands in it"
+
+
+def test_held_out_sentences_are_written_to_their_split_alone(tmp_path: Path) -> None:
+    """A share that is taken by hash would take synthetic sentences from the new files too."""
+    (tmp_path / "train.en").write_text("".join(f"{n}\n" for n in range(50)), encoding="utf-8")
+    (tmp_path / "train.de").write_text("".join(f"{n}\n" for n in range(50)), encoding="utf-8")
+    corpus = ParallelText(
+        directory=str(tmp_path), files={"train": ["train.{language}"]}, validation_share=0.3
+    )
+    plain = write_folder(corpus, [("x", "y")], tmp_path / "new")["data"]["source"]["init_args"]
+    made = from_plain(ParallelText, plain, where="the folder's settings")
+    assert made.shares == {}
+    assert made.pairs("validation") == corpus.pairs("validation")
+    assert made.pairs("train") == [*corpus.pairs("train"), ("x", "y")]
+    assert 0 < len(made.pairs("validation")) < 50
+
+
+@pytest.mark.parametrize(
+    ("forward", "backward", "says"),
+    [
+        ([("en", "en")], [], "both sides of en-en.ckpt are en"),
+        (
+            [("en", "de"), ("de", "en")],
+            [],
+            "de-en.ckpt translates de to en; expected en to de, as en-de.ckpt",
+        ),
+        ([("en", "de")], [("en", "de")], "en-de.ckpt translates en to de; expected de to en"),
+    ],
+)
+def test_models_of_another_direction_are_refused(
+    forward: list[tuple[str, str]], backward: list[tuple[str, str]], says: str
+) -> None:
+    def corpora(pairs: list[tuple[str, str]]) -> list[tuple[str, Corpus]]:
+        return [(f"{one}-{other}.ckpt", ParallelText(one, other)) for one, other in pairs]
+
+    with pytest.raises(UserError, match=says):
+        check_directions(corpora(forward), corpora(backward))
+    check_directions(corpora([("en", "de")]), [("numbers.ckpt", NumberWords("de", "en"))])
