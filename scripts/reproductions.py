@@ -38,6 +38,7 @@ class Row:
     splits: list[str]
     options: list[str] = field(default_factory=list)
     evaluate: list[str] = field(default_factory=list)
+    diversify: dict[str, list[str]] | None = None
     published: Published | None = None
     ours: dict[str, dict[int, float]] = field(default_factory=dict)
     tolerance: float | None = None
@@ -53,6 +54,8 @@ class Row:
             raise ValueError(f"splits is {self.splits!r}; expected a list")
         if not self.splits:
             raise ValueError("splits is empty; expected the splits that are scored")
+        if self.diversify is not None:
+            check_diversify(self.domain, self.diversify)
         named = [*self.ours, *([self.published.split] if self.published else [])]
         if unknown := [split for split in named if split not in self.splits]:
             raise ValueError(f"there is a figure for {unknown[0]}, which splits does not name")
@@ -100,21 +103,42 @@ class Row:
         spread = f"{figures[0]:.4f} to {figures[-1]:.4f}"
         return f"{mean(figures):.4f} ({len(figures)} seeds, {spread})"
 
-    def train_command(self, seed: int) -> list[str]:
-        """The words behind `triptych` that train it."""
+    def train_command(self, seed: int, out: Path | None = None) -> list[str]:
+        """The words behind `triptych` that train it, with the added pairs that lie in `out`."""
+        out = Path(f"runs/reproduce/{self.name}-seed-{seed}") if out is None else out
+        added = ["--config", str(out / "data/source.yaml")] if self.diversify is not None else []
         return [
             "train",
             self.domain,
             "--config",
             self.config,
+            *added,
             *self.options,
             "--run.seed",
             str(seed),
         ]
 
+    def teachers(self) -> list[str]:
+        """The rows whose models add pairs to the training side."""
+        named = self.diversify or {}
+        return [*named.get("forward", []), *named.get("backward", [])]
+
     def evaluate_command(self, split: str) -> list[str]:
         """The words behind `triptych` that score it, without files."""
         return ["evaluate", self.domain, *self.evaluate, "--split", split]
+
+
+def check_diversify(domain: str, plain: Any) -> None:
+    """Raise ValueError unless it names models for a translation's training side."""
+    known = ("forward", "backward", "options")
+    if domain != "translation":
+        raise ValueError(f"diversify is for translation, not for {domain}")
+    if not isinstance(plain, dict) or not all(isinstance(part, list) for part in plain.values()):
+        raise ValueError(f"diversify is {plain!r}; expected lists under {', '.join(known)}")
+    if unknown := [key for key in plain if key not in known]:
+        raise ValueError(f"unknown key diversify.{unknown[0]}; known are {', '.join(known)}")
+    if not plain.get("forward"):
+        raise ValueError("diversify.forward is empty; expected the names of rows")
 
 
 def read_rows(path: Path) -> dict[str, Row]:
@@ -136,6 +160,13 @@ def read_rows(path: Path) -> dict[str, Row]:
             rows[name] = _row(name, plain)
         except (ValueError, TypeError) as error:
             raise UserError(f"{path}, row {name}: {error}") from error
+    for name, row in rows.items():
+        for teacher in row.teachers():
+            if teacher not in rows or rows[teacher].diversify is not None:
+                raise UserError(
+                    f"{path}, row {name}: diversify names {teacher}; expected another row of the "
+                    "file, and one without diversify"
+                )
     return rows
 
 

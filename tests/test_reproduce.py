@@ -19,6 +19,7 @@ import yaml
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
+import reproduce_runs  # noqa: E402
 import reproductions  # noqa: E402
 
 from triptych.errors import UserError  # noqa: E402
@@ -160,7 +161,7 @@ def test_a_stopped_run_is_gone_on_with(
     rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = Commands(out, [(143, "signal"), (143, "time"), (0, ""), (0, "")])
-    monkeypatch.setattr(reproduce, "triptych", commands)
+    monkeypatch.setattr(reproduce_runs, "triptych", commands)
     arguments = ("tiny", "--out", out, "--rows", rows)
     assert call(monkeypatch, *arguments) == 143
     assert [words[0] for words in commands.called] == ["train"], "nothing is scored"
@@ -184,7 +185,7 @@ def test_a_figure_worse_than_the_table_is_exit_code_1(
     config: Path, rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = Commands(out, [(0, "")])
-    monkeypatch.setattr(reproduce, "triptych", commands)
+    monkeypatch.setattr(reproduce_runs, "triptych", commands)
     minutes = []
     for figure, code in ((1.41, 0), (1.39, 1), (2.0, 0)):  # 1.5 is measured, 0.1 is allowed
         write_rows(rows, config, ours={"test": {0: figure}}, **MEASURED)
@@ -199,7 +200,7 @@ def test_a_run_that_never_saved_begins_anew(
     rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = Commands(out, [(-9, ""), (143, "time")], saves=False)
-    monkeypatch.setattr(reproduce, "triptych", commands)
+    monkeypatch.setattr(reproduce_runs, "triptych", commands)
     arguments = ("tiny", "--out", out, "--rows", rows)
     assert call(monkeypatch, *arguments) == 137
     (out / "run/left.txt").write_text("half a run")
@@ -213,7 +214,7 @@ def test_a_training_that_fails_hands_its_exit_code_on(
     rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = Commands(out, [(2, ""), (1, "")])
-    monkeypatch.setattr(reproduce, "triptych", commands)
+    monkeypatch.setattr(reproduce_runs, "triptych", commands)
     assert call(monkeypatch, "tiny", "--out", out, "--rows", rows) == 2
     assert call(monkeypatch, "tiny", "--out", out, "--rows", rows, "--max-minutes", 1) == 1
     assert len(commands.called) == 2
@@ -235,9 +236,9 @@ def test_a_signal_reaches_the_training_and_time_runs_out(
         "Path('ready').write_text('')\n"
         "time.sleep(0 if sys.argv[1] == 'short' else 60)\n"
     )
-    monkeypatch.setattr(reproduce, "ROOT", tmp_path)
-    assert reproduce.triptych(["short"], seconds=60) == (0, "")
-    assert reproduce.triptych(["long"], seconds=2) == (143, "time")
+    monkeypatch.setattr(reproduce_runs, "ROOT", tmp_path)
+    assert reproduce_runs.triptych(["short"], seconds=60) == (0, "")
+    assert reproduce_runs.triptych(["long"], seconds=2) == (143, "time")
     for name in ("ready", "stopped"):
         (tmp_path / name).unlink()
     # The signal comes from outside, to this process alone.
@@ -249,11 +250,79 @@ def test_a_signal_reaches_the_training_and_time_runs_out(
     before = signal.getsignal(signal.SIGINT)
     started = time.monotonic()
     other = subprocess.Popen([sys.executable, "-c", sender], cwd=tmp_path)
-    assert reproduce.triptych(["long"]) == (143, "signal")
+    assert reproduce_runs.triptych(["long"]) == (143, "signal")
     assert other.wait() == 0
     assert time.monotonic() - started < 30
     assert (tmp_path / "stopped").exists()
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_models_of_other_rows_add_pairs_first(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Teachers are trained beside the row, once; a folder that was half written is made anew."""
+    plain = {
+        "domain": "translation",
+        "config": str(config),
+        "metric": "bits_per_dim",
+        "splits": ["test"],
+    }
+    named = {"forward": ["there"], "backward": ["back"], "options": ["--beam", "2"]}
+    rows = tmp_path / "rows.yaml"
+    content = {"there": plain, "back": plain, "pupil": {**plain, "diversify": named}}
+    rows.write_text(yaml.safe_dump(content), encoding="utf-8")
+    called: list[list[str]] = []
+    answers = [(143, "time"), (0, ""), (0, ""), (0, "")]
+
+    def triptych(words: list[str], *, seconds: float | None = None) -> tuple[int, str]:
+        called.append(words)
+        if words[0] == "train":
+            best = Path(words[words.index("--run.directory") + 1]) / "run/checkpoints/best.ckpt"
+            best.parent.mkdir(parents=True, exist_ok=True)
+            best.touch()
+            return answers.pop(0)
+        evaluation = {"metrics": {"bits_per_dim": 1.5}, "details": {}, "checkpoint": {"step": 2}}
+        Path(words[words.index("--json") + 1]).write_text(json.dumps(evaluation))
+        return 0, ""
+
+    failing = [5, 0]
+
+    def run(command: list[str], *, seconds: float | None = None) -> tuple[int, str]:
+        called.append(command)
+        data = Path(command[command.index("--out") + 1])
+        assert not data.exists(), "what was written half is gone"
+        data.mkdir()
+        code = failing.pop(0)
+        if code == 0:
+            (data / "source.yaml").touch()
+        return code, ""
+
+    monkeypatch.setattr(reproduce_runs, "triptych", triptych)
+    monkeypatch.setattr(reproduce_runs, "run", run)
+    out = tmp_path / "runs/pupil"
+    arguments = ("pupil", "--out", out, "--rows", rows, "--seed", 4)
+
+    def kinds() -> list[str]:
+        return [words[0] if words[0] in ("train", "evaluate") else "add" for words in called]
+
+    assert call(monkeypatch, *arguments, "--max-minutes", 1) == 1
+    assert kinds() == ["train"], "a teacher that is not at its end teaches nothing"
+    assert call(monkeypatch, *arguments) == 5
+    assert kinds() == ["train", "train", "train", "add"]
+    assert call(monkeypatch, *arguments) == 0
+    assert kinds()[4:] == ["add", "train", "evaluate"]
+    models = [str(tmp_path / f"runs/{name}-seed-4/run/checkpoints/best.ckpt") for name in content]
+    data = str(out / "data")
+    assert called[4][2:] == [
+        *[f"--forward={models[0]}", f"--backward={models[1]}"],
+        *["--out", data, "--beam", "2"],
+    ]
+    training = called[5]
+    assert training[2:6] == ["--config", str(config), "--config", data + "/source.yaml"]
+    assert all("source.yaml" not in " ".join(words) for words in called[:3])
+    assert all(words[words.index("--run.seed") + 1] == "4" for words in (*called[:3], training))
+    assert call(monkeypatch, *arguments) == 0
+    assert kinds()[7:] == ["evaluate"], "all of it is done once"
 
 
 # --- refusals ----------------------------------------------------------------------------------
@@ -285,7 +354,7 @@ def test_wrong_use_ends_in_one_sentence(
     for folder, content in (("full", "{}"), ("another", '{"train": ["triptych train music"]}')):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "result.json").write_text(content)
-    monkeypatch.setattr(reproduce, "triptych", lambda *_, **__: pytest.fail("it was run"))
+    monkeypatch.setattr(reproduce_runs, "triptych", lambda *_, **__: pytest.fail("it was run"))
     others = [] if "--rows" in arguments else ["--rows", rows]
     try:
         code = call(monkeypatch, *arguments, *others)

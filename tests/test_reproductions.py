@@ -22,6 +22,10 @@ PLAIN = {"domain": "music", "config": "c.yaml", "metric": "nats_per_token", "spl
 MEASURED = {"tolerance": 0.1, "hardware": "a machine", "minutes": 0.1, "commit": "abc"}
 
 
+def taught(**diversify: Any) -> dict[str, Any]:
+    return {"domain": "translation", "diversify": diversify}
+
+
 def make_row(**fields: Any) -> reproductions.Row:
     return reproductions.Row(name="r", **{**PLAIN, **fields})
 
@@ -57,6 +61,17 @@ def test_the_table() -> None:
     assert "there is no such file yet" in reproductions.listing(rows, ROOT)
 
 
+def test_a_row_with_added_pairs_names_their_settings() -> None:
+    row = make_row(**taught(forward=["a"], backward=["b"]))
+    assert row.teachers() == ["a", "b"]
+    assert row.train_command(2)[2:6] == [
+        *["--config", "c.yaml"],
+        *["--config", "runs/reproduce/r-seed-2/data/source.yaml"],
+    ]
+    assert row.train_command(2, Path("out"))[5] == "out/data/source.yaml"
+    assert make_row().teachers() == []
+
+
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
@@ -72,6 +87,12 @@ def test_the_table() -> None:
         ({"ours": {"test": {0: 1.0}}}, "but no tolerance"),
         ({"published": {"figure": 1.0, "split": "train", "source": "s"}}, "a figure for train"),
         ({"published": {"figure": 1.0, "split": "test"}}, "source"),
+        ({"diversify": {"forward": ["tiny"]}}, "diversify is for translation, not for music"),
+        (taught(models=["tiny"]), "unknown key diversify.models"),
+        (taught(forward="tiny"), "expected lists under forward, backward, options"),
+        (taught(backward=["tiny"]), "diversify.forward is empty"),
+        (taught(forward=["other"]), "diversify names other; expected another row"),
+        (taught(forward=["tiny"]), "and one without diversify"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(fields: dict[str, Any], says: str, tmp_path: Path) -> None:
