@@ -65,7 +65,8 @@ def take_up(out: Path, row: Any, seed: int) -> dict[str, Any]:
     begun = {
         "row": row.name,
         "seed": seed,
-        "train": ["triptych", *row.train_command(seed, out)],
+        "train": ["triptych", *row.train_command(seed)],
+        "diversify": row.diversify,
         "finished": False,
         "minutes": 0.0,
         # Of the training; whoever only scores it again changes nothing here.
@@ -76,23 +77,25 @@ def take_up(out: Path, row: Any, seed: int) -> dict[str, Any]:
         return begun
     try:
         before = json.loads((out / "result.json").read_text(encoding="utf-8"))
-        if before["train"] == begun["train"]:
+        if (before["train"], before.get("diversify")) == (begun["train"], begun["diversify"]):
             kept = ("finished", "minutes", "commit", "machine")
             return {**begun, **{name: before[name] for name in kept if name in before}}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{out} is not empty and holds no result.json of this script; choose another --out"
+            f"{out} is not empty and holds no result.json of this script; move it away or choose "
+            "another --out"
         ) from error
     raise UserError(
-        f"{out} holds a run of another command ({' '.join(before['train'])}); choose another --out"
+        f"{out} holds a run of another command ({' '.join(before['train'])}); move it away or "
+        "choose another --out"
     )
 
 
-def train(row: Any, out: Path, result: dict[str, Any], minutes: float | None) -> int:
-    """Train to the end of the row, or as long as allowed: 0 where there is a model to score.
+def train(row: Any, out: Path, result: dict[str, Any], deadline: float | None) -> int:
+    """Train to the end of the row, or to the deadline: 0 where there is a model to score.
 
-    Else the exit code of the training. Keeps `finished` and `minutes` of the result up to date, in
-    its file too.
+    deadline: a time of the monotonic clock. Else the exit code of the training. Keeps `finished`
+    and `minutes` of the result up to date, in its file too.
     """
     from triptych.commands.options import write_json
 
@@ -105,47 +108,72 @@ def train(row: Any, out: Path, result: dict[str, Any], minutes: float | None) ->
     words = row.train_command(result["seed"], out) + place + ["--resume"] * resume
     print(f"triptych {' '.join(words)}", file=sys.stderr, flush=True)
     started = time.monotonic()
-    code, stopped = triptych(words, seconds=None if minutes is None else 60 * minutes)
+    code, stopped = triptych(words, seconds=seconds_to(deadline))
     result["minutes"] += (time.monotonic() - started) / 60
     result["finished"] = code == 0 and not stopped
     write_json(out / "result.json", result)
     if stopped != "time":
-        return code if code >= 0 else 128 - code  # as shells report a signal
+        return as_shells_report(code)
     if (checkpoints / "best.ckpt").exists():
         return 0
-    print("reproduce: stopped before the first validation; nothing to score yet", file=sys.stderr)
-    return 1
+    return late("stopped before the first validation, nothing to score yet")
 
 
-def diversify(row: Any, rows: dict[str, Any], out: Path, seed: int, minutes: float | None) -> int:
+def diversify(row: Any, rows: dict[str, Any], out: Path, seed: int, deadline: float | None) -> int:
     """Let the models of other rows add training pairs in out/data: 0 when they are there.
 
-    These rows are trained first, beside `out`, where that was not done. Else the exit code: of the
-    training or the script that failed, or 1 where `minutes` were over before a model's end.
+    These rows are trained first, each in a folder beside `out`, where that was not done. Else the
+    exit code: of the training or the script that failed, or 1 where the deadline came before all
+    were at their end.
     """
     data = out / "data"
     if (data / "source.yaml").exists():
         return 0
-    models: dict[str, list[str]] = {"forward": [], "backward": []}
-    for direction, found in models.items():
-        for name in row.diversify.get(direction, []):
-            place = out.parent / f"{name}-seed-{seed}"
-            result = take_up(place, rows[name], seed)
-            code = 0 if result["finished"] else train(rows[name], place, result, minutes)
-            if code != 0:
-                return code
-            if not result["finished"]:
-                print(f"reproduce: {name} is not at its end yet; the same command goes on",
-                      file=sys.stderr)  # fmt: skip
-                return 1
-            found.append(str(place / "run/checkpoints/best.ckpt"))
+    places = {name: out.parent / f"{name}-seed-{seed}" for name in row.teachers()}
+    for name in places:
+        check_config(rows[name])
+    # A folder that cannot be taken is told before any of them is trained for an hour.
+    results = {name: take_up(place, rows[name], seed) for name, place in places.items()}
+    for name, result in results.items():
+        code = 0 if result["finished"] else train(rows[name], places[name], result, deadline)
+        if code != 0:
+            return code
+        if not result["finished"]:
+            return late(f"{name} is not at its end yet")
     if data.exists():
         shutil.rmtree(data)  # written half by a call that was killed
-    words = [f"--{direction}={path}" for direction, paths in models.items() for path in paths]
-    command = [str(ROOT / "scripts/diversify"), *words, "--out", str(data)]
-    command += row.diversify.get("options", [])
+    command = [str(ROOT / "scripts/diversify")]
+    for direction in ("forward", "backward"):
+        for name in row.diversify.get(direction, []):
+            command.append(f"--{direction}={places[name] / 'run/checkpoints/best.ckpt'}")
+    command += ["--out", str(data), *row.diversify.get("options", [])]
     print(" ".join(command), file=sys.stderr, flush=True)
-    return run([sys.executable, *command])[0]
+    code, stopped = run([sys.executable, *command], seconds=seconds_to(deadline))
+    return late("no pairs were added yet") if stopped == "time" else as_shells_report(code)
+
+
+def late(what: str) -> int:
+    """Say what the time did not suffice for; the exit code."""
+    print(f"reproduce: {what}; the same command goes on", file=sys.stderr)
+    return 1
+
+
+def seconds_to(deadline: float | None) -> float | None:
+    """How long it is to a time of the monotonic clock, 0 where that has come, None for none."""
+    return None if deadline is None else max(0.0, deadline - time.monotonic())
+
+
+def as_shells_report(code: int) -> int:
+    """The exit code of a child: 128 and the signal's number where a signal ended it."""
+    return code if code >= 0 else 128 - code
+
+
+def check_config(row: Any) -> None:
+    """Raise UserError where the settings of a row are not there."""
+    from triptych.errors import UserError
+
+    if not (ROOT / row.config).is_file():
+        raise UserError(f"the row {row.name} needs {row.config}, which is not there")
 
 
 def score(row: Any, out: Path, split: str) -> dict[str, Any] | None:

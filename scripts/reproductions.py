@@ -133,8 +133,11 @@ def check_diversify(domain: str, plain: Any) -> None:
     known = ("forward", "backward", "options")
     if domain != "translation":
         raise ValueError(f"diversify is for translation, not for {domain}")
-    if not isinstance(plain, dict) or not all(isinstance(part, list) for part in plain.values()):
-        raise ValueError(f"diversify is {plain!r}; expected lists under {', '.join(known)}")
+    lists = plain.values() if isinstance(plain, dict) else [None]
+    words = [word for part in lists for word in (part if isinstance(part, list) else [None])]
+    if not all(isinstance(word, str) for word in words):
+        expected = f"lists of words under {', '.join(known)}"
+        raise ValueError(f"diversify is {plain!r}; expected {expected}")
     if unknown := [key for key in plain if key not in known]:
         raise ValueError(f"unknown key diversify.{unknown[0]}; known are {', '.join(known)}")
     if not plain.get("forward"):
@@ -210,5 +213,7 @@ def listing(rows: dict[str, Row], root: Path) -> str:
         figures = ", ".join(f"{split} {row.in_words(split)}" for split in row.splits)
         there = "" if (root / row.config).is_file() else "  (there is no such file yet)"
         lines.append(f"{row.name}: {row.metric}: {figures}")
+        if teachers := row.teachers():
+            lines.append(f"    scripts/diversify with the models of {', '.join(teachers)}, then")
         lines.append(f"    triptych {' '.join(row.train_command(0))}{there}")
     return "\n".join(lines)

@@ -168,7 +168,7 @@ def test_a_stopped_run_is_gone_on_with(
     assert "--resume" not in commands.called[0]
     # Stopped by the clock: what is there is scored, and said to be unfinished.
     assert call(monkeypatch, *arguments, "--max-minutes", 0.5) == 0
-    assert commands.seconds[1] == 30
+    assert commands.seconds[1] == pytest.approx(30, abs=5)
     assert [words[0] for words in commands.called[1:]] == ["train", "evaluate"]
     before = json.loads((out / "result.json").read_text())
     assert not before["finished"]
@@ -285,17 +285,17 @@ def test_models_of_other_rows_add_pairs_first(
         Path(words[words.index("--json") + 1]).write_text(json.dumps(evaluation))
         return 0, ""
 
-    failing = [5, 0]
+    failing = [(5, ""), (-15, "signal"), (-15, "time"), (0, "")]
 
     def run(command: list[str], *, seconds: float | None = None) -> tuple[int, str]:
         called.append(command)
         data = Path(command[command.index("--out") + 1])
         assert not data.exists(), "what was written half is gone"
-        data.mkdir()
-        code = failing.pop(0)
+        data.mkdir(parents=True)
+        code, stopped = failing.pop(0)
         if code == 0:
             (data / "source.yaml").touch()
-        return code, ""
+        return code, stopped
 
     monkeypatch.setattr(reproduce_runs, "triptych", triptych)
     monkeypatch.setattr(reproduce_runs, "run", run)
@@ -309,6 +309,10 @@ def test_models_of_other_rows_add_pairs_first(
     assert kinds() == ["train"], "a teacher that is not at its end teaches nothing"
     assert call(monkeypatch, *arguments) == 5
     assert kinds() == ["train", "train", "train", "add"]
+    assert call(monkeypatch, *arguments) == 143, "as shells report a signal"
+    assert call(monkeypatch, *arguments, "--max-minutes", 1) == 1
+    assert kinds()[4:] == ["add", "add"], "the pupil waits for its pairs"
+    del called[4:]
     assert call(monkeypatch, *arguments) == 0
     assert kinds()[4:] == ["add", "train", "evaluate"]
     models = [str(tmp_path / f"runs/{name}-seed-4/run/checkpoints/best.ckpt") for name in content]
@@ -323,6 +327,36 @@ def test_models_of_other_rows_add_pairs_first(
     assert all(words[words.index("--run.seed") + 1] == "4" for words in (*called[:3], training))
     assert call(monkeypatch, *arguments) == 0
     assert kinds()[7:] == ["evaluate"], "all of it is done once"
+    content["pupil"]["diversify"] = {**named, "options": ["--beam", "3"]}
+    rows.write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert call(monkeypatch, *arguments) == 2, "the pairs there are of another search"
+
+
+def test_a_teacher_that_cannot_be_is_told_before_another_is_trained(
+    config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    plain = {"domain": "translation", "config": str(config), "metric": "bleu", "splits": ["test"]}
+    content = {
+        "good": plain,
+        "gone": {**plain, "config": "nowhere.yaml"},
+        "kept": plain,
+        "one": {**plain, "diversify": {"forward": ["good"], "backward": ["gone"]}},
+        "two": {**plain, "diversify": {"forward": ["good"], "backward": ["kept"]}},
+    }
+    rows = tmp_path / "rows.yaml"
+    rows.write_text(yaml.safe_dump(content), encoding="utf-8")
+    (tmp_path / "kept-seed-0").mkdir()
+    (tmp_path / "kept-seed-0/result.json").write_text('{"train": ["triptych", "train"]}')
+    monkeypatch.setattr(reproduce_runs, "triptych", lambda *_, **__: pytest.fail("it was run"))
+    for name, says in (
+        ("one", "the row gone needs nowhere.yaml"),
+        ("two", "kept-seed-0 holds a run"),
+    ):
+        assert call(monkeypatch, name, "--out", tmp_path / name, "--rows", rows) == 2
+        assert says in capsys.readouterr().err
 
 
 # --- refusals ----------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,9 @@ def test_a_row_with_added_pairs_names_their_settings() -> None:
         ({"published": {"figure": 1.0, "split": "test"}}, "source"),
         ({"diversify": {"forward": ["tiny"]}}, "diversify is for translation, not for music"),
         (taught(models=["tiny"]), "unknown key diversify.models"),
-        (taught(forward="tiny"), "expected lists under forward, backward, options"),
+        (taught(forward="tiny"), "expected lists of words under forward, backward, options"),
+        (taught(forward=[["tiny"]]), "expected lists of words"),
+        (taught(forward=["tiny"], options=["--beam", 5]), "expected lists of words"),
         (taught(backward=["tiny"]), "diversify.forward is empty"),
         (taught(forward=["other"]), "diversify names other; expected another row"),
         (taught(forward=["tiny"]), "and one without diversify"),
@@ -114,6 +117,18 @@ def test_every_domain_has_a_row_with_a_figure() -> None:
 def test_a_row_names_a_config_that_is_there(row: reproductions.Row) -> None:
     assert row.config.startswith(f"configs/{row.domain}/")
     assert (ROOT / row.config).is_file()
+
+
+def test_the_options_of_diversify_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong word would be told by the script, after hours of training."""
+    taught_rows = [row for row in SHIPPED.values() if row.diversify is not None]
+    assert taught_rows
+    parse = runpy.run_path(str(ROOT / "scripts/diversify"))["parse"]
+    for row in taught_rows:
+        words = ["--forward", "a.ckpt", "--out", "b", *row.diversify.get("options", [])]
+        monkeypatch.setattr(sys, "argv", ["diversify", *words])
+        _, options = parse()
+        assert options.forward == ["a.ckpt"]
 
 
 @pytest.mark.parametrize("name", ["copied-rows", "copied-motifs", "reversed"])

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triptych import __version__, commands, domains
+from triptych import __version__, commands, domains, threads
 from triptych.errors import UserError
 from triptych.training.stopped import TrainingStopped
 
@@ -51,13 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output went away. A stop of training has its own code (143 for SIGTERM). A fault of Triptych
     itself keeps its traceback.
     """
-    # Torch's threads spin while they wait for each other; on a machine with other work that made
-    # small models 8 times slower (40 steps in 20 s instead of 3 s, two cores, one of them busy).
-    # Never to spin costs as much on an idle one where products are small and many (attention in
-    # tiles 37 ms instead of 61, a decoding step 2.4 instead of 5.0): a short spin serves both.
-    # Read when torch is imported, so it is set before.
-    if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"}
+    threads.wait_in_short()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from triptych.domains.translation.inference import Translator
 from triptych.domains.translation.lines import read_lines
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/diversify"
@@ -48,11 +50,12 @@ def test_a_training_takes_the_folder(
     german, english = (read_lines(Path(f"new/train.{side}")) for side in ("de", "en"))
     sources, targets = (read_lines(Path(f"new/diversified.{side}.gz")) for side in ("de", "en"))
     assert len(german) == len(english) == 300
-    by_forward = [n for n in range(len(sources)) if sources[n] in set(german)]
-    by_backward = [n for n in range(len(targets)) if targets[n] in set(english)]
-    assert len(by_forward) >= 250, "its sources are those of the corpus"
-    assert sources[:250] == german[:250]
-    assert len({*by_forward, *by_backward}) == len(sources)
+    forward = next(n for n, source in enumerate(sources) if source not in german)
+    assert sources[:forward] == german[:forward], "first the corpus's sources, with new targets"
+    assert targets[:forward] != english[:forward]
+    assert 250 < forward <= 300
+    assert targets[forward:] == english[: len(targets) - forward], "then its targets, in order"
+    assert len(targets) - forward > 250
 
     content = yaml.safe_load((english_checkpoint.parents[1] / "config.yaml").read_text())
     content["run"] = {"wandb": "off", "name": "again"}
@@ -81,13 +84,21 @@ def test_what_is_wrong_is_told_before_anything_is_translated(
     full.mkdir()
     (full / "mine.txt").write_text("mine")
     english = ["--forward", english_checkpoint, "--out", "new"]
+    broken = tmp_path / "broken"
+    shutil.copytree(text(english_checkpoint), broken)
+    shorter = (broken / "validation.en").read_text().splitlines(keepends=True)[:7]
+    (broken / "validation.en").write_text("".join(shorter))
     for arguments, says in [
         (
             [*english, "--backward", english_checkpoint],
             "best.ckpt translates de to en; expected en",
         ),
         ([*english, "--data", "nowhere"], "nowhere"),
-        (["--forward", image_checkpoint, "--out", "new"], "is of the domain image; expected"),
+        (
+            ["--forward", image_checkpoint, "--out", "new"],
+            f"diversify: --forward {image_checkpoint} is of the domain image; expected",
+        ),
+        ([*english, "--data", broken], f"{broken}/validation.en has 7"),
         (["--forward", "nowhere.ckpt", "--out", "new"], "--forward nowhere.ckpt does not exist"),
         (["--forward", translation_checkpoint, "--out", full], f"--out {full} is not empty"),
     ]:
@@ -97,4 +108,21 @@ def test_what_is_wrong_is_told_before_anything_is_translated(
         assert says in said
         assert said.startswith("diversify: ")
         assert said.count("\n") == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["full"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken", "full"]
+
+
+def test_ctrl_c_is_no_fault(
+    diversify: Diversify,
+    english_checkpoint: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Translator, "translate", interrupted)
+    data = text(english_checkpoint)
+    assert diversify("--forward", english_checkpoint, "--out", "new", "--data", data) == 130
+    assert capsys.readouterr().err.endswith("diversify: interrupted; nothing was written\n")
+    assert not list(tmp_path.iterdir())

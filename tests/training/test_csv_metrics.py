@@ -7,8 +7,6 @@ from pathlib import Path
 
 from triptych.training.csv_metrics import CsvMetrics
 
-KEY = {"WANDB_API_KEY": "x" * 40}
-
 
 def read(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", newline="") as file:

@@ -18,8 +18,6 @@ from triptych.training.run_settings import RunConfig
 from triptych.training.wandb_decision import WandbDecision
 from triptych.training.wandb_metrics import WandbMetrics, open_wandb
 
-KEY = {"WANDB_API_KEY": "x" * 40}
-
 
 class FakeRun:
     """A wandb run that remembers, or fails."""

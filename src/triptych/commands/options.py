@@ -141,8 +141,12 @@ def at_least_one(options: object, *names: str) -> None:
             raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def open_model(path: Path, *, domain: str, device: str) -> tuple[Any, dict[str, Any]]:
+def open_model(
+    path: Path, *, domain: str, device: str, option: str = "checkpoint"
+) -> tuple[Any, dict[str, Any]]:
     """The model of a checkpoint of this domain, on a device, and what the checkpoint says of it.
+
+    option: which one named the file.
 
     Raises UserError for any other file, and for a device that is not there.
     """
@@ -151,7 +155,7 @@ def open_model(path: Path, *, domain: str, device: str) -> tuple[Any, dict[str, 
 
     target = device_named(device)
     content = read_checkpoint(path)
-    check_domain(content, domain, f"--checkpoint {path}")
+    check_domain(content, domain, f"--{option} {path}")
     inference = importlib.import_module(f"triptych.domains.{domain}.inference")
     return inference.load(content, device=str(target)), content["triptych"]
 

@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 
-from triptych.domains.translation.corpora import Corpus, ParallelText
+from triptych.domains.translation.corpora import Corpus, Pair, ParallelText
 from triptych.domains.translation.diversify import (
-    Progress,
+    Translate,
     check_directions,
-    file_name,
+    file_names,
     new_pairs,
     write_folder,
 )
 from triptych.domains.translation.lines import read_lines
 from triptych.domains.translation.numbers import NumberWords
 from triptych.errors import UserError
+from triptych.training.evaluation import Progress
 from triptych.training.settings import from_plain
 
 PAIRS = [("a", "x"), ("b", "y"), ("", "z"), ("c", "")]
 
 
-class Marked:
-    """Writes its mark behind each line; blank lines stay so, as a translator leaves them."""
+def of(corpus: Corpus) -> dict[str, list[Pair]]:
+    return {split: corpus.pairs(split) for split in corpus.splits()}
 
-    def __init__(self, mark: str) -> None:
-        self.mark = mark
 
-    def translate(self, lines: list[str], *, progress: Progress | None) -> list[str]:
+def marked(mark: str) -> Translate:
+    """Writes a mark behind each line; a blank line gives blanks."""
+
+    def translate(lines: Sequence[str], *, progress: Progress | None) -> list[str]:
         assert progress is not None
         for done in range(1, len(lines) + 1):
             progress(done, len(lines))
-        return [line + self.mark if line else "" for line in lines]
+        return [line + mark if line else " " for line in lines]
+
+    return translate
 
 
 def test_forward_models_write_targets_and_backward_models_sources() -> None:
     told: list[tuple[int, int]] = []
     found = new_pairs(
-        PAIRS, [Marked("1"), Marked("2")], [Marked("3")], lambda *call: told.append(call)
+        PAIRS, [marked("1"), marked("2")], [marked("3")], lambda *call: told.append(call)
     )
     assert list(found) == [
         *[("a", "a1"), ("b", "b1"), ("c", "c1")],
@@ -56,11 +61,25 @@ def test_forward_models_write_targets_and_backward_models_sources() -> None:
         (["a.{language}", "b.{language}"], "validation.{language}.gz"),
         (["deep/val.{language}"], "validation.{language}.gz"),
         (["val.{language} | other.{language}"], "validation.{language}.gz"),
+        (["diversified.{language}.gz"], "validation.{language}.gz"),
+        (["train.{language}"], "validation.{language}.gz"),
     ],
 )
-def test_files_keep_a_plain_name(names: list[str], expected: str) -> None:
+def test_files_keep_a_plain_name_that_is_theirs_alone(names: list[str], expected: str) -> None:
     files = {"train": ["train.{language}"], "validation": names}
-    assert file_name(ParallelText(files=files), "validation") == expected
+    assert file_names(ParallelText(files=files)) == {
+        "train": "train.{language}",
+        "validation": expected,
+    }
+
+
+def test_names_that_cannot_be_files_are_numbered() -> None:
+    two = ["a.{language}", "b.{language}"]
+    files = {"train": ["test.{language}.gz"], "test": two, "diversified": two, "test/2016": two}
+    assert list(file_names(ParallelText(files=files)).values()) == [
+        "test.{language}.gz",
+        *(f"split-{number}.{{language}}.gz" for number in (1, 2, 3)),
+    ]
 
 
 def test_a_folder_holds_every_split_and_the_settings_that_name_them(tmp_path: Path) -> None:
@@ -73,7 +92,7 @@ def test_a_folder_holds_every_split_and_the_settings_that_name_them(tmp_path: Pa
         directory=str(old),
         files={"train": ["train.{language}", "more.{language}"], "validation": ["val.{language}"]},
     )
-    settings = write_folder(corpus, [("a", "ä")], new)
+    settings = write_folder(corpus, of(corpus), [("a", "ä")], new)
     assert yaml.safe_load((new / "source.yaml").read_text(encoding="utf-8")) == settings
     made = from_plain(
         ParallelText, settings["data"]["source"]["init_args"], where="the folder's settings"
@@ -83,7 +102,7 @@ def test_a_folder_holds_every_split_and_the_settings_that_name_them(tmp_path: Pa
     assert read_lines(new / "val.en") == ["d"], "under its own name"
     assert made.splits() == corpus.splits()
     first = (new / "diversified.en.gz").read_bytes()
-    write_folder(corpus, [("a", "ä")], tmp_path / "again")
+    write_folder(corpus, of(corpus), [("a", "ä")], tmp_path / "again")
     assert (tmp_path / "again/diversified.en.gz").read_bytes() == first, "no time stands in it"
 
 
@@ -94,8 +113,10 @@ def test_held_out_sentences_are_written_to_their_split_alone(tmp_path: Path) -> 
     corpus = ParallelText(
         directory=str(tmp_path), files={"train": ["train.{language}"]}, validation_share=0.3
     )
-    plain = write_folder(corpus, [("x", "y")], tmp_path / "new")["data"]["source"]["init_args"]
-    made = from_plain(ParallelText, plain, where="the folder's settings")
+    settings = write_folder(corpus, of(corpus), [("x", "y")], tmp_path / "new")
+    made = from_plain(
+        ParallelText, settings["data"]["source"]["init_args"], where="the folder's settings"
+    )
     assert made.shares == {}
     assert made.pairs("validation") == corpus.pairs("validation")
     assert made.pairs("train") == [*corpus.pairs("train"), ("x", "y")]

@@ -8,28 +8,30 @@ sentence is added from elsewhere, and no model gets larger.
 from __future__ import annotations
 
 import gzip
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Protocol
 
 import yaml
 
 from triptych.domains.translation.corpora import Corpus, Pair, ParallelText
+from triptych.domains.translation.lines import BLANKS
 from triptych.errors import UserError
+from triptych.training.evaluation import Progress
+from triptych.training.files import write_whole
 from triptych.training.settings import to_plain
 
 SETTINGS = "source.yaml"
 """The file of the folder that `triptych train translation` takes as a second --config."""
 ADDED = "diversified.{language}.gz"
 """Where the new pairs stand."""
-Progress = Callable[[int, int], None]
 
 
-class Translates(Protocol):
-    """What is asked of a model: a line for each line."""
+class Translate(Protocol):
+    """A model in use, its search chosen."""
 
-    def translate(self, lines: Sequence[str], *, progress: Progress | None) -> list[str]:
+    def __call__(self, lines: Sequence[str], *, progress: Progress | None) -> list[str]:
         """One translation for each line; progress is called with (lines done, lines in all)."""
 
 
@@ -56,22 +58,29 @@ def check_directions(
             )
 
 
-def file_name(corpus: Corpus, split: str) -> str:
-    """The name of a split's files in the new folder: the corpus's own, where it is one plain name.
+def file_names(corpus: Corpus) -> dict[str, str]:
+    """Split -> the name of its files in the new folder, with {language} for the language.
 
-    So a model that was trained on the new folder is scored on the old one too.
+    The corpus's own name where the split is one file with a plain one, so that a model which was
+    trained on the new folder is scored on the old one too; else a name after the split.
     """
-    names = (
-        corpus.files[split] if isinstance(corpus, ParallelText) and split in corpus.files else []
-    )
-    plain = [name for name in names if "{language}" in name and not {"/", "|"} & set(name)]
-    return plain[0] if len(names) == len(plain) == 1 else f"{split}.{{language}}.gz"
+    names: dict[str, str] = {}
+    for split in corpus.splits():
+        own = corpus.files.get(split, []) if isinstance(corpus, ParallelText) else []
+        wanted = [*(own if len(own) == 1 else []), f"{split}.{{language}}.gz"]
+        names[split] = next(
+            name
+            for name in chain(wanted, (f"split-{n}.{{language}}.gz" for n in count(1)))
+            if "{language}" in name and not {"/", "|"} & set(name)
+            if name not in (ADDED, *names.values())
+        )
+    return names
 
 
 def new_pairs(
     pairs: Sequence[Pair],
-    forward: Sequence[Translates],
-    backward: Sequence[Translates],
+    forward: Sequence[Translate],
+    backward: Sequence[Translate],
     progress: Progress | None = None,
 ) -> Iterator[Pair]:
     """(s, f(s)) of every forward and (b(t), t) of every backward model, one model after the other.
@@ -79,44 +88,40 @@ def new_pairs(
     Pairs with an empty side are left out. progress: called with (lines done, lines in all models).
     """
     total = len(pairs) * (len(forward) + len(backward))
-    for number, model in enumerate([*forward, *backward]):
-        done = number * len(pairs)
+    for number, translate in enumerate([*forward, *backward]):
 
-        def show(lines: int, _: int, before: int = done) -> None:
+        def show(lines: int, _: int, before: int = number * len(pairs)) -> None:
             if progress is not None:
                 progress(before + lines, total)
 
         given = 0 if number < len(forward) else 1
         sentences = [pair[given] for pair in pairs]
-        found = model.translate(sentences, progress=show)
+        found = translate(sentences, progress=show)
         for sentence, text in zip(sentences, found, strict=True):
-            if sentence and text:
+            if sentence and text.strip(BLANKS):
                 yield (sentence, text) if given == 0 else (text, sentence)
 
 
-def write_folder(corpus: Corpus, added: Sequence[Pair], folder: Path) -> dict[str, Any]:
-    """Write every split of the corpus and the added pairs into a folder, and SETTINGS.
+def write_folder(
+    corpus: Corpus, splits: Mapping[str, Sequence[Pair]], added: Sequence[Pair], folder: Path
+) -> dict[str, Any]:
+    """Write the pairs of every split and the added ones into a folder, and SETTINGS.
 
-    Returns the settings. They are written last, so a folder without them is unfinished.
+    splits: all of the corpus. Returns the settings. They are written last, so a folder without them
+    is unfinished. Raises UserError where nothing can be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    files = {}
-    for split in corpus.splits():
-        name = file_name(corpus, split)
-        write_pairs(folder / name, corpus, corpus.pairs(split))
-        files[split] = [name]
+    names = file_names(corpus)
+    for split, pairs in splits.items():
+        write_pairs(folder / names[split], corpus, pairs)
     write_pairs(folder / ADDED, corpus, added)
-    files["train"].append(ADDED)
     source = ParallelText(
         source_language=corpus.source_language,
         target_language=corpus.target_language,
         directory=str(folder),
-        files=files,
+        files={split: [names[split], *([ADDED] * (split == "train"))] for split in splits},
     )
     settings = {"data": {"source": to_plain(source)}}
-    unfinished = folder / f".{SETTINGS}.unfinished"
-    unfinished.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
-    os.replace(unfinished, folder / SETTINGS)
+    write_whole(folder / SETTINGS, yaml.safe_dump(settings, sort_keys=False).encode())
     return settings
 
 
@@ -125,8 +130,7 @@ def write_pairs(path: Path, corpus: Corpus, pairs: Sequence[Pair]) -> None:
 
     Gzip without a time where the name ends in .gz, so that the same pairs give the same file.
     """
-    languages = (corpus.source_language, corpus.target_language)
-    for side, language in enumerate(languages):
+    for side, language in enumerate((corpus.source_language, corpus.target_language)):
         file = path.with_name(path.name.replace("{language}", language))
-        content = "".join(pair[side] + "\n" for pair in pairs).encode("utf-8")
-        file.write_bytes(gzip.compress(content, mtime=0) if file.suffix == ".gz" else content)
+        content = "".join(pair[side] + "\n" for pair in pairs).encode()
+        write_whole(file, gzip.compress(content, mtime=0) if file.suffix == ".gz" else content)
