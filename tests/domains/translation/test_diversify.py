@@ -30,13 +30,13 @@ def of(corpus: Corpus) -> dict[str, list[Pair]]:
 
 
 def marked(mark: str) -> Translate:
-    """Writes a mark behind each line; a blank line gives blanks."""
+    """Writes a mark behind each line, and nothing but a blank for blank lines and for z."""
 
     def translate(lines: Sequence[str], *, progress: Progress | None) -> list[str]:
         assert progress is not None
         for done in range(1, len(lines) + 1):
             progress(done, len(lines))
-        return [line + mark if line else " " for line in lines]
+        return [line + mark if line not in ("", "z") else " " for line in lines]
 
     return translate
 
@@ -49,7 +49,7 @@ def test_forward_models_write_targets_and_backward_models_sources() -> None:
     assert list(found) == [
         *[("a", "a1"), ("b", "b1"), ("c", "c1")],
         *[("a", "a2"), ("b", "b2"), ("c", "c2")],
-        *[("x3", "x"), ("y3", "y"), ("z3", "z")],
+        *[("x3", "x"), ("y3", "y")],
     ]
     assert told == [(done, 12) for done in range(1, 13)], "counted over all models"
 
@@ -101,9 +101,7 @@ def test_a_folder_holds_every_split_and_the_settings_that_name_them(tmp_path: Pa
     assert made.pairs("validation") == corpus.pairs("validation") == [("d", "D")]
     assert read_lines(new / "val.en") == ["d"], "under its own name"
     assert made.splits() == corpus.splits()
-    first = (new / "diversified.en.gz").read_bytes()
-    write_folder(corpus, of(corpus), [("a", "ä")], tmp_path / "again")
-    assert (tmp_path / "again/diversified.en.gz").read_bytes() == first, "no time stands in it"
+    assert (new / "diversified.en.gz").read_bytes()[4:8] == bytes(4), "no time stands in it"
 
 
 def test_held_out_sentences_are_written_to_their_split_alone(tmp_path: Path) -> None:
