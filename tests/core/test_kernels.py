@@ -58,8 +58,9 @@ def test_full_attention_trains_through_the_fused_kernel(
     ],
 )
 def test_half_precision_on_a_cpu_leaves_the_slow_backward_pass_of_sdpa_alone(
-    length: int, training: bool, kernel: str
+    length: int, training: bool, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(choice, "has_matrix_units", lambda: False)
     q = torch.empty(1, 2, 1, 4, dtype=torch.bfloat16)
     with torch.set_grad_enabled(training):
         assert kernel_for(q, length) == kernel
@@ -80,12 +81,24 @@ def test_half_precision_on_a_cpu_leaves_the_slow_backward_pass_of_sdpa_alone(
     ],
 )
 def test_float32_trains_in_tiles_where_half_of_the_pairs_are_hidden(
-    length: int, causal: bool, training: bool, kernel: str
+    length: int, causal: bool, training: bool, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(choice, "has_matrix_units", lambda: False)
     q = torch.empty(1, 2, 1, 4)
     with torch.set_grad_enabled(training):
         assert kernel_for(q, length, causal=causal) == kernel
         assert kernel_for(q.double(), length, causal=causal) == "sdpa"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_long_sequences_on_a_processor_with_amx_are_left_to_sdpa(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choice, "has_matrix_units", lambda: True)
+    q = torch.empty(1, 2, 1, 4, dtype=dtype)
+    assert kernel_for(q, 767, causal=True) == "tiles"
+    assert kernel_for(q, 768, causal=True) == "sdpa"
+    assert kernel_for(q, 768, causal=True, dropout=0.1) == "tiles"
 
 
 @pytest.mark.parametrize("reach", [CAUSAL, EVERYTHING])

@@ -157,6 +157,7 @@ def test_a_torch_without_the_private_operators_still_decodes(
         raise AttributeError("'_OpNamespace' object has no attribute 'gone'")
 
     monkeypatch.setattr(subject.torch, "embedding_bag", gone)
+    monkeypatch.setattr(subject, "has_matrix_units", lambda: False)  # torch.mv is not private
     monkeypatch.setattr(subject, "OneDNN", gone)
     monkeypatch.setattr(subject.torch, "quantize_per_channel", gone)
     fast = for_decoding(model, weights)
@@ -171,9 +172,11 @@ def test_a_torch_without_the_private_operators_still_decodes(
         ("fp32", 8, False, True, [OneDNN]),
         ("bf16", 1, False, True, [OneDNN]),
         ("fp32", 1, False, False, []),
-        ("fp32", 1, True, True, []),
+        ("fp32", 1, True, True, [RowSum, OneDNN]),
+        ("fp32", 2, True, True, []),
+        ("fp32", 8, True, True, [OneDNN]),
         ("bf16", 1, True, True, [MatrixVector]),
-        ("bf16", 8, True, True, []),
+        ("bf16", 2, True, True, [OneDNN]),
         ("int8", 1, True, True, [Int8]),
         ("int8", 8, False, False, [Int8]),
     ],

@@ -22,6 +22,8 @@ ahead of every packed kernel for few rows (width 128, 6 layers, 4.7 MB: 1.14 to 
 16 rows, 0.84 times with 64; width 256, 2 layers, 6.3 MB: 0.92 times with one row, 0.74 with 64)."""
 FEW = 32
 """Rows below which that holds."""
+FEWEST_PACKED_ROWS = 8
+"""Rows from which oneDNN is ahead of MKL in float32 on a processor with AMX, see `matrices`."""
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2, "int8": 5e-2}
 """How far a kernel may be from `F.linear` on a real weight, as a share of the result's norm."""
 
@@ -88,12 +90,16 @@ def candidates(weights: Weights, rows: int, device: str) -> list[Maker]:
     if weights == "int8":
         return [Int8]
     packed: Maker = lambda linear: OneDNN(linear, rows)  # noqa: E731
-    if has_matrix_units():
-        # There MKL and oneDNN reach the memory's speed by themselves, but for one row.
-        return [MatrixVector] if weights == "bf16" and rows == 1 else []
     if not has_wide_vectors():
         return []
-    return [RowSum, packed] if weights == "fp32" and rows == 1 else [packed]
+    if rows == 1 and weights == "fp32":
+        return [RowSum, packed]
+    if has_matrix_units():
+        if rows == 1:
+            return [MatrixVector]
+        if weights == "fp32" and rows < FEWEST_PACKED_ROWS:
+            return []  # MKL is ahead there
+    return [packed]
 
 
 def fastest(linear: nn.Linear, makers: list[Maker], rows: int, tolerance: float) -> Matrix:
