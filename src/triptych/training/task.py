@@ -9,28 +9,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.plugins.precision import MixedPrecision, Precision
-from pytorch_lightning.utilities import GradClipAlgorithmType
 from torch import Tensor, distributed, nn
 
-from triptych.errors import UserError
-from triptych.training import optim, sums
-from triptych.training.accumulation import Accumulation
+from triptych.training import sums
 from triptych.training.average import training_weights_first
 from triptych.training.loader import rank_and_world
 from triptych.training.media import Media, collect, log_media
 from triptych.training.meter import Meter
 from triptych.training.optim import OptimConfig
 from triptych.training.stopped import Diverged
+from triptych.training.update import Updated
 from triptych.training.versions import block, plain
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a run with a checkpoint."""
 
 
-class Task(pl.LightningModule, ABC):
+class Task(Updated, ABC):
     """What a domain adds to the training: three methods must be written, two more may be.
 
     model: the core model; its parameters are `task.model...` in the checkpoint's "state_dict".
@@ -50,10 +46,8 @@ class Task(pl.LightningModule, ABC):
     def __init__(
         self, model: nn.Module, optim: OptimConfig, *, d_model: int, card: dict[str, Any]
     ) -> None:
-        super().__init__()
+        super().__init__(optim, d_model)
         self.model = model
-        self.optim = optim
-        self.d_model = d_model
         self.card = plain(card, "card")
         # Lightning refuses a rank without validation batches unless it is told that we can.
         self.allow_zero_length_dataloader_with_multiple_devices = True
@@ -63,7 +57,6 @@ class Task(pl.LightningModule, ABC):
         """What the training calls in place of `training_loss`, where that was compiled."""
         self.seed = 0
         self.meter = Meter()
-        self.accumulation = Accumulation()
         self.latest: dict[str, float] = {}
         """Metrics of the last validation, without "val/"; {} before the first."""
         self.stop_signal = 0
@@ -106,75 +99,12 @@ class Task(pl.LightningModule, ABC):
 
     # What Lightning calls
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Make the optimiser; the rate is set before every update, so no scheduler has a state."""
-        scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
-        # Lightning cannot clip gradients that a fused optimiser unscales by itself.
-        optimizer = optim.build(self.optim, self, fused=False if scaled else None)
-        self._groups = [
-            {name: value for name, value in group.items() if name != "params"}
-            for group in optimizer.param_groups
-        ]
-        return optimizer
-
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clip as Lightning does, in bf16 beside a fused optimiser too.
-
-        Lightning refuses that pair under autocast because a fused optimiser would unscale fp16
-        gradients only after the clipping; in bf16 there is no scaler, so there is nothing to undo.
-        """
-        plugin = self.trainer.precision_plugin
-        if isinstance(plugin, MixedPrecision) and plugin.scaler is None and gradient_clip_val:
-            Precision.clip_gradients(
-                plugin,
-                optimizer,
-                gradient_clip_val,
-                GradClipAlgorithmType(gradient_clip_algorithm or "norm"),
-            )
-            return
-        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
-
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Finish accumulated gradients and set the update's rate, a function of its number."""
-        self.accumulation.settle(self.parameters())
-        rate = self.learning_rate(self.trainer.global_step + 1)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-
-    def learning_rate(self, step: int) -> float:
-        """Return the rate of update `step` (the first is 1) under this trainer's settings."""
-        return optim.learning_rate_at(
-            self.optim, step, d_model=self.d_model, total_steps=self.total_steps()
-        )
-
-    def total_steps(self) -> int | None:
-        """Return the updates that the whole run makes, or None where only time limits it."""
-        if self.trainer.max_steps > 0:
-            return self.trainer.max_steps
-        estimate = self.trainer.estimated_stepping_batches
-        return int(estimate) if sums.is_finite(estimate) else None
-
-    def on_fit_start(self) -> None:
-        """Refuse a cosine schedule without an end before time is spent."""
-        if self.optim.schedule == "cosine" and self.total_steps() is None:
-            raise UserError(
-                "optim.schedule is cosine, which needs an end: set trainer.max_steps or "
-                "trainer.max_epochs."
-            )
-
     def on_train_start(self) -> None:
         """Start the clock; what was logged before a resume is not logged again."""
         loader = self.trainer.train_dataloader
         self.meter = Meter(lambda: getattr(loader, "seconds_taken", 0.0))
         self._logged_step = self.trainer.global_step
-        # A checkpoint brings the former settings along; what counts is what this start was given.
-        for group, given in zip(self.trainer.optimizers[0].param_groups, self._groups, strict=True):
-            group.update(given)
+        self.take_given_settings()
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss, scaled where needed so that every target weighs the same.
