@@ -7,12 +7,13 @@ import torch
 from saved import saved_bytes
 from torch import Tensor
 
+from triptych.core.attention.kernels import spans
 from triptych.core.attention.kernels import tiles as module
 from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.kernels.grid import Blocks, hidden_keys
 from triptych.core.attention.kernels.grid_tiles import attend_in_blocks
 from triptych.core.attention.kernels.skew import Distances, skewed, unskewed
-from triptych.core.attention.kernels.spans import Reach, tiles_over
+from triptych.core.attention.kernels.spans import Reach, queries_per_tile, tiles_over
 from triptych.core.attention.kernels.tiles import attend_in_tiles, to_keep
 from triptych.core.attention.relative import Relative
 
@@ -147,6 +148,7 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_length_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing of L x L is saved beyond a fixed number of bytes."""
+    monkeypatch.setattr(spans, "has_matrix_units", lambda: False)
     monkeypatch.setattr(module, "KEPT", 0)
     without = {length: saved_by(length) for length in (256, 1024)}
     assert without[1024] < 4.5 * without[256]
@@ -197,3 +199,26 @@ def test_a_second_derivative_is_refused_and_never_wrong() -> None:
     (dq,) = torch.autograd.grad((y**2).sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dq.sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("with_amx", "dtype", "length", "queries"),
+    [
+        (False, torch.float32, 1024, 64),
+        (False, torch.bfloat16, 1024, 128),
+        (False, torch.bfloat16, 2048, 256),
+        (True, torch.float32, 1024, 128),
+        (True, torch.bfloat16, 512, 128),
+        (True, torch.bfloat16, 1024, 256),
+    ],
+)
+def test_the_size_of_a_tile_is_what_was_fastest(
+    with_amx: bool,
+    dtype: torch.dtype,
+    length: int,
+    queries: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(spans, "has_matrix_units", lambda: with_amx)
+    assert queries_per_tile(length, torch.empty(1, dtype=dtype)) == queries
+    assert queries_per_tile(length, torch.empty(1, dtype=dtype, device="meta")) == 512

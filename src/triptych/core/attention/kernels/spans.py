@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from triptych.core.processor import has_matrix_units
+
 
 class Edge(NamedTuple):
     """A run of a tile's keys that not every query of the tile may see."""
@@ -60,14 +62,16 @@ def queries_per_tile(length: int, like: Tensor) -> int:
     Fewer mean more small products, more mean tiles that leave the cache and a wider masked edge.
     Full attention, forward and backward, 8 heads of 64, two cores with AVX512-BF16, milliseconds at
     32 / 64 / 128 / 256 queries, before weights were kept: float32, L 1024: 30 / 29 / 30 / 43;
-    bfloat16, L 1024: 34 / 23 / 17 / 17, L 4096: - / 352 / 272 / 211. On a GPU, where a tile is a
-    few launches, not measured: few large ones.
+    bfloat16, L 1024: 34 / 23 / 17 / 17, L 4096: - / 352 / 272 / 211. With AMX, relative attention,
+    L 1024, at 64 / 128 / 256 / 512: float32 64 / 60 / 70 / 74, bfloat16 65 / 51 / 42 / 44. On a
+    GPU, where a tile is a few launches, not measured: few large ones.
     """
     if like.device.type != "cpu":
         return 512
+    with_amx = has_matrix_units()
     if like.element_size() > 2:
-        return 64
-    return 128 if length < 2048 else 256
+        return 128 if with_amx else 64
+    return 128 if length < (768 if with_amx else 2048) else 256
 
 
 @lru_cache(maxsize=256)
