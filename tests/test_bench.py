@@ -490,6 +490,8 @@ def test_attention_is_timed_in_turn_on_keys_that_no_cache_holds(
         (["--only", "trainin"], "trainin"),
         (["--threads", "0"], "at least 1"),
         (["--translation-checkpoint", "no-such.ckpt"], "no-such.ckpt"),
+        (["--translation-checkpoint", "pretrained:multi30k"], "did you mean"),
+        (["--translation-sentences", "no-such.en"], "no-such.en"),
     ],
 )
 def test_a_wrong_command_ends_with_2_before_any_work(arguments: list[str], said: str) -> None:

@@ -39,7 +39,7 @@ class Options:
     device: torch.device
     budget: float | None
     command: str
-    checkpoint: Path | None = None
+    checkpoint: str | None = None
     sentences: Path | None = None
 
 

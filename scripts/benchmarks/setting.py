@@ -37,7 +37,7 @@ class Setting:
     budget: Budget
     ceilings: Ceilings
     say: Callable[[str], None]
-    checkpoint: Path | None = None
+    checkpoint: str | None = None
     sentences: Path | None = None
 
     @property

@@ -99,7 +99,7 @@ def trained(setting: Setting, sizes: Sizes) -> Table:
     """A checkpoint's own model on real sentences."""
     import triptych
 
-    translator = triptych.load(str(setting.checkpoint), device=setting.device.type)
+    translator = triptych.load(setting.checkpoint, device=setting.device.type)
     lines = read_lines(setting, translator, sizes.sentences)
     translators = {name: translator.with_weights(name) for name in weights_here(setting)}
     task = translator.task
