@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from triptych import __version__, commands, domains, threads
+from triptych import __version__, before_torch, commands, domains
 from triptych.errors import UserError
 from triptych.training.stopped import TrainingStopped
 
@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output went away. A stop of training has its own code (143 for SIGTERM). A fault of Triptych
     itself keeps its traceback.
     """
-    threads.wait_in_short()
+    before_torch.prepare()
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
