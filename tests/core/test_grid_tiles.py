@@ -24,10 +24,18 @@ def arguments() -> tuple[list[Tensor], Tensor]:
     return inputs, torch.zeros(hidden.shape).double().masked_fill(hidden, -1e9)
 
 
+def keep(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    """So many bytes of weights may be kept for the backward pass."""
+    monkeypatch.setattr(grid_tiles, "has_matrix_units", lambda: most > 0)
+    monkeypatch.setattr(grid_tiles, "to_keep", lambda like: most)
+
+
+@pytest.mark.parametrize("kept", [0, 2000, 2**20])  # none, those of one row of blocks, all
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_gradients_are_those_of_finite_differences(
-    dropout: float, monkeypatch: pytest.MonkeyPatch
+    dropout: float, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    keep(monkeypatch, kept)
     inputs, mask = arguments()
     drawn = Dropped.draw(dropout, 4, mask[0, 0].numel(), inputs[0])
     monkeypatch.setattr(grid_tiles.Dropped, "draw", lambda *_: drawn)
@@ -38,10 +46,18 @@ def test_gradients_are_those_of_finite_differences(
     assert torch.autograd.gradcheck(path, inputs)
 
 
-def test_nothing_is_saved_but_what_was_given() -> None:
+def test_weights_are_saved_with_amx_alone_and_never_beyond_their_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     inputs, mask = arguments()
-    saved = saved_bytes(lambda: attend_in_blocks(*inputs, BLOCKS, mask))
-    assert saved == sum(tensor.nbytes for tensor in inputs)
+    given = sum(tensor.nbytes for tensor in inputs)
+    of_a_row = 2 * mask[0].nbytes  # two heads
+    for room, rows in ((0, 0), (2000, 1), (3 * of_a_row - 1, 2), (2**20, 3)):
+        keep(monkeypatch, room)
+        saved = saved_bytes(lambda: attend_in_blocks(*inputs, BLOCKS, mask))
+        assert saved - given == rows * of_a_row
+    monkeypatch.setattr(grid_tiles, "has_matrix_units", lambda: False)
+    assert saved_bytes(lambda: attend_in_blocks(*inputs, BLOCKS, mask)) == given
 
 
 def test_a_second_derivative_is_refused_and_never_wrong() -> None:

@@ -2,9 +2,10 @@
 
 Every block of a picture has the same neighbourhood, so that a row of blocks is one batched product
 over overlapping windows of a padded picture: no table of indices, no copy of the whole memory, and
-in the backward pass no addition cell by cell. That pass computes the weights again: to keep the
-first 64 MiB of them for it, as `tiles` does, took 0.87 of the time for one picture of 32 x 32 x 3,
-but is nothing to a batch of them, and the time a pixel then grew 1.22 times to 128 x 128 x 3.
+in the backward pass no addition cell by cell. That pass computes the weights again, but for the
+first 64 MiB of them where a processor has AMX: one picture of 32 x 32 x 3 in bfloat16 took 0.85 of
+the time so, and as long as before in float32. Without AMX it was 0.87, but is nothing to a batch of
+pictures, and the time a pixel then grew 1.22 times to 128 x 128 x 3.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from torch.autograd.function import once_differentiable
 
 from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.kernels.grid import Blocks, Grid
-from triptych.core.attention.kernels.tiles import as_given, like_projected, room
+from triptych.core.attention.kernels.tiles import as_given, like_projected, room, to_keep
+from triptych.core.processor import has_matrix_units
 
 
 def attend_in_blocks(
@@ -40,7 +42,8 @@ def attend_in_blocks(
     at_once = max(1, room(q) // mask[0].numel())
     most = min(at_once, q.shape[0] * q.shape[1]) * blocks.columns
     dropped = Dropped.draw(dropout, most, mask[0, 0].numel(), q)
-    plan = _Plan(Grid(blocks), mask, at_once, padding, dropped)
+    keep = to_keep(q) if has_matrix_units() else 0
+    plan = _Plan(Grid(blocks), mask, at_once, padding, dropped, keep)
     with as_given(q):
         y: Tensor = _InBlocks.apply(q, k, v, plan)
     return y
@@ -55,6 +58,8 @@ class _Plan(NamedTuple):
     """Rows (batch x heads) that are computed together at most."""
     padding: Tensor | None
     dropped: Dropped | None
+    keep: int
+    """Bytes of weights to keep for the backward pass."""
 
     def groups(self, batch: int, heads: int) -> Iterator[tuple[slice, slice]]:
         """Parts of the batch and of the heads whose tiles stay in a core's cache together."""
@@ -95,6 +100,8 @@ class _InBlocks(torch.autograd.Function):
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: _Plan) -> Tensor:
         grid = plan.grid
         y = like_projected(q)
+        kept: list[Tensor] = []
+        room_left = plan.keep
         for group in plan.groups(*q.shape[:2]):
             q_grid, k_grid, v_grid = (grid.padded(x[group]) for x in (q, k, v))
             y_grid = torch.empty_like(q_grid)  # [R, Hp, Wp, C E]
@@ -102,18 +109,22 @@ class _InBlocks(torch.autograd.Function):
             for row in range(grid.blocks.rows):
                 queries, keys = grid.queries(q_grid, row), grid.keys(k_grid, row)
                 weights = plan.weights(queries, keys, hidden, row)  # [N, Q, K]
+                room_left -= weights.nbytes
+                if room_left >= 0:
+                    kept.append(weights)
                 if plan.dropped is not None:
-                    weights.mul_(plan.dropped.factors(weights, row))
+                    weights = weights * plan.dropped.factors(weights, row)
                 grid.put_queries(y_grid, torch.bmm(weights, grid.keys(v_grid, row)), row)
             grid.put(y[group], y_grid)
-        ctx.save_for_backward(q, k, v)
+        ctx.save_for_backward(q, k, v, *kept)
         ctx.plan = plan
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        q, k, v = ctx.saved_tensors
+        q, k, v, *kept = ctx.saved_tensors
+        kept_weights = iter(kept)
         plan: _Plan = ctx.plan
         grid = plan.grid
         dq, dk, dv = (like_projected(x) for x in (q, k, v))
@@ -129,7 +140,9 @@ class _InBlocks(torch.autograd.Function):
             for row in range(grid.blocks.rows):
                 queries, dy = (grid.queries(x, row) for x in (q_grid, dy_grid))  # 2 x [N, Q, E]
                 keys, values = (grid.keys(x, row) for x in (k_grid, v_grid))  # 2 x [N, K, E]
-                weights = plan.weights(queries, keys, hidden, row)  # [N, Q, K]
+                weights = next(kept_weights, None)  # [N, Q, K]
+                if weights is None:
+                    weights = plan.weights(queries, keys, hidden, row)
                 d_weights = torch.bmm(dy, values.mT)  # [N, Q, K]
                 used = weights
                 if plan.dropped is not None:
