@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported, as in cli.py
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # before torch is imported; no spinning at all
 
 import pytest
 import torch

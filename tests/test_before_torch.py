@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from triptych import before_torch, cli
 
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "THP_MEM_ALLOC_ENABLE")
+PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 
 @pytest.fixture
@@ -26,7 +28,7 @@ def test_the_command_line_sets_it(environment: pytest.MonkeyPatch) -> None:
     assert cli.main(["--version"]) == 0
     assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
     assert int(os.environ["GOMP_SPINCOUNT"]) > 0
-    assert os.environ["THP_MEM_ALLOC_ENABLE"] == "1"
+    assert os.environ.get("THP_MEM_ALLOC_ENABLE") == ("1" if PAGES.exists() else None)
 
 
 def test_what_the_user_set_stays(environment: pytest.MonkeyPatch) -> None:
@@ -54,8 +56,8 @@ for line in open("/proc/self/smaps"):
 
 
 @pytest.mark.skipif(
-    not Path("/sys/kernel/mm/transparent_hugepage").exists(),
-    reason="this system has no large pages to ask for",
+    not PAGES.exists() or platform.machine() != "x86_64",
+    reason="this system has no large pages, or torch does not ask for them here",
 )
 def test_large_tensors_ask_for_large_pages(environment: pytest.MonkeyPatch) -> None:
     for value, asked in (("0", "False"), ("1", "True")):

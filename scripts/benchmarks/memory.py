@@ -62,6 +62,7 @@ def _environment() -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join(path),
         "MALLOC_MMAP_THRESHOLD_": SMALL_BLOCK,
         "MALLOC_TRIM_THRESHOLD_": SMALL_BLOCK,
+        "THP_MEM_ALLOC_ENABLE": "0",  # a page of 2 MiB would count whole
     }
 
 

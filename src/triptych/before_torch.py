@@ -1,4 +1,4 @@
-"""What torch reads from the environment when it is imported; imports nothing, as it comes before.
+"""What torch reads from the environment; imports nothing heavy, as it comes before torch.
 
 What the user set stays as it is.
 """
@@ -34,6 +34,7 @@ def take_large_pages() -> None:
     6 layers, L 1024, two cores with AMX, milliseconds without and with (two runs in turn each):
     full bf16 392, 420 and 379, 321; relative bf16 539, 430 and 424, 450; relative fp32 1008, 1000
     and 891, 837; full fp32 785, 842 and 844, 849. Decoding: no difference. NumPy does the same by
-    default; on other systems it means nothing.
+    default. Torch warns where a system has no such pages, and on some processors it does not ask.
     """
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+    if os.path.exists("/sys/kernel/mm/transparent_hugepage"):
+        os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")

@@ -22,6 +22,7 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
         monkeypatch.setattr(tiles, "room", lambda like: 130)
         monkeypatch.setattr(tiles, "KEPT", 2000)  # some weights are kept, the rest computed again
         monkeypatch.setattr(grid_tiles, "room", lambda like: 900)
+        monkeypatch.setattr(grid_tiles, "weights_to_keep", tiles.to_keep)
         monkeypatch.setattr(local2d, "LARGEST_SHARE", 1e9)
     name: str = request.param
     return name

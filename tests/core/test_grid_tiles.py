@@ -10,7 +10,7 @@ from torch import Tensor
 from triptych.core.attention.kernels import grid_tiles
 from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.kernels.grid import Blocks, hidden_keys
-from triptych.core.attention.kernels.grid_tiles import attend_in_blocks
+from triptych.core.attention.kernels.grid_tiles import attend_in_blocks, weights_to_keep
 
 BLOCKS = Blocks(5, 4, 1, block_height=2, block_width=2, up=1, side=1)  # 3 rows of 2 blocks
 LENGTH = 20
@@ -26,8 +26,7 @@ def arguments() -> tuple[list[Tensor], Tensor]:
 
 def keep(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """So many bytes of weights may be kept for the backward pass."""
-    monkeypatch.setattr(grid_tiles, "has_matrix_units", lambda: most > 0)
-    monkeypatch.setattr(grid_tiles, "to_keep", lambda like: most)
+    monkeypatch.setattr(grid_tiles, "weights_to_keep", lambda like: most)
 
 
 @pytest.mark.parametrize("kept", [0, 2000, 2**20])  # none, those of one row of blocks, all
@@ -46,7 +45,7 @@ def test_gradients_are_those_of_finite_differences(
     assert torch.autograd.gradcheck(path, inputs)
 
 
-def test_weights_are_saved_with_amx_alone_and_never_beyond_their_room(
+def test_weights_are_saved_but_never_beyond_their_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     inputs, mask = arguments()
@@ -56,8 +55,15 @@ def test_weights_are_saved_with_amx_alone_and_never_beyond_their_room(
         keep(monkeypatch, room)
         saved = saved_bytes(lambda: attend_in_blocks(*inputs, BLOCKS, mask))
         assert saved - given == rows * of_a_row
-    monkeypatch.setattr(grid_tiles, "has_matrix_units", lambda: False)
-    assert saved_bytes(lambda: attend_in_blocks(*inputs, BLOCKS, mask)) == given
+
+
+@pytest.mark.parametrize("with_amx", [True, False])
+def test_weights_are_saved_where_that_pays(with_amx: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid_tiles, "has_matrix_units", lambda: with_amx)
+    half = torch.empty(1, dtype=torch.bfloat16)
+    assert (weights_to_keep(half) > 0) == with_amx
+    assert weights_to_keep(half.float()) == 0
+    assert weights_to_keep(half.to("meta")) == 0
 
 
 def test_a_second_derivative_is_refused_and_never_wrong() -> None:

@@ -7,7 +7,7 @@ import torch
 from saved import saved_bytes
 from torch import Tensor
 
-from triptych.core.attention.kernels import spans
+from triptych.core.attention.kernels import grid_tiles, spans
 from triptych.core.attention.kernels import tiles as module
 from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.kernels.grid import Blocks, hidden_keys
@@ -169,8 +169,11 @@ def test_nothing_is_kept_where_no_gradient_is_wanted_nor_on_a_gpu() -> None:
 
 @pytest.mark.parametrize("inputs", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("path", ["tiles", "blocks"])
-def test_autocast_changes_nothing(inputs: torch.dtype, path: str) -> None:
+def test_autocast_changes_nothing(
+    inputs: torch.dtype, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A backward pass runs outside of autocast; what was kept for it must have its precision."""
+    monkeypatch.setattr(grid_tiles, "weights_to_keep", to_keep)
     tiles = tiles_over(Reach(), 20, 8, CPU)
     blocks = Blocks(5, 4, 1, block_height=2, block_width=2, up=1, side=1)
     hidden = hidden_keys(blocks, torch.arange(20).view(5, 4, 1))

@@ -118,3 +118,14 @@ def test_pre_norm_ends_with_a_norm_and_post_norm_needs_none() -> None:
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         TransformerConfig(**({"d_model": 12, "n_heads": 3} | wrong))
+
+
+@pytest.mark.parametrize("length", [24, 800])
+def test_full_attention_compiles_to_one_graph(length: int) -> None:
+    """Nothing that chooses a kernel breaks it: neither questions to the processor nor caches."""
+    decoder = TransformerConfig(
+        n_layers=2, d_model=64, n_heads=2, d_ff=1024, dropout=0.0, attention=Full()
+    ).decoder((length,))
+    x = torch.randn(1, length, 64)
+    compiled = torch.compile(decoder, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), decoder(x))

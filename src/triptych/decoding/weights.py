@@ -19,11 +19,13 @@ Weights = Literal["fp32", "bf16", "int8"]
 SMALL = 5 * 2**20
 """Bytes of float32 matrices that stay in the processor's cache between steps: there F.linear was
 ahead of every packed kernel for few rows (width 128, 6 layers, 4.7 MB: 1.14 to 1.29 times with 1 to
-16 rows, 0.84 times with 64; width 256, 2 layers, 6.3 MB: 0.92 times with one row, 0.74 with 64)."""
+16 rows, 0.84 times with 64; width 256, 2 layers, 6.3 MB: 0.92 times with one row, 0.74 with 64;
+measured without AMX)."""
 FEW = 32
 """Rows below which that holds."""
 FEWEST_PACKED_ROWS = 8
-"""Rows from which oneDNN is ahead of MKL in float32 on a processor with AMX, see `matrices`."""
+"""Rows from which oneDNN is ahead of MKL in float32 on a processor with AMX, see `matrices`; it was
+behind at 2, and between them nothing was measured."""
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2, "int8": 5e-2}
 """How far a kernel may be from `F.linear` on a real weight, as a share of the result's norm."""
 
@@ -90,15 +92,14 @@ def candidates(weights: Weights, rows: int, device: str) -> list[Maker]:
     if weights == "int8":
         return [Int8]
     packed: Maker = lambda linear: OneDNN(linear, rows)  # noqa: E731
+    if weights == "bf16" and rows == 1 and has_matrix_units():
+        return [MatrixVector]
     if not has_wide_vectors():
         return []
-    if rows == 1 and weights == "fp32":
+    if weights == "fp32" and rows == 1:
         return [RowSum, packed]
-    if has_matrix_units():
-        if rows == 1:
-            return [MatrixVector]
-        if weights == "fp32" and rows < FEWEST_PACKED_ROWS:
-            return []  # MKL is ahead there
+    if weights == "fp32" and rows < FEWEST_PACKED_ROWS and has_matrix_units():
+        return []  # MKL is ahead there
     return [packed]
 
 

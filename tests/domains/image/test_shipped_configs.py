@@ -18,6 +18,8 @@ SHAPES = {
     "digits": (8, 8, 1),
     "copied-rows": (8, 8, 1),
     "mnist": (28, 28, 1),
+    "mnist-small": (28, 28, 1),
+    "mnist-logistics": (28, 28, 1),
     "folder": (32, 32, 3),
 }
 LEVELS = {"digits": 17, "copied-rows": 8}

@@ -48,7 +48,7 @@ MOST_KEYS_OF_PRODUCTS = 128
 """Keys up to which explicit products beat everything else in bfloat16 on a CPU."""
 FEWEST_KEYS_OF_TILES = 256
 MOST_KEYS_OF_FLOAT32_TILES = 1024
-"""Keys up to which tiles beat SDPA in float32, where half of the pairs are hidden."""
+"""Keys up to which tiles beat SDPA in float32 without AMX, where half of the pairs are hidden."""
 MOST_KEYS_OF_TILES_WITH_AMX = 767
 """Keys up to which tiles beat SDPA on a processor with AMX, in both precisions."""
 
