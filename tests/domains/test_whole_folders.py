@@ -37,7 +37,7 @@ SIZES = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8, "attention": Full
 
 
 def pictures(folder: Path, count: int, classes: tuple[str, ...] = ("",)) -> None:
-    generator = np.random.default_rng(len(str(folder)))
+    generator = np.random.default_rng(sum(folder.name.encode()))  # not of the path, which varies
     for name in classes:
         (folder / name).mkdir(parents=True, exist_ok=True)
         for index in range(count):
