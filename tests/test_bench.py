@@ -491,7 +491,7 @@ def test_attention_is_timed_in_turn_on_keys_that_no_cache_holds(
         (["--threads", "0"], "at least 1"),
         (["--translation-checkpoint", "no-such.ckpt"], "no-such.ckpt"),
         (["--translation-checkpoint", "pretrained:multi30k"], "did you mean"),
-        (["--translation-checkpoint", "pretrained:mnist"], "is a model of image"),
+        (["--translation-checkpoint", "pretrained:mnist"], "is of the domain image"),
         (["--translation-sentences", "no-such.en"], "no-such.en"),
     ],
 )
