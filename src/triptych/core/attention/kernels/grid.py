@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 class Blocks(NamedTuple):
@@ -91,17 +92,39 @@ class Grid(NamedTuple):
         columns = slice(blocks.side, blocks.side + blocks.width)
         return slice(None), slice(None), rows, columns
 
-    def queries(self, grid: Tensor, row: int) -> Tensor:
-        """The blocks of a row: [R, Hp, Wp, C E] -> [R columns, Q, E]."""
-        blocks = self.blocks
-        tiles = self._queries_of(grid, row).transpose(1, 2)  # [R, columns, bh, bw, C E]
-        return tiles.reshape(len(grid) * blocks.columns, blocks.n_queries, -1)
+    def tiles(self, x: Tensor) -> Tensor:
+        """The blocks of a picture: [B, H, L, E] in raster order -> [rows, B H, columns, Q, E].
 
-    def put_queries(self, grid: Tensor, tiles: Tensor, row: int) -> None:
-        """Write [R columns, Q, E] where `queries` reads."""
-        view = self._queries_of(grid, row)  # [R, bh, columns, bw, C E]
-        rows, height, columns, width, _ = view.shape
-        view.copy_(tiles.view(rows, columns, height, width, -1).transpose(1, 2))
+        Cells beyond the edge are 0.
+        """
+        blocks = self.blocks
+        below = blocks.rows * blocks.block_height - blocks.height
+        beside = blocks.columns * blocks.block_width - blocks.width
+        cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
+        if below or beside:
+            cells = F.pad(cells, (0, 0, 0, 0, 0, beside, 0, below))
+        tiles: Tensor = self._as_tiles(cells).contiguous()  # [rows, B, H, columns, bh, bw, C, E]
+        return tiles.view(blocks.rows, -1, blocks.columns, blocks.n_queries, x.shape[-1])
+
+    def put_tiles(self, x: Tensor, tiles: Tensor) -> None:
+        """The inverse of `tiles`: [rows, B H, columns, Q, E] into x [B, H, L, E]."""
+        blocks = self.blocks
+        size = blocks.rows * blocks.block_height, blocks.columns * blocks.block_width
+        cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
+        if size == cells.shape[2:4]:
+            view = self._as_tiles(cells)
+            view.copy_(tiles.view(view.shape))
+            return
+        whole = x.new_empty(*x.shape[:2], *size, blocks.channels, x.shape[-1])
+        view = self._as_tiles(whole)
+        view.copy_(tiles.view(view.shape))
+        cells.copy_(whole[:, :, : blocks.height, : blocks.width])
+
+    def _as_tiles(self, cells: Tensor) -> Tensor:
+        """View [B, H, rows bh, columns bw, C, E] -> [rows, B, H, columns, bh, bw, C, E]."""
+        blocks = self.blocks
+        cut: Tensor = cells.unflatten(3, (blocks.columns, -1)).unflatten(2, (blocks.rows, -1))
+        return cut.permute(2, 0, 1, 4, 3, 5, 6, 7)
 
     def keys(self, grid: Tensor, row: int) -> Tensor:
         """The windows of a row of blocks: [R, Hp, Wp, C E] -> [R columns, K, E]."""
@@ -116,14 +139,6 @@ class Grid(NamedTuple):
         added = tiles.view(len(grid), blocks.columns, windows.shape[1], -1).transpose(1, 2)
         for first in range(min(blocks.apart, blocks.columns)):
             windows[:, :, first :: blocks.apart].add_(added[:, :, first :: blocks.apart])
-
-    def _queries_of(self, grid: Tensor, row: int) -> Tensor:
-        """View of a row of blocks: [R, bh, columns, bw, C E]."""
-        blocks = self.blocks
-        top = blocks.up + row * blocks.block_height
-        stop = blocks.side + blocks.columns * blocks.block_width
-        inner = grid[:, top : top + blocks.block_height, blocks.side : stop]
-        return inner.view(*inner.shape[:2], blocks.columns, blocks.block_width, inner.shape[-1])
 
     def _keys_of(self, grid: Tensor, row: int) -> Tensor:
         """View of the overlapping windows of a row of blocks: [R, kh, columns, kw C E]."""
@@ -146,8 +161,9 @@ def hidden_keys(blocks: Blocks, steps: Tensor) -> Tensor:
     """
     grid = Grid(blocks)
     # Steps count from 1 here, so that the cells beyond the edge, which are 0, differ from all.
-    padded = grid.padded(steps.flatten().view(1, 1, -1, 1) + 1)  # [1, Hp, Wp, C]
+    counted = steps.flatten().view(1, 1, -1, 1) + 1  # [1, 1, L, 1]
+    padded, tiles = grid.padded(counted), grid.tiles(counted)  # [1, Hp, Wp, C], [rows, 1, ., Q, 1]
     rows = {blocks.kind(row): row for row in range(blocks.rows)}.values()  # one of each kind
-    query = torch.stack([grid.queries(padded, row).flatten(1) for row in rows])  # [kinds, cols, Q]
+    query = torch.stack([tiles[row].flatten(0, 1).squeeze(-1) for row in rows])  # [kinds, cols, Q]
     key = torch.stack([grid.keys(padded, row).flatten(1) for row in rows])  # [kinds, columns, K]
     return (key.unsqueeze(-2) > query.unsqueeze(-1)) | (key == 0).unsqueeze(-2)

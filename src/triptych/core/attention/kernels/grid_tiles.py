@@ -1,11 +1,15 @@
 """Local attention of a picture in tiles: rows of blocks with their halos, linear in the pixels.
 
 Every block of a picture has the same neighbourhood, so that a row of blocks is one batched product
-over overlapping windows of a padded picture: no table of indices, no copy of the whole memory, and
-in the backward pass no addition cell by cell. That pass computes the weights again, but for the
-first 64 MiB of them in bfloat16 on a processor with AMX: one picture of 32 x 32 x 3 took 0.85 of
-the time so, and as long as before in float32. Without AMX it was 0.87, but is nothing to a batch of
-pictures, and the time a pixel then grew 1.22 times to 128 x 128 x 3.
+over overlapping windows of the padded keys and values: no table of indices, no copy of the whole
+memory, and in the backward pass no addition cell by cell. The queries do not overlap: cut up once,
+they took 0.9 of the time of a padded picture of their own. To leave out, for the upper half of a
+block, the keys below it (17 % of the pairs) took longer, as its products are smaller.
+
+The backward pass computes the weights again, but for the first 64 MiB of them in bfloat16 on a
+processor with AMX: one picture of 32 x 32 x 3 took 0.85 of the time so, and as long as before in
+float32. Without AMX it was 0.87, but is nothing to a batch of pictures, and the time a pixel then
+grew 1.22 times to 128 x 128 x 3.
 """
 
 from __future__ import annotations
@@ -81,9 +85,9 @@ class _Plan(NamedTuple):
         return self.grid.padded(padding.expand(-1, rows // len(padding), -1, -1).byte())
 
     def weights(self, queries: Tensor, keys: Tensor, hidden: Tensor | None, row: int) -> Tensor:
-        """The softmax of a row of blocks: [N, Q, K]."""
+        """The softmax of a row of blocks, its queries scaled: [N, Q, K]."""
         mask = self.mask[self.grid.blocks.kind(row)]  # [columns, Q, K]
-        logits = torch.bmm(queries * queries.shape[-1] ** -0.5, keys.mT)  # [N, Q, K]
+        logits = torch.bmm(queries, keys.mT)  # [N, Q, K]
         by_column = logits.unflatten(0, (-1, len(mask)))  # [R, columns, Q, K]
         by_column.add_(mask)
         if hidden is None:
@@ -105,13 +109,16 @@ class _InBlocks(torch.autograd.Function):
         grid = plan.grid
         y = like_projected(q)
         kept: list[Tensor] = []
+        scale = q.shape[-1] ** -0.5
         room_left = plan.keep
         for group in plan.groups(*q.shape[:2]):
-            q_grid, k_grid, v_grid = (grid.padded(x[group]) for x in (q, k, v))
-            y_grid = torch.empty_like(q_grid)  # [R, Hp, Wp, C E]
-            hidden = plan.hidden(group, len(q_grid))
+            k_grid, v_grid = (grid.padded(x[group]) for x in (k, v))  # 2 x [R, Hp, Wp, C E]
+            q_tiles = grid.tiles(q[group] * scale)  # [rows, R, columns, Q, E]
+            y_tiles = torch.empty_like(q_tiles)
+            hidden = plan.hidden(group, len(k_grid))
             for row in range(grid.blocks.rows):
-                queries, keys = grid.queries(q_grid, row), grid.keys(k_grid, row)
+                queries, y_tile = (x[row].flatten(0, 1) for x in (q_tiles, y_tiles))  # [N, Q, E]
+                keys, values = (grid.keys(x, row) for x in (k_grid, v_grid))  # 2 x [N, K, E]
                 weights = plan.weights(queries, keys, hidden, row)  # [N, Q, K]
                 room_left -= weights.nbytes
                 if room_left >= 0:
@@ -119,8 +126,8 @@ class _InBlocks(torch.autograd.Function):
                 if plan.dropped is not None:
                     factors = plan.dropped.factors(weights, row)
                     weights = weights * factors if room_left >= 0 else weights.mul_(factors)
-                grid.put_queries(y_grid, torch.bmm(weights, grid.keys(v_grid, row)), row)
-            grid.put(y[group], y_grid)
+                torch.bmm(weights, values, out=y_tile)  # [N, Q, E]
+            grid.put_tiles(y[group], y_tiles)
         ctx.save_for_backward(q, k, v, *kept)
         ctx.plan = plan
         return y
@@ -136,14 +143,15 @@ class _InBlocks(torch.autograd.Function):
         wide = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
         scale = q.shape[-1] ** -0.5
         for group in plan.groups(*q.shape[:2]):
-            q_grid, k_grid, v_grid, dy_grid = (
-                grid.padded(x[group]) for x in (q, k, v, gradients[0])
-            )
-            dq_grid = torch.empty_like(q_grid)  # [R, Hp, Wp, C E]
-            dk_grid, dv_grid = (torch.zeros_like(q_grid, dtype=wide) for _ in range(2))
-            hidden = plan.hidden(group, len(q_grid))
+            k_grid, v_grid = (grid.padded(x[group]) for x in (k, v))  # 2 x [R, Hp, Wp, C E]
+            q_tiles, dy_tiles = grid.tiles(q[group] * scale), grid.tiles(gradients[0][group])
+            dq_tiles = torch.empty_like(q_tiles)  # [rows, R, columns, Q, E]
+            dk_grid, dv_grid = (torch.zeros_like(k_grid, dtype=wide) for _ in range(2))
+            hidden = plan.hidden(group, len(k_grid))
             for row in range(grid.blocks.rows):
-                queries, dy = (grid.queries(x, row) for x in (q_grid, dy_grid))  # 2 x [N, Q, E]
+                queries, dy, dq_tile = (
+                    x[row].flatten(0, 1) for x in (q_tiles, dy_tiles, dq_tiles)
+                )  # 3 x [N, Q, E]
                 keys, values = (grid.keys(x, row) for x in (k_grid, v_grid))  # 2 x [N, K, E]
                 weights = next(kept_weights, None)  # [N, Q, K]
                 if weights is None:
@@ -158,8 +166,9 @@ class _InBlocks(torch.autograd.Function):
                 d_logits = torch.ops.aten._softmax_backward_data(
                     d_weights, weights, -1, weights.dtype
                 )
-                grid.add_keys(dk_grid, torch.bmm(d_logits.mT, queries * scale), row)
-                grid.put_queries(dq_grid, torch.bmm(d_logits, keys).mul_(scale), row)
-            for total, part in ((dq, dq_grid), (dk, dk_grid), (dv, dv_grid)):
+                grid.add_keys(dk_grid, torch.bmm(d_logits.mT, queries), row)
+                torch.bmm(d_logits, keys, out=dq_tile)  # [N, Q, E]
+            grid.put_tiles(dq[group], dq_tiles.mul_(scale))
+            for total, part in ((dk, dk_grid), (dv, dv_grid)):
                 grid.put(total[group], part)
         return dq, dk, dv, None
