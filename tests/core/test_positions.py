@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from triptych.core import orders
-from triptych.core.positions import Cycles, Grid, Learned, NoPosition, Sinusoid, Sum
+from triptych.core.positions import Cycles, Grid, Learned, NoPosition, Sinusoid, Sum, waves
 
 
 def test_sinusoids_are_the_published_ones() -> None:
@@ -52,6 +52,24 @@ def test_grid_gives_a_cell_the_same_vector_in_either_order() -> None:
     torch.testing.assert_close(
         raster.to_pictures(one(steps)[None]), blocks.to_pictures(other(steps)[None])
     )
+
+
+@pytest.mark.parametrize(("extent", "width"), [(28, 16), (28, 15), (5, 8), (2, 4), (1, 3)])
+def test_one_linear_map_leads_from_each_place_to_the_next(extent: int, width: int) -> None:
+    code = waves(extent, width + width % 2).double()  # [extent, width], whole pairs
+    torch.testing.assert_close(waves(extent, width).double(), code[:, :width])
+    assert code.unique(dim=0).shape[0] == extent
+    assert code.square().mean().item() == pytest.approx(1.0, abs=1e-6)
+    here, beside = code[:-1], code[1:]
+    step = torch.linalg.lstsq(here, beside, driver="gelsd").solution  # [width, width]
+    torch.testing.assert_close(here @ step, beside, rtol=0.0, atol=1e-4)
+
+
+def test_a_grid_starts_from_waves_and_learns() -> None:
+    grid = Grid(orders.raster((4, 6, 3)), 16)
+    assert torch.equal(grid.row.weight, 0.5 * waves(4, 8))
+    assert torch.equal(grid.column.weight, 0.5 * waves(6, 8))
+    assert all(parameter.requires_grad for parameter in grid.parameters())
 
 
 def test_cycles_repeat_and_add_up() -> None:

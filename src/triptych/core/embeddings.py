@@ -16,6 +16,36 @@ def embedding_table(n: int, d_model: int) -> nn.Embedding:
     return table
 
 
+SMOOTH_OVER = 0.25
+"""Share of the levels over which the first vectors of a level table stay alike.
+
+Bits per dim on 100 CIFAR pictures after 200 batches of 8 (10 logistics, Muon) from vectors that are
+alike over 0.1 of the levels 5.36, 0.25: 5.28, 0.5: 5.29, all: 5.44, from independent vectors 6.08.
+These were drawn with a Gaussian process of that covariance; cosines over 0.25 gave 5.21. With a
+softmax a sub-pixel independent vectors 6.52, alike over 0.25 5.92; on MNIST, nearly all of whose
+pixels are black or white, no difference.
+"""
+
+
+def level_table(levels: int, channels: int, d_model: int) -> nn.Embedding:
+    """A vector of width D for each level of each channel, levels side by side starting alike.
+
+    Grey 100 and grey 101 mean nearly the same, which a table of independent vectors has to learn
+    level by level. Here each number of a channel's vectors starts as a cosine of the level with
+    its own frequency and phase (random Fourier features, Rahimi and Recht 2007, section 3), so that
+    the product of two vectors falls off as a Gaussian of their distance. Standard deviation D^-0.5.
+    -> [channels x levels, D], channel by channel.
+    """
+    table = nn.Embedding(channels * levels, d_model)
+    place = torch.linspace(0, 1, levels).unsqueeze(-1)  # [levels, 1]
+    frequency = torch.randn(channels, 1, d_model) / SMOOTH_OVER
+    phase = torch.rand(channels, 1, d_model) * 2 * math.pi
+    waves = (place * frequency + phase).cos()  # [channels, levels, D]
+    with torch.no_grad():
+        table.weight.copy_(waves.flatten(0, 1) * math.sqrt(2 / d_model))
+    return table
+
+
 class ValueEmbedding(nn.Module, ABC):
     """Values at positions as vectors; `value_shape` is the form of one position's value."""
 
@@ -53,7 +83,7 @@ class ChannelEmbedding(ValueEmbedding):
     def __init__(self, levels: int, channel: Tensor, d_model: int) -> None:
         super().__init__()
         self.levels = levels
-        self.table = embedding_table(levels * (int(channel.max()) + 1), d_model)
+        self.table = level_table(levels, int(channel.max()) + 1, d_model)
         self.scale = math.sqrt(d_model)
         self.register_buffer("channel", channel, persistent=False)
 
@@ -74,7 +104,7 @@ class PixelEmbedding(ValueEmbedding):
     def __init__(self, levels: int, channels: int, d_model: int) -> None:
         super().__init__()
         self.value_shape = (channels,)
-        self.table = embedding_table(levels * channels, d_model)
+        self.table = level_table(levels, channels, d_model)
         self.scale = math.sqrt(d_model / channels)
         offset = torch.arange(channels) * levels  # [C]
         self.register_buffer("offset", offset, persistent=False)
