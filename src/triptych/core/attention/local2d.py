@@ -34,8 +34,8 @@ class Local2D(AttentionConfig):
     long as the mask at 16x16x3 (three quarters of all pairs) and 0.55 times at 24x24x3 (a third);
     in bfloat16 1.0 and 0.26. Against full causal attention blocks were 2.2 times as fast at
     32x32x3 and 7 times at 64x64, in bfloat16 3.6 and 10 times (two cores with AVX512-BF16). With
-    AMX, where PyTorch's own is faster, 1.2 to 1.6 and 3.1 to 3.8 times, in bfloat16 1.6 to 1.8 and
-    3.7 to 3.9.
+    AMX, where PyTorch's own is faster, 1.1 to 1.6 and 3.1 to 3.8 times, in bfloat16 1.6 to 1.8 and
+    3.4 to 3.9.
     """
 
     block_height: int = 8
