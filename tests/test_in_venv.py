@@ -85,3 +85,17 @@ def test_an_environment_that_lacks_it_too_does_not_go_round_in_circles(clone: Pa
     (clone / ".venv/pyvenv.cfg").write_text(f"home = {Path(sys.executable).resolve().parent}\n")
     done = call(clone, "bench")
     assert (done.returncode, "run scripts/setup first" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "said"), [("--help", 0, "Sets everything up"), ("image", 2, "got 'image'")]
+)
+def test_the_demo_does_nothing_where_it_is_asked_something(
+    clone: Path, word: str, code: int, said: str
+) -> None:
+    command = [clone / "scripts/demo", word]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert said in (done.stdout if code == 0 else done.stderr)
+    assert "set up" not in done.stdout  # the set-up that would have ended with 7
+    assert not (clone / "runs").exists()
