@@ -72,3 +72,14 @@ def test_a_second_derivative_is_refused_and_never_wrong() -> None:
     (dq,) = torch.autograd.grad((y**2).sum(), inputs[0], create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dq.sum().backward()
+
+
+def test_gradients_asked_for_within_autocast_are_the_same() -> None:
+    inputs, mask = arguments()
+    single = [x.detach().float().requires_grad_() for x in inputs]
+    y = attend_in_blocks(*single, BLOCKS, mask.float())
+    wanted = torch.autograd.grad(y.sum(), single, retain_graph=True)
+    with torch.autocast("cpu", torch.bfloat16):
+        seen = torch.autograd.grad(y.sum(), single)
+    for one, other in zip(seen, wanted, strict=True):
+        assert torch.equal(one, other)

@@ -54,15 +54,18 @@ def test_grid_gives_a_cell_the_same_vector_in_either_order() -> None:
     )
 
 
-@pytest.mark.parametrize(("extent", "width"), [(28, 16), (28, 15), (5, 8), (2, 4), (1, 3)])
-def test_one_linear_map_leads_from_each_place_to_the_next(extent: int, width: int) -> None:
+@pytest.mark.parametrize(("extent", "width"), [(28, 64), (28, 15), (5, 8), (3, 4)])
+def test_one_rotation_leads_from_each_place_to_the_next(extent: int, width: int) -> None:
     code = waves(extent, width + width % 2).double()  # [extent, width], whole pairs
     torch.testing.assert_close(waves(extent, width).double(), code[:, :width])
     assert code.unique(dim=0).shape[0] == extent
     assert code.square().mean().item() == pytest.approx(1.0, abs=1e-6)
-    here, beside = code[:-1], code[1:]
-    step = torch.linalg.lstsq(here, beside, driver="gelsd").solution  # [width, width]
-    torch.testing.assert_close(here @ step, beside, rtol=0.0, atol=1e-4)
+    pairs = torch.view_as_complex(code.unflatten(1, (-1, 2)).contiguous())  # [extent, pairs]
+    rotation = pairs[1:] / pairs[:-1]  # [extent - 1, pairs]
+    torch.testing.assert_close(rotation, rotation[:1].expand_as(rotation), rtol=0.0, atol=1e-5)
+    turn = rotation[0].angle().abs() / (2 * math.pi)  # of a whole one, from place to place
+    assert turn.max().item() == pytest.approx(1 / 4)
+    assert turn.min().item() == pytest.approx(1 / (2 * extent))
 
 
 def test_a_grid_starts_from_waves_and_learns() -> None:

@@ -61,7 +61,7 @@ class Blocks(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The way between sequences and windows of a picture padded by its halo."""
+    """The way between sequences and a picture's blocks, or the windows of it padded by its halo."""
 
     blocks: Blocks
 
@@ -102,6 +102,7 @@ class Grid(NamedTuple):
         beside = blocks.columns * blocks.block_width - blocks.width
         cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
         if below or beside:
+            # [B, H, rows bh, columns bw, C, E]
             cells = F.pad(cells, (0, 0, 0, 0, 0, beside, 0, below))
         tiles: Tensor = self._as_tiles(cells).contiguous()  # [rows, B, H, columns, bh, bw, C, E]
         return tiles.view(blocks.rows, -1, blocks.columns, blocks.n_queries, x.shape[-1])
@@ -111,19 +112,19 @@ class Grid(NamedTuple):
         blocks = self.blocks
         size = blocks.rows * blocks.block_height, blocks.columns * blocks.block_width
         cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
-        if size == cells.shape[2:4]:
-            view = self._as_tiles(cells)
-            view.copy_(tiles.view(view.shape))
-            return
-        whole = x.new_empty(*x.shape[:2], *size, blocks.channels, x.shape[-1])
-        view = self._as_tiles(whole)
+        whole = cells  # [B, H, rows bh, columns bw, C, E]
+        if size != cells.shape[2:4]:
+            whole = x.new_empty(*x.shape[:2], *size, blocks.channels, x.shape[-1])
+        view = self._as_tiles(whole)  # [rows, B, H, columns, bh, bw, C, E]
         view.copy_(tiles.view(view.shape))
-        cells.copy_(whole[:, :, : blocks.height, : blocks.width])
+        if whole is not cells:
+            cells.copy_(whole[:, :, : blocks.height, : blocks.width])
 
     def _as_tiles(self, cells: Tensor) -> Tensor:
         """View [B, H, rows bh, columns bw, C, E] -> [rows, B, H, columns, bh, bw, C, E]."""
         blocks = self.blocks
-        cut: Tensor = cells.unflatten(3, (blocks.columns, -1)).unflatten(2, (blocks.rows, -1))
+        cut: Tensor = cells.unflatten(3, (blocks.columns, -1))  # [B, H, rows bh, columns, bw, C, E]
+        cut = cut.unflatten(2, (blocks.rows, -1))  # [B, H, rows, bh, columns, bw, C, E]
         return cut.permute(2, 0, 1, 4, 3, 5, 6, 7)
 
     def keys(self, grid: Tensor, row: int) -> Tensor:
