@@ -12,9 +12,8 @@ from torch.nn import functional as F
 
 from triptych.core import orders
 from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.kernels.choice import attend_masked
+from triptych.core.attention.kernels.choice import attend_masked, attend_over_picture
 from triptych.core.attention.kernels.grid import Blocks, hidden_keys
-from triptych.core.attention.kernels.grid_tiles import attend_in_blocks
 from triptych.core.attention.pattern import Pattern
 from triptych.core.attention.softmax import SoftmaxAttention
 
@@ -202,9 +201,7 @@ class Local2DPattern(Pattern):
         if self.rearranged:
             q, k, v = (Rearranged.apply(x, self.steps, self.cells) for x in (q, k, v))
             padding = None if padding is None else padding.index_select(1, self.steps)
-        lowest = torch.finfo(q.dtype).min
-        mask = torch.zeros_like(self.hidden, dtype=q.dtype).masked_fill_(self.hidden, lowest)
-        y = attend_in_blocks(q, k, v, self.blocks, mask, padding=padding, dropout=dropout)
+        y = attend_over_picture(q, k, v, self.blocks, self.hidden, padding=padding, dropout=dropout)
         if self.rearranged:
             y = Rearranged.apply(y, self.cells, self.steps)
         return y[:, :, :length]  # [B, H, L, E]

@@ -98,26 +98,46 @@ class Grid(NamedTuple):
         Cells beyond the edge are 0.
         """
         blocks = self.blocks
+        tiles = self.cut(x).contiguous()  # [rows, B, H, columns, bh, bw, C, E]
+        return tiles.view(blocks.rows, -1, blocks.columns, blocks.n_queries, x.shape[-1])
+
+    def put_tiles(self, x: Tensor, tiles: Tensor) -> None:
+        """The inverse of `tiles`: [rows, B H, columns, Q, E] into x [B, H, L, E]."""
+        view, whole = self.to_fill(x)
+        view.copy_(tiles.view(view.shape))
+        self.filled(x, whole)
+
+    def cut(self, x: Tensor) -> Tensor:
+        """[B, H, L, E] in raster order -> [rows, B, H, columns, bh, bw, C, E].
+
+        A view; where blocks do not divide the picture a copy, 0 beyond the edge.
+        """
+        blocks = self.blocks
         below = blocks.rows * blocks.block_height - blocks.height
         beside = blocks.columns * blocks.block_width - blocks.width
         cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
         if below or beside:
             # [B, H, rows bh, columns bw, C, E]
             cells = F.pad(cells, (0, 0, 0, 0, 0, beside, 0, below))
-        tiles: Tensor = self._as_tiles(cells).contiguous()  # [rows, B, H, columns, bh, bw, C, E]
-        return tiles.view(blocks.rows, -1, blocks.columns, blocks.n_queries, x.shape[-1])
+        return self._as_tiles(cells)
 
-    def put_tiles(self, x: Tensor, tiles: Tensor) -> None:
-        """The inverse of `tiles`: [rows, B H, columns, Q, E] into x [B, H, L, E]."""
+    def to_fill(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Where the blocks of x [B, H, L, E] go: [rows, B, H, columns, bh, bw, C, E], a view of the
+        second; when it is full, `filled` brings that to x.
+        """
         blocks = self.blocks
         size = blocks.rows * blocks.block_height, blocks.columns * blocks.block_width
-        cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
-        whole = cells  # [B, H, rows bh, columns bw, C, E]
-        if size != cells.shape[2:4]:
+        whole = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
+        if size != whole.shape[2:4]:
+            # [B, H, rows bh, columns bw, C, E]
             whole = x.new_empty(*x.shape[:2], *size, blocks.channels, x.shape[-1])
-        view = self._as_tiles(whole)  # [rows, B, H, columns, bh, bw, C, E]
-        view.copy_(tiles.view(view.shape))
-        if whole is not cells:
+        return self._as_tiles(whole), whole
+
+    def filled(self, x: Tensor, whole: Tensor) -> None:
+        """Copy what `to_fill` gave into x [B, H, L, E], where it does not lie there already."""
+        blocks = self.blocks
+        cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
+        if whole.shape != cells.shape:
             cells.copy_(whole[:, :, : blocks.height, : blocks.width])
 
     def _as_tiles(self, cells: Tensor) -> Tensor:
