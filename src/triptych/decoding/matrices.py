@@ -20,6 +20,15 @@ The same on two cores with AMX and a slower memory (reading alone: 620 to 760):
 | 2 | 652 | 755 | 834 | 650 | 425 | 261 |
 | 8 | 1170 | 915 | | 676 | 424 | 372 |
 | 32 | 1942 | 1369 | | 774 | 522 | 600 |
+
+And one row there in later runs, by the width of the block (its float32 weights are read in 460 to
+530, 86 and 5):
+
+| width | `F.linear` fp32 | oneDNN | row sums | columns | `F.linear` bf16 | oneDNN | row sums |
+|---|---|---|---|---|---|---|---|
+| 512 | 545 to 575 | 628 to 671 | 491 to 503 | 420 to 471 | 287 to 456 | 257 to 435 | 191 to 262 |
+| 256 | 90 | 154 | 111 | 85 | 150 | 126 | 86 |
+| 64 | 26 | 82 | 43 | 17 | 118 | 107 | 54 |
 """
 
 from __future__ import annotations
@@ -71,10 +80,10 @@ class Plain(Matrix):
 class RowSum(Matrix):
     """One row: the sum of the transposed weight's rows, each times its input.
 
-    `F.embedding_bag` does that in one pass over memory. The outputs stand in blocks, one after
-    another in memory and a bag each, so that threads share them and each reads on without a jump:
-    1.2 times the time of reading the weights, where whole rows took 1.4 times. The bias is one row
-    more, whose input is always 1. More rows of inputs at once take a plain product.
+    `F.embedding_bag` does that in one pass over memory, adding up in float32. The outputs stand in
+    blocks, one after another in memory and a bag each, so that threads share them and each reads on
+    without a jump: 1.2 times the time of reading the weights, where whole rows took 1.4 times. The
+    bias is one row more, whose input is always 1. More rows of inputs at once take a plain product.
     Not for two threads at once: the inputs are laid out in a place of the module's own.
     """
 
@@ -125,22 +134,22 @@ class OneDNN(Matrix):
         return y
 
 
-class MatrixVector(Matrix):
-    """One row in bfloat16 on a processor with AMX, by `torch.mv`.
+class Columns(Matrix):
+    """One row in float32 by BLAS, each input's weights side by side in memory.
 
-    It took 1/1.4 of the time of `F.linear` on one, and no longer than oneDNN on another.
+    MKL adds them up column by column, its threads sharing the outputs: the time of reading them.
     """
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
-        self.weight, self.bias = linear.weight, linear.bias
+        self.weight = linear.weight.detach().t().contiguous().t()  # [out, in]
+        bias = linear.bias
+        self.bias = self.weight.new_zeros(self.out_features) if bias is None else bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
         if x.numel() != self.in_features:
             return F.linear(x, self.weight, self.bias)
-        y = torch.mv(self.weight, x.reshape(-1))
-        if self.bias is not None:
-            y = y + self.bias
+        y = torch.addmv(self.bias, self.weight, x.view(-1))  # [out]
         return y.view(*x.shape[:-1], self.out_features)
 
 

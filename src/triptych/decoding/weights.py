@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from triptych.core.processor import has_matrix_units, has_wide_vectors
 from triptych.core.seq2seq import Seq2Seq
-from triptych.decoding.matrices import Int8, Matrix, MatrixVector, OneDNN, Plain, RowSum
+from triptych.decoding.matrices import Columns, Int8, Matrix, OneDNN, Plain, RowSum
 
 Weights = Literal["fp32", "bf16", "int8"]
 
@@ -20,7 +20,7 @@ SMALL = 5 * 2**20
 """Bytes of float32 matrices that stay in the processor's cache between steps: there F.linear was
 ahead of every packed kernel for few rows (width 128, 6 layers, 4.7 MB: 1.14 to 1.29 times with 1 to
 16 rows, 0.84 times with 64; width 256, 2 layers, 6.3 MB: 0.92 times with one row, 0.74 with 64;
-measured without AMX)."""
+measured without AMX). Not so `Columns`, ahead at every size where it serves."""
 FEW = 32
 """Rows below which that holds."""
 FEWEST_PACKED_ROWS = 8
@@ -57,10 +57,12 @@ def for_decoding(
     if weights == "bf16":
         fast.to(torch.bfloat16)
     linears = [part for part in fast.modules() if isinstance(part, nn.Linear)]
+    makers = candidates(weights, rows, device)
     small = sum(part.weight.nbytes for part in linears) < SMALL and rows < FEW
-    makers = [] if weights == "fp32" and small else candidates(weights, rows, device)
+    if weights == "fp32" and small:
+        makers = [maker for maker in makers if maker is Columns]
     if compiled:
-        makers = [maker for maker in makers if maker in (RowSum, MatrixVector)]
+        makers = [maker for maker in makers if maker in (RowSum, Columns)]
     made: dict[int, Matrix] = {}
     for part in list(fast.modules()):
         for name, child in part.named_children():
@@ -92,15 +94,13 @@ def candidates(weights: Weights, rows: int, device: str) -> list[Maker]:
     if weights == "int8":
         return [Int8]
     packed: Maker = lambda linear: OneDNN(linear, rows)  # noqa: E731
-    if weights == "bf16" and rows == 1 and has_matrix_units():
-        return [MatrixVector]
     if not has_wide_vectors():
         return []
-    if weights == "fp32" and rows == 1:
-        return [RowSum, packed]
-    if weights == "fp32" and rows < FEWEST_PACKED_ROWS and has_matrix_units():
-        return []  # MKL is ahead there
-    return [packed]
+    if has_matrix_units():  # Intel's, with MKL at its best
+        if rows == 1:
+            return [Columns] if weights == "fp32" else [RowSum, packed]
+        return [] if weights == "fp32" and rows < FEWEST_PACKED_ROWS else [packed]
+    return [RowSum, packed] if weights == "fp32" and rows == 1 else [packed]
 
 
 def fastest(linear: nn.Linear, makers: list[Maker], rows: int, tolerance: float) -> Matrix:
