@@ -6,7 +6,9 @@ import pytest
 import torch
 from attention_cases import CAUSAL, D_MODEL, build, length_of, name
 
+from triptych.core.attention.full import Full
 from triptych.core.attention.interface import Example, SelfAttention
+from triptych.core.attention.local2d import Local2D
 
 
 @pytest.mark.parametrize("example", CAUSAL, ids=name)
@@ -23,11 +25,46 @@ def test_places_of_many_positions_are_those_of_each(example: Example) -> None:
         assert place is not None
         assert single is not None
         assert place.start == single.slot.item()
-        for found, expected in zip(place[:4], single[:4], strict=True):
+        assert single.mask is not None
+        relation = single.relation
+        if place.n_read is not None:
+            visible = torch.arange(single.mask.shape[-1]) < place.n_read
+            assert torch.equal(single.mask == 0, visible.unsqueeze(0))
+            assert place.mask is None
+            relation = None if relation is None else relation[..., : place.n_read]
+        else:
+            assert place.mask is not None
+            assert torch.equal(place.mask, single.mask)
+        for found, expected in zip(place[:2] + place[3:4], (*single[:2], relation), strict=True):
             assert (found is None) == (expected is None)
             if found is not None:
                 assert found.shape == expected.shape
                 assert torch.equal(found, expected)
+
+
+def test_where_the_first_slots_are_visible_no_mask_is_needed() -> None:
+    full, local = (
+        build(next(example for example in CAUSAL if isinstance(example.config, kind)))
+        for kind in (Full, Local2D)
+    )
+    places = full.places(torch.arange(1, 6), full.empty_state(2, 13))
+    assert [place and place.n_read for place in places] == [2, 3, 4, 5, 6]
+    within = local.places(torch.arange(1, 6), local.empty_state(2, 72))
+    assert [place and place.n_read for place in within] == [None] * 5  # it chooses its slots
+
+
+def test_a_step_with_what_was_made_before_is_the_step_without() -> None:
+    for example in CAUSAL:
+        layer = build(example)
+        length = length_of(example)
+        x = torch.randn(2, length, D_MODEL, dtype=torch.float64)
+        states = [layer.empty_state(2, length) for _ in range(2)]
+        places = layer.places(torch.arange(length), states[0])
+        for t in range(length):
+            position, now = torch.tensor(t), x[:, t : t + 1]
+            with_place = layer.step(now, position, states[0], places[t])
+            without = layer.step(now, position, states[1])
+            torch.testing.assert_close(with_place, without, rtol=0.0, atol=1e-12)
 
 
 @pytest.mark.parametrize("example", CAUSAL, ids=name)

@@ -6,7 +6,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from triptych.core.attention.cross import CrossAttention
-from triptych.core.attention.interface import LayerState, Place, SelfAttention
+from triptych.core.attention.interface import LayerState, SelfAttention
+from triptych.core.attention.place import Place
 from triptych.core.layers import NormPlace, Residual
 
 

@@ -81,7 +81,20 @@ def for_decoding(
             # nn.Module finds its parts last of all; as plain attributes too they are found at
             # once, which was worth 7 % of a step of 6 layers at width 512.
             vars(part).update(part._modules | part._parameters)
+            # Without the hooks of nn.Module too: 5 to 10 % of a step of one row.
+            part.__class__ = called_straight(type(part))
     return fast
+
+
+def called_straight(kind: type[nn.Module]) -> type[nn.Module]:
+    """The same kind of module, whose call is its `forward`: no hooks, and a microsecond less."""
+    if kind not in _STRAIGHT:
+        body = {"__call__": kind.forward, "__module__": kind.__module__}
+        _STRAIGHT[kind] = type(kind.__name__, (kind,), body)
+    return _STRAIGHT[kind]
+
+
+_STRAIGHT: dict[type[nn.Module], type[nn.Module]] = {}
 
 
 Maker = Callable[[nn.Linear], Matrix]

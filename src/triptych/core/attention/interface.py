@@ -14,25 +14,10 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from triptych.core import orders
+from triptych.core.attention.place import Place
 
 LayerState = dict[str, Tensor]
 """What one layer keeps between steps: tensors only, B first, shapes fixed for the whole decode."""
-
-
-class Place(NamedTuple):
-    """What a step takes from its position alone; layers of one kind share it."""
-
-    slot: Tensor
-    """Where the positions' keys are kept: int64 [P]."""
-    read: Tensor | None
-    """Slots that are read: int64 [W]; None for all."""
-    mask: Tensor
-    """Added to the logits: [P, W], 0 where a slot is visible and -inf where not."""
-    relation: Tensor | None
-    """What the pattern's bias needs to know of queries and keys: int64 [P, W], or several of it,
-    [n, P, W]."""
-    start: int | None = None
-    """The first slot as a number, where one position's keys go and no device is waited for."""
 
 
 class Example(NamedTuple):

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triptych.core.attention.interface import LayerState, Place, SelfAttention
+from triptych.core.attention.interface import LayerState, SelfAttention
 from triptych.core.attention.kernels.flex import attend_by_flex
 from triptych.core.attention.pattern import Pattern, dense
+from triptych.core.attention.place import Place, apart
 from triptych.core.linear import Linear
 from triptych.core.processor import has_matrix_units
 
@@ -103,22 +104,7 @@ class SoftmaxAttention(SelfAttention):
         return self._place(position.view(-1), state)  # a view: indexing never syncs
 
     def places(self, positions: Tensor, state: LayerState) -> list[Place]:
-        together = self._place(positions.unsqueeze(1), state)
-        n = positions.shape[0]
-        read, relation = together.read, together.relation
-        on_cpu = positions.device.type == "cpu"
-        return [
-            Place(*parts)
-            for parts in zip(
-                together.slot.unbind(0),
-                [None] * n if read is None else read.unbind(0),
-                together.mask.unbind(0),
-                # Several tables of relations stand before the positions.
-                [None] * n if relation is None else relation.unbind(-3),
-                together.slot.flatten().tolist() if on_cpu else [None] * n,
-                strict=True,
-            )
-        ]
+        return apart(self._place(positions.unsqueeze(1), state))
 
     def _place(self, query: Tensor, state: LayerState) -> Place:
         """query int64 [..., P]: steps of P positions each, of which none has been written."""
@@ -147,9 +133,11 @@ class SoftmaxAttention(SelfAttention):
         symbols: Tensor | None = None,
     ) -> Tensor:
         place = self.place(position, state) if place is None else place
-        slot, read, mask, relation, start = place
+        slot, read, mask, relation, start, n_read = place
         keys, values = state["key"], state["value"]
-        qkv = self.project_in(x).to(keys.dtype)  # [B, P, 3 D]
+        qkv = self.project_in(x)  # [B, P, 3 D]
+        if qkv.dtype != keys.dtype:  # to ask is cheaper than `to`
+            qkv = qkv.to(keys.dtype)
         q, k, v = self._split(qkv)
         if start is None:
             keys.index_copy_(2, slot, k)
@@ -160,17 +148,22 @@ class SoftmaxAttention(SelfAttention):
         if read is not None:
             keys = keys.index_select(2, read)  # [B, H, W, E]
             values = values.index_select(2, read)  # [B, H, W, E]
+        elif n_read is not None:
+            keys, values = keys.narrow(2, 0, n_read), values.narrow(2, 0, n_read)  # [B, H, W, E]
         bias = self.pattern.bias(q, relation)
         if bias is not None:
-            mask = mask + bias * self.d_head**-0.5  # [B, H, P, W]
+            mask = plus(mask, bias * self.d_head**-0.5)  # [B, H, P, W]
         if self.reads_symbols:
             symbols = self.pattern.noted(told(symbols))
             kept = state["symbol"].index_copy_(1, slot, symbols)  # [B, S]
-            kept = kept if read is None else kept.index_select(1, read)  # [B, W]
+            if read is not None:
+                kept = kept.index_select(1, read)  # [B, W]
+            elif n_read is not None:
+                kept = kept.narrow(1, 0, n_read)  # [B, W]
             # For few queries this is little; wider keys would have to be copied at every step.
-            mask = mask + self.pattern.symbol_bias(q, symbols, kept) * self.d_head**-0.5
+            mask = plus(mask, self.pattern.symbol_bias(q, symbols, kept) * self.d_head**-0.5)
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
-        return self._merge(y.to(x.dtype))
+        return self._merge(y if y.dtype == x.dtype else y.to(x.dtype))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return self._split(self.project_in(x))
@@ -208,6 +201,11 @@ class SoftmaxAttention(SelfAttention):
         one_each = torch.eye(length, dtype=q.dtype, device=x.device).expand(*q.shape[:2], -1, -1)
         bias = self._symbol_bias(q, symbols)
         return dense(self.pattern, q, k, one_each, positions, positions, padding, bias)
+
+
+def plus(mask: Tensor | None, bias: Tensor) -> Tensor:
+    """What is added to the logits, with no mask where all slots are visible."""
+    return bias if mask is None else mask + bias
 
 
 def told(symbols: Tensor | None) -> Tensor:
