@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from typing import Literal
 
 import pytest
 import torch
@@ -13,7 +14,9 @@ from torch.nn import functional as F
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
+from triptych.core.layers import FeedForward
 from triptych.core.positions import Sinusoid
+from triptych.core.processor import has_matrix_units
 from triptych.core.seq2seq import Seq2Seq
 from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
@@ -21,7 +24,7 @@ from triptych.decoding import weights as subject
 from triptych.decoding.matrices import Columns, Int8, OneDNN, Plain, RowSum
 from triptych.decoding.pick import Sampling
 from triptych.decoding.session import sample
-from triptych.decoding.weights import TOLERANCE, candidates, fastest, for_decoding
+from triptych.decoding.weights import SMALL, TOLERANCE, candidates, fastest, for_decoding, is_small
 
 SIZES = TransformerConfig(
     n_layers=2, d_model=32, n_heads=4, d_ff=64, dropout=0.1, attention=Relative(4, window=7)
@@ -31,7 +34,7 @@ KINDS = [("fp32", 1), ("fp32", 4), ("bf16", 1), ("bf16", 4), ("int8", 1), ("int8
 
 @pytest.fixture(autouse=True)
 def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "SMALL", 0)
+    monkeypatch.setattr(subject, "SMALL", {False: [], True: []})
 
 
 @pytest.fixture
@@ -168,7 +171,7 @@ def test_a_torch_without_the_private_operators_still_decodes(
 
     monkeypatch.setattr(subject.torch, "embedding_bag", gone)
     monkeypatch.setattr(subject, "has_matrix_units", lambda: False)  # torch.addmv is not private
-    monkeypatch.setattr(subject, "OneDNN", gone)
+    monkeypatch.setattr(subject.OneDNN, "__init__", gone)
     monkeypatch.setattr(subject.torch, "quantize_per_channel", gone)
     fast = for_decoding(model, weights)
     assert isinstance(fast.head.logits, Plain)
@@ -211,12 +214,41 @@ def test_matrices_that_stay_in_the_cache_keep_their_product(
 ) -> None:
     size = 4 * sum(p.weight.numel() for p in model.modules() if isinstance(p, nn.Linear))
     for small, plain in ((size, False), (size + 1, True)):
-        monkeypatch.setattr(subject, "SMALL", small)
+        table = {has_matrix_units(): [(small, 32)]}
+        monkeypatch.setattr(subject, "SMALL", table)
         monkeypatch.setattr(subject, "candidates", lambda *_: [RowSum])
         assert isinstance(for_decoding(model).head.logits, Plain) == plain
         assert isinstance(for_decoding(model, rows=31).head.logits, Plain) == plain
         assert isinstance(for_decoding(model, rows=32).head.logits, RowSum)
         assert isinstance(for_decoding(model, "bf16").head.logits, RowSum)
+
+
+@pytest.mark.parametrize(("amx", "rows"), [(False, (31, 1)), (True, (127, 15))])
+def test_what_a_cache_holds_depends_on_the_processor(
+    amx: bool, rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "SMALL", SMALL)
+    monkeypatch.setattr(subject, "has_matrix_units", lambda: amx)
+    for n_bytes, most in zip((4 * 2**20, 19 * 2**20), rows, strict=True):
+        assert is_small(n_bytes, most) == (amx or n_bytes < 5 * 2**20)
+        assert not is_small(n_bytes, most + 1)
+    assert not is_small(20 * 2**20, 1)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("weights", ["fp32", "bf16"])
+def test_onednn_applies_the_activation_with_the_product(
+    activation: Literal["relu", "gelu"], weights: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    block, x = FeedForward(40, 48, activation), torch.randn(8, 1, 40)
+    expected = block(x)
+    for kinds in ([lambda linear: OneDNN(linear, 8)], []):
+        monkeypatch.setattr(subject, "candidates", lambda *_, kinds=kinds: kinds)
+        fast = for_decoding(nn.Sequential(block), weights, rows=8)[0]
+        assert isinstance(fast.widen, OneDNN if kinds else Plain)
+        assert (fast.activation is subject.unchanged) == bool(kinds)
+        y = fast(x.to(torch.float32 if weights == "fp32" else torch.bfloat16)).float()
+        assert (y - expected).norm() / expected.norm() < TOLERANCE[weights]
 
 
 def test_its_parts_are_found_at_once_and_are_still_its_parts(model: SequenceModel) -> None:

@@ -119,9 +119,13 @@ class RowSum(Matrix):
 
 
 class OneDNN(Matrix):
-    """oneDNN's product with a weight that was laid out for it, once, for about `rows` rows."""
+    """oneDNN's product with a weight that was laid out for it, once, for about `rows` rows.
+
+    `then`: what is done to each output while it is at hand, "none", "relu" or "gelu".
+    """
 
     compiles = False
+    then = "none"
 
     def __init__(self, linear: nn.Linear, rows: int) -> None:
         super().__init__(linear)
@@ -130,7 +134,9 @@ class OneDNN(Matrix):
         self.bias = None if linear.bias is None else linear.bias.detach()
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
+        y: Tensor = torch.ops.mkldnn._linear_pointwise(
+            x, self.packed, self.bias, self.then, [], "none"
+        )
         return y
 
 

@@ -7,25 +7,27 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triptych.core.layers import FeedForward
 from triptych.core.processor import has_matrix_units, has_wide_vectors
 from triptych.core.seq2seq import Seq2Seq
 from triptych.decoding.matrices import Columns, Int8, Matrix, OneDNN, Plain, RowSum
 
 Weights = Literal["fp32", "bf16", "int8"]
 
-SMALL = 5 * 2**20
-"""Bytes of float32 matrices that stay in the processor's cache between steps: there F.linear was
-ahead of every packed kernel for few rows (width 128, 6 layers, 4.7 MB: 1.14 to 1.29 times with 1 to
-16 rows, 0.84 times with 64; width 256, 2 layers, 6.3 MB: 0.92 times with one row, 0.74 with 64;
-measured without AMX). Not so `Columns`, ahead at every size where it serves."""
-FEW = 32
-"""Rows below which that holds."""
+SMALL = {False: [(5 * 2**20, 32)], True: [(5 * 2**20, 128), (20 * 2**20, 16)]}
+"""By whether there is AMX: bytes of float32 matrices below which, and rows below which, they stay
+in the processor's cache between steps and F.linear is ahead of every packed kernel.
+
+Without AMX width 128, 6 layers, 4.7 MB: 1.14 to 1.29 times with 1 to 16 rows, 0.84 times with 64;
+width 256, 2 layers, 6.3 MB: 0.92 times with one row, 0.74 with 64. With AMX the time of oneDNN over
+that of F.linear, 6 layers, 8 and 32 rows: width 128 1.7 and 1.2 (64 rows 1.1), width 256 1.1 and
+0.9, width 384 0.8. Not so `Columns`, ahead at every size where it serves."""
 FEWEST_PACKED_ROWS = 8
 """Rows from which oneDNN is ahead of MKL in float32 on a processor with AMX, see `matrices`; it was
-behind at 2, and between them nothing was measured."""
+behind at 2 and as fast at 4."""
 TOLERANCE = {"fp32": 1e-4, "bf16": 2e-2, "int8": 5e-2}
 """How far a kernel may be from `F.linear` on a real weight, as a share of the result's norm."""
 
@@ -58,8 +60,7 @@ def for_decoding(
         fast.to(torch.bfloat16)
     linears = [part for part in fast.modules() if isinstance(part, nn.Linear)]
     makers = candidates(weights, rows, device)
-    small = sum(part.weight.nbytes for part in linears) < SMALL and rows < FEW
-    if weights == "fp32" and small:
+    if weights == "fp32" and is_small(sum(part.weight.nbytes for part in linears), rows):
         makers = [maker for maker in makers if maker is Columns]
     if compiled:
         makers = [maker for maker in makers if maker in (RowSum, Columns)]
@@ -76,6 +77,9 @@ def for_decoding(
             output = nn.Linear(width, vocabulary, bias=False, device="meta")
             output.weight = table.weight
             part.output = fastest(output, makers, rows, TOLERANCE[weights])
+    for part in fast.modules():
+        if isinstance(part, FeedForward):
+            join(part)
     if not compiled:
         for part in fast.modules():
             # nn.Module finds its parts last of all; as plain attributes too they are found at
@@ -84,6 +88,26 @@ def for_decoding(
             # Without the hooks of nn.Module too: 5 to 10 % of a step of one row.
             part.__class__ = called_straight(type(part))
     return fast
+
+
+def join(feed_forward: FeedForward) -> None:
+    """Let oneDNN's product apply the activation too, where it makes the product.
+
+    In a step of 32 rows (width 512, 6 layers) GELU alone took 6 x 79 us of 14 ms in float32 and
+    6 x 47 us of 8 ms in bfloat16.
+    """
+    widen, then = feed_forward.widen, JOINED.get(feed_forward.activation)
+    if isinstance(widen, OneDNN) and then is not None:
+        widen.then = then
+        feed_forward.activation = unchanged
+
+
+JOINED: dict[Callable[..., Tensor], str] = {F.relu: "relu", F.gelu: "gelu"}
+
+
+def unchanged(x: Tensor) -> Tensor:
+    """In the place of an activation that has been applied."""
+    return x
 
 
 def called_straight(kind: type[nn.Module]) -> type[nn.Module]:
@@ -95,6 +119,11 @@ def called_straight(kind: type[nn.Module]) -> type[nn.Module]:
 
 
 _STRAIGHT: dict[type[nn.Module], type[nn.Module]] = {}
+
+
+def is_small(n_bytes: int, rows: int) -> bool:
+    """Whether float32 matrices of so many bytes are read from the cache, see `SMALL`."""
+    return any(n_bytes < most and rows < few for most, few in SMALL[has_matrix_units()])
 
 
 Maker = Callable[[nn.Linear], Matrix]
