@@ -159,6 +159,19 @@ def test_what_is_kept_for_the_backward_pass_grows_with_the_length_alone(
     assert saved_by(256) - without[256] == 2 * 4 * 64 * (64 + 128 + 192 + 256)
 
 
+@pytest.mark.parametrize(("room", "tiles"), [(0, 0), (1599, 0), (1600, 1), (4799, 2), (10**6, 4)])
+def test_what_dropout_leaves_is_kept_too_and_counted(
+    room: int, tiles: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One head, tiles of ten queries, in double: 800 bytes of weights a tile, and again dropped."""
+    monkeypatch.setattr(module, "KEPT", room)
+    q, k, v = (torch.randn(1, 1, 40, 3).double().requires_grad_() for _ in range(3))
+    given = sum(x.nbytes for x in (q, k, v))
+    cut = tiles_over(Reach(before=0, run=10), 40, 10, CPU)
+    saved = saved_bytes(lambda: attend_in_tiles(q, k, v, cut, dropout=0.5))
+    assert saved - given == 2 * 800 * tiles
+
+
 def test_nothing_is_kept_where_no_gradient_is_wanted_nor_on_a_gpu() -> None:
     q = torch.empty(1)
     assert to_keep(q) == module.KEPT
