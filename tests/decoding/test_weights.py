@@ -24,7 +24,15 @@ from triptych.decoding import weights as subject
 from triptych.decoding.matrices import Columns, Int8, OneDNN, Plain, RowSum
 from triptych.decoding.pick import Sampling
 from triptych.decoding.session import sample
-from triptych.decoding.weights import SMALL, TOLERANCE, candidates, fastest, for_decoding, is_small
+from triptych.decoding.weights import (
+    SMALL,
+    TOLERANCE,
+    candidates,
+    fastest,
+    for_decoding,
+    gelu_of_a_row,
+    is_small,
+)
 
 SIZES = TransformerConfig(
     n_layers=2, d_model=32, n_heads=4, d_ff=64, dropout=0.1, attention=Relative(4, window=7)
@@ -249,6 +257,32 @@ def test_onednn_applies_the_activation_with_the_product(
         assert (fast.activation is subject.unchanged) == bool(kinds)
         y = fast(x.to(torch.float32 if weights == "fp32" else torch.bfloat16)).float()
         assert (y - expected).norm() / expected.norm() < TOLERANCE[weights]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("size", [(1, 1, 48), (48,), (1, 1, 5), (3, 2, 4)])
+def test_gelu_of_a_row_is_gelu(size: tuple[int, ...], dtype: torch.dtype) -> None:
+    x = torch.randn(size, dtype=dtype)
+    y = gelu_of_a_row(x)
+    assert y.is_contiguous()
+    torch.testing.assert_close(y, F.gelu(x), rtol=1e-5 if dtype == torch.float32 else 1e-2, atol=0)
+
+
+def test_gelu_of_a_row_is_for_one_row_that_is_not_compiled() -> None:
+    block = nn.Sequential(FeedForward(40, 48, "gelu"))
+    for rows, compiled, activation in (
+        (1, False, gelu_of_a_row),
+        (1, True, F.gelu),
+        (2, False, F.gelu),
+    ):
+        fast = for_decoding(block, rows=rows, compiled=compiled)[0]
+        assert fast.activation is (subject.unchanged if rows > 1 and packs(fast) else activation)
+    block[0].activation = F.relu
+    assert for_decoding(block)[0].activation is F.relu
+
+
+def packs(feed_forward: FeedForward) -> bool:
+    return isinstance(feed_forward.widen, OneDNN)
 
 
 def test_its_parts_are_found_at_once_and_are_still_its_parts(model: SequenceModel) -> None:
