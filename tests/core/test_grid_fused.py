@@ -37,12 +37,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Blocks]:
 
 
 @pytest.mark.parametrize("example", PICTURES, ids=name)
-@pytest.mark.parametrize("room", [1, 2200, 10**9])  # a head at a time, two pictures, all
+@pytest.mark.parametrize("heads", [1, 2, 6, 15])  # together; 6 are two of the five pictures
 def test_values_and_gradients_are_those_of_the_definition(
-    example: Example, room: int, calls: list[Blocks], monkeypatch: pytest.MonkeyPatch
+    example: Example, heads: int, calls: list[Blocks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grid_fused, "ROOM", room)
     layer = build(example)
+    blocks = layer.pattern.blocks
+    size = blocks.columns * blocks.n_keys * layer.d_head * 8  # bytes of a head's keys in a row
+    monkeypatch.setattr(grid_fused, "ROOM", heads * size)
     x = inputs(example, batch=5).requires_grad_()
     given = [x, *layer.parameters()]
     weights = torch.randn_like(x)
@@ -89,6 +91,26 @@ def test_gradients_within_autocast_are_those_without(
         assert one.dtype == dtype
         assert torch.equal(one, other)
     assert len(calls) == 2
+
+
+def test_any_order_of_memory_is_read_right(calls: list[Blocks]) -> None:
+    """Such as keys whose features lie apart, which the kernel would read wrongly."""
+    blocks = Blocks(4, 2, 1, block_height=2, block_width=2, up=0, side=0)  # as wide as the picture
+    hidden = hidden_keys(blocks, torch.arange(8).view(4, 2, 1))
+    given = [torch.randn(1, 2, 3, 8).double().mT.requires_grad_() for _ in range(3)]
+    results = []
+    for leaves in (given, [x.detach().contiguous().requires_grad_() for x in given]):
+        y = attend_over_picture(*leaves, blocks, hidden)
+        results.append([y, *torch.autograd.grad(y.square().sum(), leaves)])
+    for seen, wanted in zip(*results, strict=True):
+        torch.testing.assert_close(seen, wanted, rtol=0.0, atol=1e-12)
+    assert len(calls) == 2
+
+
+def test_no_picture_gives_none(calls: list[Blocks]) -> None:
+    given, hidden = arguments()
+    assert attend_over_picture(*(x[:0] for x in given), BLOCKS, hidden).shape == (0, 2, LENGTH, 3)
+    assert calls
 
 
 def test_a_second_derivative_is_refused_and_never_wrong(calls: list[Blocks]) -> None:

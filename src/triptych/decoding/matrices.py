@@ -21,10 +21,10 @@ The same on two cores with AMX and a slower memory (reading alone: 620 to 760):
 | 8 | 1170 | 915 | | 676 | 424 | 372 |
 | 32 | 1942 | 1369 | | 774 | 522 | 600 |
 
-And one row there in later runs, by the width of the block (its float32 weights are read in 460 to
-530, 86 and 5):
+And one row there in later runs, by the width of the block (a sum over its float32 weights took 460
+to 530, 86 and 5 while these were measured; products can be ahead of a sum):
 
-| width | `F.linear` fp32 | oneDNN | row sums | columns | `F.linear` bf16 | oneDNN | row sums |
+| width | fp32: `F.linear` | oneDNN | row sums | columns | bf16: `F.linear` | oneDNN | row sums |
 |---|---|---|---|---|---|---|---|
 | 512 | 545 to 575 | 628 to 671 | 491 to 503 | 420 to 471 | 287 to 456 | 257 to 435 | 191 to 262 |
 | 256 | 90 | 154 | 111 | 85 | 150 | 126 | 86 |
@@ -143,7 +143,8 @@ class OneDNN(Matrix):
 class Columns(Matrix):
     """One row in float32 by BLAS, each input's weights side by side in memory.
 
-    MKL adds them up column by column, its threads sharing the outputs: the time of reading them.
+    MKL adds them up column by column, its threads sharing the outputs: from width 256 on the time
+    of reading them.
     """
 
     def __init__(self, linear: nn.Linear) -> None:

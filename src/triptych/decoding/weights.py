@@ -7,24 +7,26 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 
 from triptych.core.layers import FeedForward
 from triptych.core.processor import has_matrix_units, has_wide_vectors
 from triptych.core.seq2seq import Seq2Seq
+from triptych.decoding.lean import call_straight, join_activation
 from triptych.decoding.matrices import Columns, Int8, Matrix, OneDNN, Plain, RowSum
 
 Weights = Literal["fp32", "bf16", "int8"]
 
-SMALL = {False: [(5 * 2**20, 32)], True: [(5 * 2**20, 128), (20 * 2**20, 16)]}
-"""By whether there is AMX: bytes of float32 matrices below which, and rows below which, they stay
-in the processor's cache between steps and F.linear is ahead of every packed kernel.
+SMALL = {False: [(5 * 2**20, 32)], True: [(5 * 2**20, 65), (20 * 2**20, 16)]}
+"""By whether there is AMX: pairs (bytes of all float32 matrices, rows). Below both of one the
+matrices stay in the processor's cache between steps and F.linear is ahead of packed ones.
 
 Without AMX width 128, 6 layers, 4.7 MB: 1.14 to 1.29 times with 1 to 16 rows, 0.84 times with 64;
-width 256, 2 layers, 6.3 MB: 0.92 times with one row, 0.74 with 64. With AMX the time of oneDNN over
-that of F.linear, 6 layers, 8 and 32 rows: width 128 1.7 and 1.2 (64 rows 1.1), width 256 1.1 and
-0.9, width 384 0.8. Not so `Columns`, ahead at every size where it serves."""
+width 256, 2 layers, 6.3 MB: 0.92 times with one row, 0.74 with 64. With AMX, 6 layers, time of
+oneDNN over that of F.linear: width 128 1.7 with 8 rows, 1.2 with 32, 1.1 with 64; width 256 1.1
+with 8 and 0.9 with 32; width 384 0.8 with 8. Not so `Columns`, ahead at every size that it serves.
+"""
 FEWEST_PACKED_ROWS = 8
 """Rows from which oneDNN is ahead of MKL in float32 on a processor with AMX, see `matrices`; it was
 behind at 2 and as fast at 4."""
@@ -41,7 +43,8 @@ def for_decoding(
     still computed in float32. int8: the matrices in 8 bits, all else in float32; on a CPU only.
     Every nn.Linear becomes a `Matrix`, and so does the output that a `Seq2Seq` shares with its
     embedding. compiled: only kernels that torch.compile can look into, for `sample(compile=True)`.
-    A matrix that no such kernel serves stays as it is, and says why in its `reason`.
+    A matrix that no such kernel serves stays as it is, and says why in its `reason`. Unless it
+    is to be compiled, calls go past nn.Module's hooks, and activations may be part of a product.
     Raises ValueError for other names, below one row, and for int8 on another device or compiled.
     """
     if weights not in ("fp32", "bf16", "int8"):
@@ -77,62 +80,20 @@ def for_decoding(
             output = nn.Linear(width, vocabulary, bias=False, device="meta")
             output.weight = table.weight
             part.output = fastest(output, makers, rows, TOLERANCE[weights])
-    if device == "cpu" and not compiled:
-        for part in fast.modules():
-            if isinstance(part, FeedForward):
-                join(part, rows)
     if not compiled:
         for part in fast.modules():
-            # nn.Module finds its parts last of all; as plain attributes too they are found at
-            # once, which was worth 7 % of a step of 6 layers at width 512.
-            vars(part).update(part._modules | part._parameters)
-            # Without the hooks of nn.Module too: 5 to 10 % of a step of one row.
-            part.__class__ = called_straight(type(part))
+            if isinstance(part, FeedForward) and device == "cpu":
+                join_activation(part, rows)
+        for part in fast.modules():
+            call_straight(part)
     return fast
 
 
-def join(feed_forward: FeedForward, rows: int) -> None:
-    """Let oneDNN's product apply the activation too, where it makes the product.
-
-    In a step of 32 rows (width 512, 6 layers) GELU alone took 6 x 79 us of 14 ms in float32 and
-    6 x 47 us of 8 ms in bfloat16.
-    """
-    widen, then = feed_forward.widen, JOINED.get(feed_forward.activation)
-    if isinstance(widen, OneDNN) and then is not None:
-        widen.then = then
-        feed_forward.activation = unchanged
-    elif feed_forward.activation is F.gelu and rows == 1:
-        feed_forward.activation = gelu_of_a_row
-
-
-JOINED: dict[Callable[..., Tensor], str] = {F.relu: "relu", F.gelu: "gelu"}
-
-
-def gelu_of_a_row(x: Tensor) -> Tensor:
-    """`F.gelu` of few numbers, without oneDNN, which takes 8 us to begin.
-
-    PyTorch does not ask it where a tensor's axes lie in memory in another order. 256 and 2048
-    numbers: 3 and 8 us instead of 10 and 14; with 8 rows there is nothing to win.
-    """
-    if x.numel() % 2:
-        return F.gelu(x)
-    return F.gelu(x.view(2, -1).t()).t().reshape(x.shape)
-
-
-def unchanged(x: Tensor) -> Tensor:
-    """In the place of an activation that has been applied."""
-    return x
-
-
-def called_straight(kind: type[nn.Module]) -> type[nn.Module]:
-    """The same kind of module, whose call is its `forward`: no hooks, and a microsecond less."""
-    if kind not in _STRAIGHT:
-        body = {"__call__": kind.forward, "__module__": kind.__module__}
-        _STRAIGHT[kind] = type(kind.__name__, (kind,), body)
-    return _STRAIGHT[kind]
-
-
-_STRAIGHT: dict[type[nn.Module], type[nn.Module]] = {}
+def row_steps() -> list[int]:
+    """Numbers of rows, 1 first, from which `for_decoding` may choose otherwise on this machine."""
+    with_amx = has_matrix_units()
+    packed = [FEWEST_PACKED_ROWS] if with_amx else []
+    return sorted({1, 2, *packed, *(few for _, few in SMALL[with_amx])})
 
 
 def is_small(n_bytes: int, rows: int) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from triptych.core.seq2seq import Seq2Seq
 from triptych.decoding.hypotheses import Found
 from triptych.decoding.matrices import Plain
-from triptych.decoding.weights import FEW, Weights, candidates
+from triptych.decoding.weights import Weights, candidates, row_steps
 from triptych.domains.translation import decode
 from triptych.domains.translation.compare import log_p_per_token
 from triptych.domains.translation.corpora import ParallelText
@@ -54,14 +55,19 @@ def many_lines(count: int) -> list[str]:
 
 
 def test_a_model_is_made_ready_for_one_for_few_and_for_many(taught: TranslationTask) -> None:
-    """A small one changes its kernel between few and many, see `decoding.weights.FEW`."""
+    """Once for each number of rows from which kernels change; a small model changes to oneDNN's."""
     translator = Translator(taught)
-    ready = {rows: translator.decoder(rows) for rows in (1, 2, FEW - 1, FEW, 500)}
-    assert ready[2] is ready[FEW - 1] is not ready[1]
-    assert ready[FEW] is ready[500] is not ready[2]
-    if candidates("fp32", FEW, "cpu"):
+    steps = row_steps()
+    assert steps[:2] == [1, 2]
+    ready = {rows: translator.decoder(rows) for rows in (*steps, 500)}
+    assert len({id(decoder) for decoder in ready.values()}) == len(steps)
+    assert ready[500] is ready[steps[-1]]
+    for step, following in itertools.pairwise(steps):
+        assert translator.decoder(following - 1) is ready[step]
+    if candidates("fp32", 500, "cpu"):
         kernels = [type(decoder.output) for decoder in (ready[2], ready[500])]
-        assert kernels[0] is Plain is not kernels[1]
+        assert issubclass(kernels[0], Plain)
+        assert not issubclass(kernels[1], Plain)
 
 
 def test_as_many_lines_come_out_as_go_in_and_blank_ones_stay_blank(

@@ -66,7 +66,7 @@ def _leading(mask: Tensor) -> list[int | None]:
     """For each of masks [R, 1, W]: how many slots are visible, where they are the first ones."""
     visible = mask == 0
     counts = visible.sum(-1, keepdim=True)  # [R, 1, 1]
-    first = torch.arange(mask.shape[-1]) < counts  # [R, 1, W]
+    first = torch.arange(mask.shape[-1], device=mask.device) < counts  # [R, 1, W]
     alike = (visible == first).flatten(1).all(1)  # [R]
     pairs = zip(counts.flatten().tolist(), alike.tolist(), strict=True)
     return [count if leads else None for count, leads in pairs]

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args, overload
 
 from triptych.core.seq2seq import Seq2Seq
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, PenaltyName
-from triptych.decoding.weights import FEW, Weights
+from triptych.decoding.weights import Weights, row_steps
 from triptych.domains.translation import task as tasks
 from triptych.domains.translation.compare import Comparison, compare
 from triptych.domains.translation.corpora import check_folder
@@ -67,8 +67,8 @@ class Translator:
         return copy.deepcopy(self.task.model).double()
 
     def decoder(self, rows: int) -> Seq2Seq:
-        """The model made ready to search so many hypotheses at a time: one, few or many."""
-        rows = next(some for some in (FEW, 2, 1) if rows >= some)
+        """The model made ready to search about so many hypotheses at a time."""
+        rows = max(some for some in row_steps() if some <= rows)
         if rows not in self._decoders:
             fast = ready(self.task.model, self.weights, rows=rows)
             self._decoders[rows] = cast(Seq2Seq, fast)

@@ -3,7 +3,8 @@
 The same rows of blocks as in `grid_tiles`, without any tensor of the weights: the kernel works
 through them in its own tiles and computes them again in its backward pass. On a processor with AMX
 that kernel is as fast as matrix products alone, so that only the windows' copies are added. Heads
-stay side by side as the projection left them: a window is then copied in long runs.
+lie side by side, as the projection leaves them (in the order of blocks they are copied so): a
+window is then copied in long runs. Gradients add up in the precision of the inputs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def attend_in_fused_blocks(q: Tensor, k: Tensor, v: Tensor, blocks: Blocks, mask
     batch, heads, _, width = q.shape
     size = blocks.columns * blocks.n_keys * width * q.element_size()  # of a head's keys in a row
     at_once = max(1, ROOM // size)
-    pictures = min(max(1, at_once // heads), batch)
+    pictures = max(1, min(at_once // heads, batch))
     together = -(-heads // -(-heads // at_once))  # so that the groups are alike
     # [kinds, G columns, 1, Q, K]
     masks = mask if pictures == 1 else mask.repeat(1, pictures, 1, 1)
@@ -81,7 +82,7 @@ class _Fused(torch.autograd.Function):
                 mask = plan.mask(row, len(k_grid))
                 inputs = queries[row], grid.keys(k_grid, row), grid.keys(v_grid, row)
                 part, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                    *(_by_head(x, len(mask), q) for x in inputs), attn_mask=mask
+                    *(_by_head(x, len(mask), q.shape[-1]) for x in inputs), attn_mask=mask
                 )  # [N, R, Q, E]
                 y_rows[row].copy_(_together(part).reshape(y_rows[row].shape))
                 sums.append(log_sum)
@@ -109,7 +110,7 @@ class _Fused(torch.autograd.Function):
                 keys, values = grid.keys(k_grid, row), grid.keys(v_grid, row)  # 2 x [N, K, R E]
                 inputs = dys[row], queries[row], keys, values, ys[row]
                 parts = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                    *(_by_head(x, len(mask), q) for x in inputs),
+                    *(_by_head(x, len(mask), q.shape[-1]) for x in inputs),
                     next(log_sums),
                     0.0,
                     False,
@@ -130,10 +131,11 @@ def _cells(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2).unsqueeze(1)
 
 
-def _by_head(x: Tensor, n: int, like: Tensor) -> Tensor:
+def _by_head(x: Tensor, n: int, width: int) -> Tensor:
     """n blocks or windows of a row, [..., R E], one after another -> [n, R, Q or K, E]."""
-    width = like.shape[-1]
-    return x.reshape(n, -1, x.shape[-1] // width, width).transpose(1, 2)
+    by_head = x.reshape(n, -1, x.shape[-1] // width, width).transpose(1, 2)
+    # The kernel reads the last axis as one run of memory, without asking.
+    return by_head if by_head.stride(-1) == 1 else by_head.contiguous()
 
 
 def _together(x: Tensor) -> Tensor:

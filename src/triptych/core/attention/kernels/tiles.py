@@ -190,14 +190,15 @@ def _backward_of_tile(
     scale = plan.scale
     queries, keys = slice(tile.first, tile.stop), slice(tile.start, tile.end)
     dy_tile = dy[:, queries]  # [N, Q, E]
-    weights = used = next(kept, None)  # [N, Q, K]
-    if weights is None or used is None:
-        weights = used = _weights(q, k, vectors, tile, plan)
+    weights = next(kept, None)  # [N, Q, K]
+    if weights is None:
+        weights = _weights(q, k, vectors, tile, plan)
     d_weights = torch.bmm(dy_tile, v[:, keys].mT)  # [N, Q, K]
+    used = weights
     if plan.dropped is not None:
         factors = plan.dropped.factors(weights, number)
-        used = next(kept, None)
-        used = weights * factors if used is None else used
+        left = next(kept, None)
+        used = weights * factors if left is None else left
         d_weights.mul_(factors)
     _add_product(dv[:, keys], used.mT, dy_tile)
     d_logits = torch.ops.aten._softmax_backward_data(d_weights, weights, -1, weights.dtype)
