@@ -146,15 +146,15 @@ def tiny(attention: AttentionConfig) -> SequenceModel:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("views", [1.2e6, 8e3])
+@pytest.mark.parametrize("room", [16, 3])
 @pytest.mark.parametrize("end", [None, 5])
 @pytest.mark.parametrize("attention", [Full(), Relative(4, window=5), Local1D(6, 4)], ids=str)
 @torch.no_grad()
 def test_a_seed_gives_what_the_plain_slow_loop_gives(
-    attention: AttentionConfig, end: int | None, views: float, monkeypatch: pytest.MonkeyPatch
+    attention: AttentionConfig, end: int | None, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Across views that grow, by 16 and by 3, and with rows that leave the batch at their end."""
-    monkeypatch.setattr(session, "VIEWS", views)
+    monkeypatch.setattr(session, "ROOM", room)
     model = tiny(attention).double().eval()
     generator = torch.Generator().manual_seed(3)
     values = sample(model, batch=9, length=70, generator=generator, end=end)
@@ -180,12 +180,18 @@ def test_rows_that_have_ended_leave_the_batch(
 
 
 @pytest.mark.parametrize(("batch", "room"), [(1, 16), (400, 8), (6400, 2)])
-def test_the_more_rows_the_fewer_empty_slots_are_read(batch: int, room: int) -> None:
-    """A position takes 96 bytes a row and layer: keys and values of 12 numbers."""
-    reader = Reader(tiny(Full()).eval(), batch, 40, None)
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_the_more_rows_the_fewer_empty_slots_a_draft_reads(
+    batch: int, room: int, ahead: int
+) -> None:
+    """A position takes 96 bytes a row and layer: keys and values of 12 numbers.
+
+    A step that takes one position reads none that is empty, so its views have all the room.
+    """
+    reader = Reader(tiny(Full()).eval(), batch, 40, None, ahead=ahead)
     reader.start(torch.zeros(batch, 0, dtype=torch.int64), None)
     reader.step(torch.zeros(batch, 40, dtype=torch.int64), 1)
-    assert reader.room == -(-2 // room) * room
+    assert reader.room == (-(-3 // room) * room if ahead else 16)
     assert {layer["key"].shape[2] for layer in reader.views} == {reader.room}
 
 

@@ -15,7 +15,8 @@ from triptych.decoding.pick import Sampling, draw
 Forbid = Callable[[Tensor], Tensor]
 """Which categories may not come next: values so far int64 [B, t] -> bool [B, V]."""
 ROOM = 16
-"""Most positions after which the views of the state grow: a step reads so many empty slots."""
+"""Most positions after which the views of the state grow: a step on a GPU, or one that reads a
+draft, reads so many empty slots."""
 VIEWS = 1.2e6
 """Bytes that a step reads in the time of making a layer's views and places: 40 us, 30 GB/s."""
 COMPILED_ROOM = 256
@@ -193,10 +194,11 @@ class Reader:
 
     def _make_room(self, t: int, stop: int) -> None:
         """Views and places of the next steps, the first at t, so that `stop` positions fit."""
-        rows = self.batch if self.rows is None else len(self.rows)
-        # An empty slot costs `slot` bytes a row; half of the room is empty on the way.
-        room = round((2 * VIEWS / max(1, self.slot * rows)) ** 0.5)
-        room = ROOM if self.positions.is_cuda else min(max(room, 1), ROOM)
+        room = ROOM
+        if self.ahead and not self.positions.is_cuda:
+            # An empty slot costs `slot` bytes a row; half of the room is empty on the way.
+            rows = self.batch if self.rows is None else len(self.rows)
+            room = min(max(round((2 * VIEWS / max(1, self.slot * rows)) ** 0.5), 1), ROOM)
         self.room = -(-stop // room) * room
         if self.compile:
             self.room = max(COMPILED_ROOM, 1 << (stop - 1).bit_length())
