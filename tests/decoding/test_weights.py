@@ -233,6 +233,19 @@ def test_what_a_cache_holds_depends_on_the_processor(
     assert not is_small(20 * 2**20, 1)
 
 
+@pytest.mark.parametrize("chosen", [Columns, RowSum, OneDNN])
+def test_what_is_to_be_compiled_gets_kernels_that_can_be(
+    chosen: type, model: SequenceModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subject, "candidates", lambda *_: [chosen])
+    kind = Plain if chosen is OneDNN else RowSum
+    assert type(for_decoding(model, compiled=True).head.logits) is kind
+    assert type(for_decoding(model, "bf16", compiled=True).head.logits) is kind
+    assert kind.compiles
+    monkeypatch.setattr(subject, "SMALL", {False: [(10**9, 2)], True: [(10**9, 2)]})
+    assert type(for_decoding(model, compiled=True).head.logits) is Plain
+
+
 def test_no_warning_reaches_the_user(model: SequenceModel) -> None:
     torch.set_warn_always(True)  # else one that another test has seen would not come again
     try:

@@ -144,8 +144,10 @@ class Columns(Matrix):
     """One row in float32 by BLAS, each input's weights side by side in memory.
 
     MKL adds them up column by column, its threads sharing the outputs: from width 256 on the time
-    of reading them.
+    of reading them. torch.compile would take it apart and lose that.
     """
+
+    compiles = False
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__(linear)
