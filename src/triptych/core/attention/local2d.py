@@ -31,10 +31,10 @@ class Local2D(AttentionConfig):
     two fifths of all pairs, the picture is too small for that and full attention under a mask
     serves it: with blocks of 8x8 and a halo of 4, forward and backward took blocks 1.2 times as
     long as the mask at 16x16x3 (three quarters of all pairs) and 0.55 times at 24x24x3 (a third);
-    in bfloat16 1.0 and 0.26. Against full causal attention blocks were 2.2 times as fast at
-    32x32x3 and 7 times at 64x64, in bfloat16 3.6 and 10 times (two cores with AVX512-BF16). With
-    AMX, where PyTorch's own is faster, 1.1 to 1.6 and 3.1 to 3.8 times, in bfloat16 1.6 to 1.8 and
-    3.4 to 3.9.
+    in bfloat16 1.0 and 0.26 (with AMX 1.2 and 0.52, in bfloat16 1.1 and 0.47). Against full causal
+    attention blocks were 2.2 times as fast at 32x32x3 and 7 times at 64x64, in bfloat16 3.6 and 10
+    times (two cores with AVX512-BF16). With AMX, where PyTorch's own is faster and serves the
+    blocks in float32 too, 1.7 to 1.8 and 3.4 to 3.7 times, in bfloat16 1.6 to 1.9 and 3.6 to 4.0.
     """
 
     block_height: int = 8
