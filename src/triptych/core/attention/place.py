@@ -36,29 +36,24 @@ def apart(together: Place) -> list[Place]:
     (8 heads of 32, 128 positions), 0.8 to 0.95 with 32 rows (8 heads of 64).
     """
     slot, read, mask, relation = together.slot, together.read, together.mask, together.relation
-    n = slot.shape[0]
+    nothing = [None] * slot.shape[0]
+    on_cpu = slot.device.type == "cpu"  # another device would have to be waited for
+    leading = _leading(mask) if on_cpu and read is None and mask is not None else nothing
     places = [
         Place(*parts)
         for parts in zip(
             slot.unbind(0),
-            [None] * n if read is None else read.unbind(0),
-            [None] * n if mask is None else mask.unbind(0),
+            nothing if read is None else read.unbind(0),
+            nothing if mask is None else mask.unbind(0),
             # Several tables of relations stand before the positions.
-            [None] * n if relation is None else relation.unbind(-3),
+            nothing if relation is None else relation.unbind(-3),
+            slot.flatten().tolist() if on_cpu else nothing,
             strict=True,
         )
     ]
-    if slot.device.type != "cpu":  # it would have to be waited for
-        return places
-    places = [
-        place._replace(start=start)
-        for place, start in zip(places, slot.flatten().tolist(), strict=True)
-    ]
-    if read is not None or mask is None:
-        return places
     return [
         place if count is None else _first_slots(place, count)
-        for place, count in zip(places, _leading(mask), strict=True)
+        for place, count in zip(places, leading, strict=True)
     ]
 
 
