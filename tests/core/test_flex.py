@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import D_MODEL, EXAMPLES, build, inputs, length_of, name
+from attention_cases import EXAMPLES, build, inputs, length_of, name
 
 from triptych.core.attention.interface import Example
 from triptych.core.attention.kernels.flex import attend_by_flex
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.softmax import SoftmaxAttention
+from triptych.core.transformer import TransformerConfig
 
 # A variant that is told symbols does not go this way, see `SoftmaxAttention.forward`.
 every_example = pytest.mark.parametrize(
@@ -37,19 +38,26 @@ def test_a_bias_that_it_is_not_told_of_is_refused() -> None:
         attend_by_flex(pattern, q, q, q, compiled=False)
 
 
+def test_heads_that_its_kernel_does_not_serve_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least 16 features, got 12: width 96, 8 heads"):
+        TransformerConfig(d_model=96, n_heads=8, flex_attention=True)
+    TransformerConfig(d_model=96, n_heads=6, flex_attention=True)
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention's kernel needs a GPU")
 @every_example
 def test_the_compiled_kernel_has_the_values_and_gradients_of_the_reference(
     example: Example,
 ) -> None:
-    layer = build(example).float().cuda()
+    width, heads = 48, 3
+    layer = example.config.build(width, heads, example.shape, example.causal).cuda()
     layer.flex = True
     results = []
     for path in (layer.forward, layer.reference):
         torch.manual_seed(1)
-        x = torch.randn(2, length_of(example), D_MODEL, device="cuda", requires_grad=True)
+        x = torch.randn(2, length_of(example), width, device="cuda", requires_grad=True)
         y = path(x)
-        weighted = (y * torch.arange(D_MODEL, device="cuda")).sum()
+        weighted = (y * torch.arange(width, device="cuda")).sum()
         results.append([y, *torch.autograd.grad(weighted, [x, *layer.parameters()])])
     for fast, slow in zip(*results, strict=True):
         torch.testing.assert_close(fast, slow, rtol=2e-2, atol=2e-2)

@@ -10,7 +10,9 @@ from triptych.core.attention.pitch_time import PitchTime, PitchTimePattern
 
 def pattern(**settings: int) -> PitchTimePattern:
     """Two heads of width 3, in double precision."""
-    return PitchTimePattern(PitchTime(**settings), 2, 3).double()
+    found = PitchTime(**settings).build(6, 2, (20,), True).pattern
+    assert isinstance(found, PitchTimePattern)
+    return found.double()
 
 
 def test_the_time_goes_from_the_value_read_to_the_value_predicted() -> None:

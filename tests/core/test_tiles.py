@@ -124,7 +124,7 @@ def test_dropout_keeps_the_mean_and_drops_the_share_that_was_asked_for() -> None
     like = torch.empty(8, 128, 512)
     dropped = Dropped.draw(0.1, 8, 128 * 512, like)
     assert dropped is not None
-    factors = dropped.factors(like, 5)
+    factors = dropped.factors(like, 5, 0)
     assert abs(float((factors == 0).float().mean()) - 26 / 256) < 2e-3
     assert abs(float(factors.mean()) - 1) < 2e-3
     rows = (factors == 0).float()
@@ -132,9 +132,27 @@ def test_dropout_keeps_the_mean_and_drops_the_share_that_was_asked_for() -> None
     assert abs(float(shared) - 1) < 0.05  # neighbours are dropped independently of each other
     heads = (rows[:-1] * rows[1:]).mean() / rows.mean() ** 2
     assert abs(float(heads) - 1) < 0.05
-    other = (dropped.factors(like, 6) == 0).float()
+    other = (dropped.factors(like, 6, 0) == 0).float()
     assert abs(float((other * rows).mean() / rows.mean() ** 2) - 1) < 0.05
     assert Dropped.draw(0.0, 8, 100, like) is None
+
+
+@pytest.mark.parametrize("path", ["tiles", "blocks"])
+def test_no_two_heads_drop_the_same_weights(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though each head of each sentence is computed by itself, as room is short."""
+    monkeypatch.setattr(grid_tiles if path == "blocks" else module, "room", lambda like: 1)
+    torch.manual_seed(0)
+    q = torch.zeros(2, 3, 20, 20)
+    v = torch.eye(20).expand(2, 3, -1, -1)  # so that a query's output is its weights
+    if path == "tiles":
+        y = attend_in_tiles(q, q, v, tiles_over(Reach(), 20, 8, CPU), dropout=0.5)
+    else:
+        blocks = Blocks(5, 4, 1, block_height=2, block_width=2, up=1, side=1)
+        hidden = hidden_keys(blocks, torch.arange(20).view(5, 4, 1))
+        mask = torch.zeros(hidden.shape).masked_fill(hidden, -1e9)
+        y = attend_in_blocks(q, q, v, blocks, mask, dropout=0.5)
+    patterns = (y > 0).flatten(0, 1)  # [B H, L, L]
+    assert len({tuple(pattern.flatten().tolist()) for pattern in patterns}) == 6
 
 
 def saved_by(length: int) -> int:
@@ -180,12 +198,15 @@ def test_nothing_is_kept_where_no_gradient_is_wanted_nor_on_a_gpu() -> None:
         assert to_keep(q) == 0
 
 
+@pytest.mark.parametrize("kept", [0, 2**20])
+@pytest.mark.parametrize("within", [False, True])
 @pytest.mark.parametrize("inputs", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("path", ["tiles", "blocks"])
 def test_autocast_changes_nothing(
-    inputs: torch.dtype, path: str, monkeypatch: pytest.MonkeyPatch
+    inputs: torch.dtype, path: str, within: bool, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A backward pass runs outside of autocast; what was kept for it must have its precision."""
+    """Whether the backward pass is called for within it or, as is usual, outside."""
+    monkeypatch.setattr(module, "KEPT", kept)
     monkeypatch.setattr(grid_tiles, "weights_to_keep", to_keep)
     tiles = tiles_over(Reach(), 20, 8, CPU)
     blocks = Blocks(5, 4, 1, block_height=2, block_width=2, up=1, side=1)
@@ -198,7 +219,7 @@ def test_autocast_changes_nothing(
             y = attend_in_tiles(q, k, v, tiles)
         else:
             y = attend_in_blocks(q, k, v, blocks, mask)
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast("cpu", enabled=within):
             return [y, *torch.autograd.grad(y.sum(), (q, k, v))]
 
     wanted = gradients()

@@ -9,6 +9,7 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
@@ -47,6 +48,7 @@ def stubborn(attention: AttentionConfig, shape: tuple[int, ...], end: int = 5) -
         (Full(), (60,)),
         (Relative(4, window=5), (60,)),
         (Local1D(4, 3), (60,)),
+        (PitchTime(max_distance=5, step=3, max_time=4, scale=4), (60,)),
         (Local2D(2, 2, 1, 1), (10, 6, 1)),
         (Local2D(2, 2, 1, 1, "blocks"), (5, 4, 3)),
     ],

@@ -48,6 +48,12 @@ def test_filtered_values_are_never_drawn() -> None:
     assert set(drawn.tolist()) == {2, 3}
 
 
+@pytest.mark.parametrize("temperature", [1e-15, 1e-30, 1e-300])
+def test_a_very_low_temperature_is_nearly_zero(temperature: float) -> None:
+    logits = torch.tensor([[-torch.inf, 90.0, 100.0, -80.0]])
+    assert pick(logits, Sampling(temperature=temperature)).tolist() == [2]
+
+
 def test_temperature_zero_is_the_most_probable_and_a_seed_repeats() -> None:
     assert pick(LOGITS, Sampling(temperature=0)).tolist() == [2]
     many = LOGITS.expand(100, -1)

@@ -8,6 +8,7 @@ import torch
 from triptych.core.attention.full import Full
 from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
@@ -148,7 +149,16 @@ def tiny(attention: AttentionConfig) -> SequenceModel:
 
 @pytest.mark.parametrize("room", [16, 3])
 @pytest.mark.parametrize("end", [None, 5])
-@pytest.mark.parametrize("attention", [Full(), Relative(4, window=5), Local1D(6, 4)], ids=str)
+@pytest.mark.parametrize(
+    "attention",
+    [
+        Full(),
+        Relative(4, window=5),
+        Local1D(6, 4),
+        PitchTime(max_distance=9, step=4, max_time=5, scale=12),
+    ],
+    ids=str,
+)
 @torch.no_grad()
 def test_a_seed_gives_what_the_plain_slow_loop_gives(
     attention: AttentionConfig, end: int | None, room: int, monkeypatch: pytest.MonkeyPatch

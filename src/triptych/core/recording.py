@@ -32,7 +32,8 @@ def recorded(model: nn.Module) -> Iterator[Recording]:
     """Record the weights of all attention below `model` that runs on whole sequences meanwhile.
 
     Memory grows with the square of the length, for every layer and head: give one block of a large
-    model. Steps of decoding and `prefill` are not recorded.
+    model. Not for a model that decodes meanwhile: of a step the cross-attention alone would be
+    recorded.
     """
     found = Recording()
     listening: list[tuple[nn.Module, str]] = []

@@ -23,6 +23,8 @@ Places = dict[Hashable, Place | None]
 
 MOST_DROPPED = 0.99
 """Above it a share may round to all of the weights."""
+FEWEST_FLEX_FEATURES = 16
+"""Below it PyTorch compiles no kernel of FlexAttention."""
 LEAST_DROPPED = 0.002
 """Shares of attention weights are rounded to 1/256: less would be none."""
 
@@ -49,7 +51,8 @@ class TransformerConfig:
     """Share of attention weights dropped in training, in steps of 1/256; costs up to a sixth of the
     time."""
     flex_attention: bool = False
-    """Take FlexAttention on a CUDA GPU in place of the own kernels; no effect elsewhere."""
+    """Take FlexAttention on a CUDA GPU in place of the own kernels, for heads of at least 16
+    features; not where attention is told symbols or drops weights, and not on other devices."""
     attention: AttentionConfig = field(default_factory=Full)
     """Self-attention variant, by class path and settings."""
     recompute: bool = False
@@ -62,6 +65,11 @@ class TransformerConfig:
         if self.d_model % self.n_heads:
             raise ValueError(
                 f"n_heads must divide d_model, got {self.n_heads} heads at width {self.d_model}"
+            )
+        if self.flex_attention and self.d_model // self.n_heads < FEWEST_FLEX_FEATURES:
+            raise ValueError(
+                f"flex_attention needs heads of at least {FEWEST_FLEX_FEATURES} features, got "
+                f"{self.d_model // self.n_heads}: width {self.d_model}, {self.n_heads} heads"
             )
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) <= MOST_DROPPED:

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from triptych.core.heads import Head, MixtureOfLogisticsHead, at_least_float32
 
+LOWEST = 1e-20
+"""Temperature that is as good as zero: divided by less, logits would be infinite in float32."""
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -36,7 +39,7 @@ def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
     Values of equal probability at the border of top-k stay together, so that the result does not
     depend on the order of a sort. The temperature must be above 0.
     """
-    logits = at_least_float32(logits) / sampling.temperature
+    logits = at_least_float32(logits) / max(sampling.temperature, LOWEST)
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
         border = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
         logits = logits.masked_fill(logits < border, -torch.inf)

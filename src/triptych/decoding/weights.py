@@ -19,7 +19,7 @@ from triptych.decoding.matrices import Columns, Int8, Matrix, OneDNN, Plain, Row
 Weights = Literal["fp32", "bf16", "int8"]
 
 SMALL = {False: [(5 * 2**20, 32)], True: [(5 * 2**20, 65), (20 * 2**20, 16)]}
-"""By whether there is AMX: pairs (bytes of all float32 matrices, rows). Below both of one the
+"""By whether there is AMX: pairs (bytes that a step reads in float32, rows). Below both of one the
 matrices stay in the processor's cache between steps and F.linear is ahead of packed ones.
 
 Without AMX width 128, 6 layers, 4.7 MB: 1.14 to 1.29 times with 1 to 16 rows, 0.84 times with 64;
@@ -61,12 +61,11 @@ def for_decoding(
     fast = copy.deepcopy(model).eval().requires_grad_(False)
     if weights == "bf16":
         fast.to(torch.bfloat16)
-    linears = [part for part in fast.modules() if isinstance(part, nn.Linear)]
     makers = candidates(weights, rows, device)
     if compiled:
         # What torch.compile makes of columns took four times as long as row sums.
         makers = [RowSum] if RowSum in makers or Columns in makers else []
-    if weights == "fp32" and is_small(sum(part.weight.nbytes for part in linears), rows):
+    if weights == "fp32" and is_small(bytes_of_a_step(fast), rows):
         makers = [maker for maker in makers if maker is Columns]
     made: dict[int, Matrix] = {}
     for part in list(fast.modules()):
@@ -95,6 +94,17 @@ def row_steps() -> list[int]:
     with_amx = has_matrix_units()
     packed = [FEWEST_PACKED_ROWS] if with_amx else []
     return sorted({1, 2, *packed, *(few for _, few in SMALL[with_amx])})
+
+
+def bytes_of_a_step(model: nn.Module) -> int:
+    """Bytes of the matrices that a step reads: not of a translator's encoder, which has run then,
+    but of the output that it shares with its embedding."""
+    reads = [model.decoder, model.output] if isinstance(model, Seq2Seq) else [model]
+    parts = [part for read in reads if read is not None for part in read.modules()]
+    total = sum(part.weight.nbytes for part in parts if isinstance(part, nn.Linear))
+    if isinstance(model, Seq2Seq) and model.output is None:
+        total += model.target_embedding.table.weight.nbytes
+    return total
 
 
 def is_small(n_bytes: int, rows: int) -> bool:

@@ -44,9 +44,15 @@ class PitchTime(AttentionConfig):
     ) -> SoftmaxAttention:
         if not causal:
             raise ValueError("pitch and time are related in causal attention only")
-        return SoftmaxAttention(
-            d_model, n_heads, PitchTimePattern(self, n_heads, head_width(d_model, n_heads))
+        pattern = PitchTimePattern(
+            n_heads,
+            head_width(d_model, n_heads),
+            max_distance=self.max_distance,
+            step=self.step,
+            max_time=self.max_time,
+            scale=self.scale,
         )
+        return SoftmaxAttention(d_model, n_heads, pattern)
 
     @classmethod
     def examples(cls) -> list[Example]:
@@ -67,20 +73,22 @@ class PitchTimePattern(Pattern):
 
     reads_symbols = True
 
-    def __init__(self, config: PitchTime, n_heads: int, d_head: int) -> None:
+    def __init__(
+        self, n_heads: int, d_head: int, *, max_distance: int, step: int, max_time: int, scale: int
+    ) -> None:
         super().__init__()
-        self.max_distance, self.max_time = config.max_distance, config.max_time
-        self.phases, self.scale = config.step, config.scale
+        self.max_distance, self.max_time = max_distance, max_time
+        self.phases, self.scale = step, scale
 
         def table(n: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(n_heads, n, d_head) * d_head**-0.5)
 
-        self.distance = table(config.max_distance + 1)
-        self.time = table(config.max_time + 1)
-        self.interval = table(2 * config.scale + 1)
-        pitch = torch.arange(config.scale)
-        intervals = pitch - pitch.unsqueeze(1) + config.scale - 1  # [from, to]
-        no_key, no_query = 2 * config.scale - 1, 2 * config.scale
+        self.distance = table(max_distance + 1)
+        self.time = table(max_time + 1)
+        self.interval = table(2 * scale + 1)
+        pitch = torch.arange(scale)
+        intervals = pitch - pitch.unsqueeze(1) + scale - 1  # [from, to]
+        no_key, no_query = 2 * scale - 1, 2 * scale
         intervals = F.pad(intervals, (0, 0, 0, 1), value=no_query)
         intervals = F.pad(intervals, (0, 1), value=no_key)  # [scale + 1, scale + 1]
         self.register_buffer("intervals", intervals, persistent=False)

@@ -18,16 +18,16 @@ class Dropped(NamedTuple):
     """Which weights are dropped, as factors: 0, or 1 / (1 - share) so that the mean stays.
 
     Drawing a number for each weight takes longer than the attention itself on a CPU. Here a pool of
-    factors is drawn for one tile of one head, a little larger than it, and each tile and head reads
-    it from another place: the factors of a head's tile are independent of each other, and the same
-    factor meets unrelated weights elsewhere.
+    factors is drawn for one tile of one row (a head of one sentence), a little larger than it, and
+    each tile and row reads it from another place: the factors of a row's tile are independent of
+    each other, and the same factor meets unrelated weights elsewhere.
     """
 
     pool: Tensor
 
     @classmethod
     def draw(cls, share: float, rows: int, largest: int, like: Tensor) -> Dropped | None:
-        """Factors for tiles of at most `largest` weights in each of `rows`; None for no dropout."""
+        """Factors for tiles of at most `largest` weights in `rows` rows in all; None for none."""
         threshold = round(share * LEVELS)
         if threshold == 0:
             return None
@@ -37,8 +37,8 @@ class Dropped(NamedTuple):
         kept = draws.random_(-(2**63), None).view(torch.uint8) >= threshold
         return cls(kept.to(like.dtype) * (LEVELS / (LEVELS - threshold)))
 
-    def factors(self, like: Tensor, tile: int) -> Tensor:
-        """Of the weights [N, Q, K] of a tile, by its number: a view [N, Q, K]."""
+    def factors(self, like: Tensor, tile: int, first: int) -> Tensor:
+        """Of the weights [N, Q, K] of a tile, by its number and its first row: a view [N, Q, K]."""
         keys = like.shape[-1]
-        start = tile * TILE_STEP % TILE_STARTS
+        start = tile * TILE_STEP % TILE_STARTS + first * ROW_STEP
         return self.pool.as_strided(like.shape, (ROW_STEP, keys, 1), start)

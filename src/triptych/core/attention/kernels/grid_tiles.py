@@ -45,8 +45,8 @@ def attend_in_blocks(
     padding; dropout: share of the weights dropped -> [B, H, L, E].
     """
     at_once = max(1, room(q) // mask[0].numel())
-    most = min(at_once, q.shape[0] * q.shape[1]) * blocks.columns
-    dropped = Dropped.draw(dropout, most, mask[0, 0].numel(), q)
+    rows = q.shape[0] * q.shape[1] * blocks.columns
+    dropped = Dropped.draw(dropout, rows, mask[0, 0].numel(), q)
     plan = _Plan(Grid(blocks), mask, at_once, padding, dropped, weights_to_keep(q))
     with as_given(q):
         y: Tensor = _InBlocks.apply(q, k, v, plan)
@@ -70,13 +70,17 @@ class _Plan(NamedTuple):
     keep: int
     """Bytes of weights to keep for the backward pass."""
 
-    def groups(self, batch: int, heads: int) -> Iterator[tuple[slice, slice]]:
-        """Parts of the batch and of the heads whose tiles stay in a core's cache together."""
-        sentences = max(1, self.at_once // heads)
+    def groups(self, batch: int, heads: int) -> Iterator[tuple[int, tuple[slice, slice]]]:
+        """Parts of the batch and of the heads whose tiles stay in a core's cache together, each
+        with the number of blocks of a row of blocks that stand in the parts before it."""
+        pictures = max(1, self.at_once // heads)
         at_once = min(heads, self.at_once)
-        for first in range(0, batch, sentences):
+        before = 0
+        for first in range(0, batch, pictures):
             for head in range(0, heads, at_once):
-                yield slice(first, first + sentences), slice(head, head + at_once)
+                yield before, (slice(first, first + pictures), slice(head, head + at_once))
+                rows = min(pictures, batch - first) * min(at_once, heads - head)
+                before += rows * self.grid.blocks.columns
 
     def hidden(self, group: tuple[slice, slice], rows: int) -> Tensor | None:
         """The padding of a group as a grid of keys, 1 on padding: [R, Hp, Wp, C]."""
@@ -112,7 +116,7 @@ class _InBlocks(torch.autograd.Function):
         kept: list[Tensor] = []
         scale = q.shape[-1] ** -0.5
         room_left = plan.keep
-        for group in plan.groups(*q.shape[:2]):
+        for before, group in plan.groups(*q.shape[:2]):
             k_grid, v_grid = (grid.padded(x[group]) for x in (k, v))  # 2 x [R, Hp, Wp, C E]
             q_tiles = grid.tiles(q[group] * scale)  # [rows, R, columns, Q, E]
             y_tiles = torch.empty_like(q_tiles)
@@ -125,7 +129,7 @@ class _InBlocks(torch.autograd.Function):
                 if room_left >= 0:
                     kept.append(weights)
                 if plan.dropped is not None:
-                    factors = plan.dropped.factors(weights, row)
+                    factors = plan.dropped.factors(weights, row, before)
                     weights = weights * factors if room_left >= 0 else weights.mul_(factors)
                 torch.bmm(weights, values, out=y_tile)  # [N, Q, E]
             grid.put_tiles(y[group], y_tiles)
@@ -144,7 +148,7 @@ class _InBlocks(torch.autograd.Function):
         wide = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
         scale = q.shape[-1] ** -0.5
         with as_given(q):  # somebody may call for the backward pass within autocast
-            for group in plan.groups(*q.shape[:2]):
+            for before, group in plan.groups(*q.shape[:2]):
                 k_grid, v_grid = (grid.padded(x[group]) for x in (k, v))  # 2 x [R, Hp, Wp, C E]
                 q_tiles, dy_tiles = grid.tiles(q[group] * scale), grid.tiles(gradients[0][group])
                 dq_tiles = torch.empty_like(q_tiles)  # [rows, R, columns, Q, E]
@@ -161,7 +165,7 @@ class _InBlocks(torch.autograd.Function):
                     d_weights = torch.bmm(dy, values.mT)  # [N, Q, K]
                     used = weights
                     if plan.dropped is not None:
-                        factors = plan.dropped.factors(weights, row)
+                        factors = plan.dropped.factors(weights, row, before)
                         used = weights * factors
                         d_weights.mul_(factors)
                     grid.add_keys(dv_grid, torch.bmm(used.mT, dy), row)

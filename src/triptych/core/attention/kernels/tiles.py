@@ -55,7 +55,7 @@ def attend_in_tiles(
         padding = padding.unsqueeze(1)  # [B, 1, L]
     largest = max((tile.stop - tile.first) * (tile.end - tile.start) for tile in tiles)
     dropped = Dropped.draw(dropout, len(q), largest, q)
-    at_once = batch * min(heads, max(1, room(q) // (batch * largest)))
+    at_once = batch * min(heads, max(1, room(q) // max(1, batch * largest)))
     scale = v.shape[-1] ** -0.5
     plan = _Plan(tuple(tiles), distances, at_once, padding, dropped, scale, to_keep(q))
     with as_given(q):
@@ -80,7 +80,7 @@ def to_keep(like: Tensor) -> int:
 def as_given(like: Tensor) -> AbstractContextManager[object]:
     """Without autocast: what is kept must have the precision that the backward pass computes in.
 
-    That pass runs outside of autocast, whose softmax is float32 on a GPU for bfloat16 inputs.
+    Autocast's softmax is float32 on a GPU for bfloat16 inputs.
     """
     kind = like.device.type
     if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
@@ -125,7 +125,7 @@ class _Tiled(torch.autograd.Function):
             for number, tile in enumerate(plan.tiles):
                 weights = used = _weights(q_rows, k_rows, group_vectors, tile, plan)  # [N, Q, K]
                 if plan.dropped is not None:
-                    used = weights * plan.dropped.factors(weights, number)
+                    used = weights * plan.dropped.factors(weights, number, rows.start)
                 both = [weights] if used is weights else [weights, used]
                 room_left -= sum(x.nbytes for x in both)
                 if room_left >= 0:
@@ -149,15 +149,12 @@ class _Tiled(torch.autograd.Function):
         if vectors is not None:
             d_vectors = torch.zeros(vectors.shape, dtype=wide, device=vectors.device)
         totals = zip(_groups(q, vectors, ctx.plan), _groups(dk, d_vectors, ctx.plan), strict=True)
-        for (rows, group_vectors), (_, group_d_vectors) in totals:
-            for number in range(len(ctx.plan.tiles)):
-                _backward_of_tile(
-                    ctx.plan,
-                    number,
-                    (q[rows], k[rows], v[rows], group_vectors, dy[rows]),
-                    (dq[rows], dk[rows], dv[rows], group_d_vectors),
-                    kept_weights,
-                )
+        with as_given(q):  # somebody may call for the backward pass within autocast
+            for (rows, group_vectors), (_, group_d_vectors) in totals:
+                given = (q[rows], k[rows], v[rows], group_vectors, dy[rows])
+                added = (dq[rows], dk[rows], dv[rows], group_d_vectors)
+                for number in range(len(ctx.plan.tiles)):
+                    _backward_of_tile(ctx.plan, number, rows.start, given, added, kept_weights)
         if vectors is not None and d_vectors is not None:
             d_vectors = d_vectors.to(vectors.dtype)
         return dq, dk.to(k.dtype), dv.to(v.dtype), d_vectors, None
@@ -179,11 +176,15 @@ def _groups(
 def _backward_of_tile(
     plan: _Plan,
     number: int,
+    row: int,
     given: tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor],
     totals: tuple[Tensor, Tensor, Tensor, Tensor | None],
     kept: Iterator[Tensor],
 ) -> None:
-    """Add what one tile of one group gives to the gradients; `kept` goes on by what it takes."""
+    """Add what one tile of one group gives to the gradients; `kept` goes on by what it takes.
+
+    row: the first of the group.
+    """
     q, k, v, vectors, dy = given
     dq, dk, dv, d_vectors = totals
     tile = plan.tiles[number]
@@ -196,7 +197,7 @@ def _backward_of_tile(
     d_weights = torch.bmm(dy_tile, v[:, keys].mT)  # [N, Q, K]
     used = weights
     if plan.dropped is not None:
-        factors = plan.dropped.factors(weights, number)
+        factors = plan.dropped.factors(weights, number, row)
         left = next(kept, None)
         used = weights * factors if left is None else left
         d_weights.mul_(factors)
