@@ -32,3 +32,12 @@ def test_all_ranks_count_also_one_without_a_batch(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sums.distributed, "all_gather_object", gather)
     assert sums.of_all_ranks(here) == {"nats": 2.5, "tokens": 5.0}
     assert here == {"nats": 2.0, "tokens": 4.0}
+
+
+def test_a_device_without_double_precision_is_asked_for_none() -> None:
+    """Apple's GPU: what is on the CPU already stays there."""
+    totals: sums.Totals = {}
+    for value in (torch.tensor(2.0, dtype=torch.float64), torch.tensor(1)):
+        sums.add_sums(totals, {"nats": value}, torch.device("mps"))
+    assert totals["nats"].device.type == "cpu"
+    assert sums.read_totals(totals) == {"nats": 3.0}

@@ -12,7 +12,7 @@ from torch import Tensor, distributed
 from triptych.training.loader import rank_and_world
 
 Totals = dict[str, Tensor]
-"""Sums so far, float64 scalars on the device."""
+"""Sums so far, float64 scalars on the device (on the CPU where that has no float64)."""
 
 
 @contextmanager
@@ -32,7 +32,10 @@ def add_sums(totals: Totals, sums: Mapping[str, Tensor], device: torch.device) -
     for name, value in sums.items():
         # Sums stay on the device: reading them every batch would make a GPU wait.
         amount = torch.as_tensor(value).detach()
-        amount = in_double(amount if amount.device.type == "mps" else amount.to(device))
+        if "mps" in (amount.device.type, device.type):
+            amount = in_double(amount).cpu()
+        else:
+            amount = amount.to(device).double()
         totals[name] = totals[name] + amount if name in totals else amount
 
 

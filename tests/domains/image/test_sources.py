@@ -50,6 +50,22 @@ def write_cifar_batch(path: Path, *, seed: int, count: int = 6) -> dict[bytes, o
     return batch
 
 
+def damaged(packed: bytes) -> bytes:
+    """The same with three bytes of the middle overwritten: the stream of zlib is no longer one."""
+    middle = len(packed) // 2
+    return packed[:middle] + b"\xff\xff\xff" + packed[middle + 3 :]
+
+
+def test_a_damaged_packed_file_is_named(tmp_path: Path) -> None:
+    write_mnist(tmp_path, suffix=".gz")
+    packed = tmp_path / "train-images-idx3-ubyte.gz"
+    noise = np.random.default_rng(0).integers(0, 256, 9000, dtype=np.uint8).tobytes()
+    for content in (damaged(packed.read_bytes()), damaged(gzip.compress(noise * 4))):
+        packed.write_bytes(content)
+        with pytest.raises(UserError, match=r"train-images-idx3-ubyte\.gz cannot be read"):
+            MNIST(str(tmp_path)).load("train")
+
+
 # --- splits ---------------------------------------------------------------------------------
 
 

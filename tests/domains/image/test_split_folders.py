@@ -80,6 +80,7 @@ def test_the_first_pictures_are_of_all_classes(tmp_path: Path) -> None:
         (["train/cat", "test/cow"], False, "test has the class cow, which .*train does not have"),
         (["train/cat", "test"], False, "test has pictures without a class"),
         (["train", "test"], True, "pictures beside them"),
+        (["train/cat", "test/cat", "extra"], False, "folders test and train, .* them extra"),
     ],
 )
 def test_folders_that_do_not_go_together(
@@ -95,3 +96,18 @@ def test_folders_that_do_not_go_together(
 def test_a_class_may_be_called_test(tmp_path: Path) -> None:
     fill(tmp_path, "test", "other", each=5)
     assert source(tmp_path).load("train").class_names == ("other", "test")
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    fill(tmp_path, "train", "bus", each=5)
+    assert source(tmp_path).load("train").class_names == ("bus", "train")
+
+
+def test_capitals_and_folders_without_pictures_change_nothing(tmp_path: Path) -> None:
+    fill(tmp_path, "Train/cat", "Val/cat", "TEST/cat", each=5)
+    (tmp_path / "notes").mkdir()
+    picture(tmp_path / "__MACOSX" / "._000.png", 1)  # what some zip programs leave
+    picture(tmp_path / "._000.png", 1)
+    found = load(tmp_path)
+    assert [len(pictures) for pictures in found.values()] == [5, 5, 5]
+    assert found["test"].class_names == ("cat",)

@@ -160,3 +160,14 @@ def test_a_voice_that_rests_throughout_moves_no_other(tmp_path) -> None:
     grid_to_midi(grid).write(str(path))
     read = midi_to_grid(pretty_midi.PrettyMIDI(str(path)), name="piece.mid")
     assert read.tolist() == grid.tolist(), "the alto sings above the soprano at the end"
+
+
+def test_a_damaged_file_is_told_by_name(tmp_path):
+    path = tmp_path / "Jsb16thSeparated.json.gz"
+    steps = np.random.default_rng(0).integers(30, 90, (400, 4)).tolist()
+    packed = gzip.compress(
+        json.dumps({name: [steps] for name in ("train", "valid", "test")}).encode()
+    )
+    path.write_bytes(packed[:500] + b"\xff" * 3 + packed[503:])
+    with pytest.raises(UserError, match=r"Jsb16thSeparated\.json\.gz is not the JSB file"):
+        read_jsb(path)

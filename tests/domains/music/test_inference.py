@@ -204,7 +204,7 @@ def test_a_row_that_has_ended_stays_ended_in_later_windows(context):
 
 def test_seconds_of_a_performance_end_in_time(pianist):
     for midi in pianist.sample(3, seconds=5, seed=2):
-        assert midi.get_end_time() <= 6 + 1e-6
+        assert midi.get_end_time() <= 5 + 1e-6
         assert midi_bytes(midi)
 
 
@@ -336,3 +336,19 @@ def replace_source(task):
     }
     data = {**task.card["config"]["data"], "source": source}
     return {**task.card, "config": {**task.card["config"], "data": data}}
+
+
+def test_no_wait_goes_beyond_the_seconds_that_were_asked_for():
+    """Of 0.5 s, 0.4 s have been waited: 10 waits are left, and then only the end."""
+    possible = PossibleEvents(1, seconds=0.5)
+    forbidden = possible(torch.tensor([[events.SHIFT + 39, 60]]))[0]
+    assert (~forbidden[events.SHIFT : events.VELOCITY]).nonzero().flatten().tolist() == [*range(10)]
+    forbidden = possible(torch.tensor([[events.SHIFT + 39, 60, events.SHIFT + 9]]))[0]
+    assert (~forbidden).nonzero().flatten().tolist() == [events.END]
+
+
+def test_a_primer_of_drums_is_told(pianist, make_piano):
+    drums = make_piano([(40, 0, 1, 64)])
+    drums.instruments[0].is_drum = True
+    with pytest.raises(UserError, match="no notes but drums"):
+        pianist.sample(1, length=20, primer=drums)

@@ -7,6 +7,7 @@ import pretty_midi
 import pytest
 
 from triptych.domains.music import midi as midi_files
+from triptych.domains.music.events import reference_notes
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi, write_midi
 from triptych.errors import UserError
 
@@ -180,3 +181,33 @@ def test_a_folder_that_is_a_file_is_told(make_piano, tmp_path):
 def test_pretty_midi_reads_what_is_written(make_piano):
     content = midi_bytes(make_piano([(60, 0, 1, 64)]))
     assert spans(pretty_midi.PrettyMIDI(io.BytesIO(content))) == [(60, 0, 1, 64)]
+
+
+def pedal(value, channel=0):
+    return mido.Message("control_change", control=64, value=value, channel=channel)
+
+
+def sounding(content):
+    """Pitch and release of each note, pedal applied."""
+    notes = reference_notes(parse_midi(content, name="x"))
+    return dict(zip(notes.pitch.tolist(), notes.release.round(6).tolist(), strict=True))
+
+
+def test_a_pedal_holds_the_notes_of_all_tracks_of_its_channel(raw_midi):
+    right = [(0, on(70)), (500, off(70))]
+    left = [(0, on(40)), (100, pedal(127)), (500, off(40)), (2000, pedal(0))]
+    alone = [(100, pedal(127)), (2000, pedal(0))]
+    assert sounding(raw_midi(right, left)) == {70: 2, 40: 2}
+    assert sounding(raw_midi(right, alone)) == {70: 2}
+    assert sounding(raw_midi(alone, right)) == {70: 2}
+    other = [(100, pedal(127, channel=1)), (2000, pedal(0, channel=1))]
+    assert sounding(raw_midi(right, other)) == {70: 0.5}
+    port = [(0, mido.MetaMessage("midi_port", port=1)), *alone]
+    assert sounding(raw_midi(right, port)) == {70: 0.5}
+    assert sounding(raw_midi(port, [port[0], *right])) == {70: 2}
+
+
+def test_two_tracks_that_move_one_pedal_are_one_pedal(raw_midi):
+    right = [(0, on(70)), (100, pedal(127)), (500, off(70)), (1000, pedal(0))]
+    left = [(0, on(40)), (1500, pedal(127)), (1600, off(40)), (2000, pedal(0))]
+    assert sounding(raw_midi(right, left)) == {70: 1, 40: 2}

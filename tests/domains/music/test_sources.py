@@ -269,3 +269,27 @@ def test_a_source_of_ones_own_needs_one_method():
             return []
 
     assert Mine().load("train") == []
+
+
+@pytest.mark.parametrize("kind", ["gz", "xz"])
+def test_a_damaged_archive_is_told_by_name(folder, tmp_path, kind):
+    digits = "".join(map(str, random.Random(0).sample(range(90_000), 40_000)))
+    (folder / "noise.mid").write_text(digits)
+    archive = tmp_path / f"a.tar.{kind}"
+    with tarfile.open(archive, f"w:{kind}") as tar:
+        tar.add(folder, arcname="set")
+    packed, told = archive.read_bytes(), 0
+    for place in range(100, len(packed) - 100, len(packed) // 20):
+        wrong = bytes(byte ^ 255 for byte in packed[place : place + 9])
+        archive.write_bytes(packed[:place] + wrong + packed[place + 9 :])
+        try:  # the damage may make other text of text, or hit what nobody reads
+            MidiFolder(str(archive)).load("train")
+        except UserError as error:
+            told += str(error).startswith(str(archive))
+    assert told > 10
+
+
+def test_a_csv_that_is_cut_is_told_by_name(folder):
+    (folder / "maestro.csv").write_text(CSV + '"Bach, J. S.",train')
+    with pytest.raises(UserError, match=r"maestro\.csv has a row without midi_filename: Bach, J"):
+        MidiFolder(str(folder)).load("train")

@@ -63,7 +63,7 @@ def attend(
     with scoring(task), recorded(model.core.decoder.blocks[layer - 1]) as found:
         model.nats(torch.from_numpy(picture).to(device).unsqueeze(0), labels)
     steps = torch.stack([model.order.steps[row, column, 0] for row, column in pixels])  # [N]
-    rows = found.own[0][0, :, steps.to(device)].double().cpu()  # [H, N, L]
+    rows = found.own[0][0, :, steps.to(device)].cpu().double()  # [H, N, L]
     plane = rows.mean(0) if head is None else rows[head - 1]  # [N, L]
     # Key j holds value j - 1; the last value is nobody's key.
     read = F.pad(plane[:, 1:], (0, 1))  # [N, L]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,9 +31,6 @@ class FolderPictures:
     """int64 [N], or None where no sub-folder names a class"""
     class_names: tuple[str, ...]
     """the sub-folders in alphabetical order"""
-    skipped: tuple[str, ...]
-    """the corrupt pictures of the split, and those of others that do not even open, relative to the
-    folder"""
 
 
 SPLIT_FOLDERS = {
@@ -48,26 +46,36 @@ SPLIT_FOLDERS = {
 def split_folders(directory: Path) -> dict[str, Path]:
     """The folder of each split where all folders in `directory` are splits, train among them.
 
-    Empty otherwise. Raises UserError where two folders are of one split, or pictures lie beside
-    them.
+    Capitals do not matter; folders without pictures are passed over. Empty where there is no train
+    or nothing beside it but classes. Raises UserError where two folders are of one split, or
+    classes or pictures lie beside train and another split.
     """
     if not directory.is_dir():
         return {}
     names = sorted(p.name for p in directory.iterdir() if p.is_dir() and p.name[0] != ".")
-    if "train" not in names or not set(names) <= set(SPLIT_FOLDERS):
+    splits = [name for name in names if name.lower() in SPLIT_FOLDERS]
+    kinds = {SPLIT_FOLDERS[name.lower()] for name in splits}
+    others = [name for name in names if name not in splits and holds_pictures(directory / name)]
+    if "train" not in kinds or (others and kinds == {"train"}):
         return {}
+    if others:
+        raise UserError(
+            f"{directory} has the folders {' and '.join(splits)}, which are splits, and beside "
+            f"them {others[0]}; expected nothing but splits (train, validation, test) or nothing "
+            "but classes"
+        )
     found: dict[str, Path] = {}
-    for name in names:
-        split = SPLIT_FOLDERS[name]
+    for name in splits:
+        split = SPLIT_FOLDERS[name.lower()]
         if split in found:
             raise UserError(
                 f"{directory} has two folders for {split}: {found[split].name} and {name}; "
                 "expected one"
             )
         found[split] = directory / name
-    if loose := [p.name for p in directory.iterdir() if p.suffix.lower() in SUFFIXES]:
+    if loose := [str(path) for path in picture_files(directory) if len(path.parts) == 1]:
         raise UserError(
-            f"{directory} has the folders {' and '.join(names)} and pictures beside them (such as "
+            f"{directory} has the folders {' and '.join(splits)} and pictures beside them (such as "
             f"{min(loose)}); expected all pictures in these folders"
         )
     return found
@@ -109,12 +117,7 @@ def list_pictures(directory: Path) -> tuple[list[tuple[Path, int]], tuple[str, .
     """
     if not directory.is_dir():
         raise UserError(f"the picture folder {directory} does not exist or is not a folder")
-    files = (
-        path.relative_to(directory)
-        for path in directory.rglob("*")
-        if path.suffix.lower() in SUFFIXES and path.is_file()
-    )
-    found = sorted(path for path in files if not any(part[0] == "." for part in path.parts))
+    found = sorted(picture_files(directory))
     if not found:
         raise UserError(f"{directory} holds no pictures (looked for {', '.join(SUFFIXES)})")
     loose = [path for path in found if len(path.parts) == 1]
@@ -128,6 +131,20 @@ def list_pictures(directory: Path) -> tuple[list[tuple[Path, int]], tuple[str, .
         return [(path, 0) for path in found], ()
     names = tuple(sorted({path.parts[0] for path in found}))
     return [(path, names.index(path.parts[0])) for path in found], names
+
+
+def picture_files(directory: Path) -> Iterator[Path]:
+    """The names of the picture files at any depth, relative to the folder, hidden ones apart."""
+    for path in directory.rglob("*"):
+        if path.suffix.lower() in SUFFIXES and path.is_file():
+            name = path.relative_to(directory)
+            if not any(part[0] == "." for part in name.parts):
+                yield name
+
+
+def holds_pictures(directory: Path) -> bool:
+    """Whether there is a picture file at any depth."""
+    return any(True for _ in picture_files(directory))
 
 
 def split_of(content: bytes, validation: float, test: float) -> str:
@@ -204,5 +221,4 @@ def read_folder(
         pixels=np.stack([pixels for *_, pixels in kept]),  # [N, H, W, C]
         labels=np.asarray([label for _, label, _ in kept], dtype=np.int64) if class_names else None,
         class_names=class_names,
-        skipped=tuple(skipped),
     )

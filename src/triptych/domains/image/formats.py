@@ -7,6 +7,7 @@ import importlib
 import lzma
 import pickle
 import struct
+import zlib
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -41,7 +42,7 @@ def read_idx(path: Path, dimensions: int) -> np.ndarray:
     try:
         with open_packed(path) as file:
             content = file.read()
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     header = 4 + 4 * dimensions
     if len(content) < header or content[:4] != bytes([0, 0, _IDX_UINT8, dimensions]):

@@ -217,12 +217,14 @@ class CIFAR10(PictureSource):
 class PictureFolder(PictureSource):
     """Any folder of PNG, JPEG, BMP, GIF, TIFF, WebP or PPM pictures; sub-folders are classes.
 
-    Which split a picture belongs to is decided by the hash of its file, so equal files never lie
-    in two splits and a new picture moves no other. A corrupt picture is skipped, counted, named.
+    Or splits, where they are called train, validation (valid, val) and test, with classes below. A
+    split without such a folder is taken out of train by the hash of each file, so equal files never
+    lie in two of these and a new picture moves no other. A corrupt picture is skipped, counted,
+    named.
     """
 
     directory: str
-    """the folder; its sub-folders, if it has any, are the classes"""
+    """the folder; its sub-folders, if it has any, are the classes, or train, validation and test"""
     height: int
     """height of every picture, pixels"""
     width: int

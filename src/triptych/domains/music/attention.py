@@ -124,5 +124,5 @@ def attend(
         first=first,
         seconds=seconds[first:],
         pitch=pitch[first:],
-        heads=heads.double().cpu().numpy(),
+        heads=heads.cpu().double().numpy(),
     )

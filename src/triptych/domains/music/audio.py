@@ -20,11 +20,11 @@ SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
 
 
 def render(midi: pretty_midi.PrettyMIDI) -> tuple[NDArray[np.float64], str]:
-    """Play a piece: samples in -1 .. 1, mono, and the name of what played it."""
+    """Play a piece: samples of any loudness, mono, and the name of what played it."""
     played = _fluidsynth(midi)
     if played is not None:
         return played, FLUIDSYNTH
-    return np.asarray(midi.synthesize(fs=SAMPLE_RATE), dtype=np.float64), SINES
+    return np.asarray(midi.synthesize(fs=SAMPLE_RATE, normalize=False), dtype=np.float64), SINES
 
 
 def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:

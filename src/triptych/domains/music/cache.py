@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import triptych
-from triptych.domains.music import events, midi
+from triptych.domains.music import events, midi, tracks
 from triptych.domains.music.events import Notes, encode_notes, reference_notes
 from triptych.domains.music.midi import parse_midi
 from triptych.errors import UserError
@@ -110,7 +110,7 @@ def parser_version() -> str:
     The code itself is hashed, since a number to be raised by hand would be forgotten one day.
     """
     try:
-        parts = [inspect.getsource(module) for module in (midi, events)]
+        parts = [inspect.getsource(module) for module in (midi, tracks, events)]
     except OSError:  # installed without its source
         parts = [triptych.__version__]
     parts += [f"{name} {importlib.metadata.version(name)}" for name in ("mido", "pretty_midi")]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -164,7 +165,7 @@ def read_jsb(path: Path) -> dict[str, list[Grid]]:
         }
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
-    except (ValueError, EOFError, KeyError, TypeError) as error:
+    except (ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
         raise UserError(
             f"{path} is not the JSB file of 16ths in separate voices ({error!r})."
         ) from error

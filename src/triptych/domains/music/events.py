@@ -10,8 +10,9 @@ note-ons, 128 note-offs, 100 time shifts of 10 to 1000 ms and 32 velocities, her
 Rules, in the order in which `reference_notes` and `encode` apply them:
 
 1. Drums are left out; all other instruments are played on one piano.
-2. A release while the sustain pedal is down (control change 64 at 64 or more, pedals of an
-   instrument hold that instrument only) moves to the pedal-up, or to the end of the piece.
+2. A release while the sustain pedal is down (control change 64 at 64 or more; the pedal of an
+   instrument holds that instrument only, in a file all tracks on its channel) moves to the
+   pedal-up, or to the end of the piece.
 3. One string per key. Notes of one pitch whose onsets round to the same 10 ms are one note: the
    first onset, the last release, the loudest velocity. Any note ends, at the latest, at the next
    onset of its pitch. No note is shorter than 10 ms (or than the time to that next onset).
@@ -30,6 +31,7 @@ import pretty_midi
 from numpy.typing import NDArray
 
 from triptych.domains.music.midi import MAX_SECONDS, new_midi
+from triptych.domains.music.tracks import SUSTAIN_PEDAL
 
 STEPS_PER_SECOND = 100
 N_PITCHES = 128
@@ -46,7 +48,6 @@ VOCABULARY_SIZE = END + 1
 
 MAX_STEPS = int(MAX_SECONDS * STEPS_PER_SECOND)
 DEFAULT_VELOCITY_BIN = N_VELOCITIES // 2
-SUSTAIN_PEDAL = 64
 PEDAL_DOWN = 64
 
 
@@ -230,13 +231,6 @@ def decode_notes(ids: Iterable[int]) -> Notes:
             for pitch, onset, release, loudness in rows
         )
     )
-
-
-def seconds_of(ids: Iterable[int]) -> float:
-    """Add up the time shifts of a sequence (seconds)."""
-    table = np.asarray(list(ids), dtype=np.int64)
-    shifts = table[(table >= SHIFT) & (table < VELOCITY)]
-    return float((shifts - SHIFT + 1).sum()) / STEPS_PER_SECOND
 
 
 def to_midi(notes: Notes) -> pretty_midi.PrettyMIDI:

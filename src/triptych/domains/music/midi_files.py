@@ -2,7 +2,9 @@
 
 import csv
 import io
+import lzma
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -59,6 +61,12 @@ def _split_table(files: Iterable[tuple[str, bytes]]) -> dict[str, Split]:
             raise UserError(f"{name} is no csv that can be read: {error}.") from error
         for row in rows:
             file, split = row["midi_filename"], row["split"]
+            if not file or not split:
+                raise UserError(
+                    f"{name} has a row without {'split' if file else 'midi_filename'}: "
+                    f"{', '.join(filter(None, list(row.values())[:3])) or 'an empty one'}; "
+                    "is it cut?"
+                )
             split = "validation" if split == "valid" else split
             if split not in SPLITS:
                 raise UserError(
@@ -120,5 +128,5 @@ def _walk_archive(
                 yield member.name, file.read(-1 if limit is None else limit)
     except tarfile.ReadError as error:
         raise UserError(f"{path} is neither a folder nor a tar archive that is whole.") from error
-    except (OSError, EOFError, tarfile.TarError) as error:
+    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
         raise UserError(f"{path} is not an archive that can be read ({error}).") from error

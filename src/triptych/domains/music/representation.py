@@ -19,6 +19,7 @@ from torch import Tensor
 
 from triptych.domains.music import chorales, events
 from triptych.domains.music.augment import Augmentation, transpose_grid, vary_notes
+from triptych.errors import UserError
 
 Ids = NDArray[np.int64]
 Forbid = Callable[[Tensor], Tensor]
@@ -117,7 +118,10 @@ class PerformanceEvents(Representation):
 
     def prompt(self, primer: pretty_midi.PrettyMIDI, *, name: str) -> Ids:
         """Write the primer with its pedal applied."""
-        return events.encode_notes(events.reference_notes(primer))
+        ids = events.encode_notes(events.reference_notes(primer))
+        if not len(ids) and any(instrument.notes for instrument in primer.instruments):
+            raise UserError(f"{name} holds no notes but drums; expected notes to go on from.")
+        return ids
 
     def n_tokens(self, *, seconds: float | None, length: int | None) -> int:
         """Count events; seconds give an upper bound, the rule of `forbid` stops in time."""
@@ -193,10 +197,10 @@ class PossibleEvents:
     """Which events may come next: those that would say nothing, or contradict, are ruled out.
 
     Off only for a sounding pitch, after a velocity only an on, after a shift of less than a second
-    no further shift, after an on no off in the same instant, and none but END once `seconds` of
-    new music have been written. An on of a sounding pitch is left to the model, though `encode`
-    writes an off before it: `decode` strikes the key anew. Ruled out, it would push the mass of a
-    model that forgets its offs onto keys that no piano has, until every key is held.
+    no further shift, after an on no off in the same instant, no shift beyond `seconds` of new music
+    and none but END once they have been written. An on of a sounding pitch is left to the model,
+    though `encode` writes an off before it: `decode` strikes the key anew. Ruled out, it would push
+    the mass of a model that forgets its offs onto keys that no piano has, until every key is held.
 
     Called with all events so far, int64 [B, t], t growing; reads each event once.
     """
@@ -221,6 +225,9 @@ class PossibleEvents:
         forbidden[:, events.NOTE_OFF : events.SHIFT] = ~self.sounding | self.struck[:, None]
         short = (self.last >= events.SHIFT) & (self.last < events.VELOCITY - 1)
         forbidden[:, events.SHIFT : events.VELOCITY] = short[:, None]
+        if self.limit is not None:
+            waits = torch.arange(1, events.N_SHIFTS + 1, device=values.device)
+            forbidden[:, events.SHIFT : events.VELOCITY] |= waits > self.limit - self.steps[:, None]
         after_velocity = (self.last >= events.VELOCITY) & (self.last < events.END)
         forbidden[:, events.NOTE_OFF :] |= after_velocity[:, None]
         if self.limit is not None:

@@ -93,9 +93,9 @@ def _attended(
     target_runs, target_pieces = pieces(tokenizers.target, target)
 
     def chosen(weights: Tensor, rows: list[int], columns: list[int]) -> list[list[float]]:
-        of_one = weights[0].double()  # [H, Q, K]
+        of_one = weights[0].cpu().double()  # [H, Q, K]
         plane = of_one.mean(0) if head is None else of_one[head - 1]  # [Q, K]
-        return by_piece(plane.cpu(), rows, columns).tolist()
+        return by_piece(plane, rows, columns).tolist()
 
     return Attended(
         source=line,

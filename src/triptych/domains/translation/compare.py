@@ -14,6 +14,7 @@ from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.decode import NEVER
 from triptych.domains.translation.lines import BLANKS
 from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
+from triptych.training.sums import in_double
 
 SAMPLE = 64
 """Lines that a comparison takes at most: 0.2 to 20 seconds of searching on two cores."""
@@ -101,6 +102,7 @@ def log_p_per_token(
         entered = torch.cat([target.new_full((1, 1), START), target[:, :-1]], dim=1)  # [1, T]
         logits = model(source, source == PAD, entered)  # [1, T, V]
         logits[..., list(NEVER)] = -torch.inf  # as in the search
-        chosen = logits.double().log_softmax(-1).gather(-1, target.unsqueeze(-1))  # [1, T, 1]
+        log_p = in_double(logits).log_softmax(-1)  # [1, T, V]
+        chosen = log_p.gather(-1, target.unsqueeze(-1).to(log_p.device))  # [1, T, 1]
         total += float(chosen.sum())
     return total / sum(map(len, targets))

@@ -260,7 +260,8 @@ def check_aligned(setting: str, files: dict[str, list[str]]) -> None:
         if not names:
             raise ValueError(f"{setting}.{split} is an empty list; name a file or leave it out.")
         for name in names:
-            if "{language}" not in name and name.count(" | ") != 1:
+            parts = name.count(" | ") + 1
+            if parts > 2 or (parts == 1 and "{language}" not in name):
                 raise ValueError(
                     f"{setting}.{split} names {name!r}; expected a name with {{language}} in it or "
                     "two names with ' | ' between them."

@@ -33,7 +33,8 @@ def check_shares(shares: Shares, files: Iterable[str]) -> None:
 def of_split(pairs: list[tuple[str, str]], split: str, shares: Shares) -> list[tuple[str, str]]:
     """Those of the pairs that belong to train or to a split of `shares`, by their sources.
 
-    Pairs of one source sentence lie in one split, so that no held-out sentence was trained on.
+    Pairs of one source sentence lie in one split, so that no held-out source was trained on (a
+    translation may be: two sources can have the same).
     """
     if not shares or (split != "train" and split not in shares):
         return pairs

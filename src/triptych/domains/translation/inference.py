@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast, get_args, overload
+from typing import Any, Literal, cast, overload
 
 from triptych.core.seq2seq import Seq2Seq
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, PenaltyName
@@ -22,7 +22,7 @@ from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
 from triptych.training.known_law import beside
-from triptych.training.weights import around, ready
+from triptych.training.weights import around, check_weights, ready
 
 AT_ONCE = 64
 """Lines translated at a time where nobody says otherwise."""
@@ -46,10 +46,7 @@ class Translator:
     def __init__(
         self, task: tasks.TranslationTask, *, weights: Weights = "fp32", exact: bool = True
     ) -> None:
-        if weights not in get_args(Weights):
-            raise UserError(f"weights are {', '.join(get_args(Weights))}, got {weights}.")
-        if weights == "int8" and task.device.type != "cpu":
-            raise UserError(f"int8 weights are for a CPU; this model is on {task.device}.")
+        check_weights(weights, task.device)
         self.task = task.eval()
         self.weights = weights
         self.exact = exact and weights == "fp32" and task.device.type != "mps"

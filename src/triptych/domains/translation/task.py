@@ -111,7 +111,7 @@ class TranslationTask(Task):
         nats = cross_entropy(logits, batch.expected)  # [B, T]
         return {
             "nats": in_double(nats.masked_fill(batch.expected == PAD, 0.0)).sum(),
-            "tokens": (batch.expected != PAD).sum().double(),
+            "tokens": in_double((batch.expected != PAD).sum()),
             "pairs": torch.tensor(len(batch.source), dtype=torch.float64),
         }
 
