@@ -237,13 +237,17 @@ def test_first_calls_are_not_timed_and_cases_take_turns() -> None:
 def test_medians_are_over_quiet_rounds_where_there_are_enough() -> None:
     row = Row("r")
     timings = [Timing(1.0, 0.0), Timing(1.2, 0.01), Timing(1.4, 0.02), *[Timing(9.0, 0.5)] * 4]
-    measuring.summarise(row, timings, work=6.0)
+    measuring.summarise(row, timings, work=6.0, quiet_alone=True)
     assert (row.median_s, row.min_s, row.rounds, row.quiet) == (1.2, 1.0, 7, 3)
     assert row.rate == 5.0
-    measuring.summarise(row, timings[2:], work=6.0)
-    assert (row.median_s, row.quiet) == (9.0, 1)  # too few: all rounds count
-    measuring.summarise(row, [Timing(1.0, None)], work=6.0)
+    measuring.summarise(row, timings, work=6.0, quiet_alone=False)
+    assert (row.median_s, row.quiet) == (9.0, 3)
+    measuring.summarise(row, [Timing(1.0, None)], work=6.0, quiet_alone=False)
     assert row.quiet is None
+    # Both sides of a ratio are of one kind: a row with too few quiet rounds decides for all.
+    assert measuring.enough_quiet([timings, timings])
+    assert not measuring.enough_quiet([timings, timings[1:]])
+    assert not measuring.enough_quiet([[Timing(1.0, None)] * 9])
 
 
 def test_what_others_used_is_what_all_used_without_our_own() -> None:

@@ -16,6 +16,8 @@ import torch
 import triptych
 
 PACKAGES = ("torch", "einops", "transformers", "x-transformers", "triton", "numpy")
+ENVIRONMENT = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "THP_MEM_ALLOC_ENABLE")
+"""What `triptych.before_torch` sets, for all competitors alike."""
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 
 
@@ -27,7 +29,7 @@ def missing(module: str) -> str | None:
 
 
 def describe(device: torch.device) -> dict[str, Any]:
-    """Device, processor, versions and commit: what two results must share to stand in one table."""
+    """Device, processor and versions: what two results must share to stand in one table."""
     info = {
         "device": device_name(device),
         "processor": processor(),
@@ -37,6 +39,7 @@ def describe(device: torch.device) -> dict[str, Any]:
         "capability": torch.backends.cpu.get_cpu_capability(),
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
+        "environment": {name: os.environ.get(name, "") for name in ENVIRONMENT},
         "versions": {"triptych": triptych.__version__, **versions()},
     }
     if device.type == "cuda":

@@ -7,7 +7,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -141,11 +141,16 @@ def is_quiet(timing: Timing) -> bool:
     return timing.others is not None and timing.others < QUIET
 
 
-def summarise(row: Row, timings: Sequence[Timing], work: float) -> None:
-    """Put median, minimum, rounds and rate into the row."""
+def enough_quiet(found: Collection[Sequence[Timing]]) -> bool:
+    """Whether every row has 3 quiet rounds: both sides of a ratio are one kind of median."""
+    return all(sum(map(is_quiet, timings)) >= 3 for timings in found)
+
+
+def summarise(row: Row, timings: Sequence[Timing], work: float, *, quiet_alone: bool) -> None:
+    """Put median, minimum, rounds and rate into the row; the median of the quiet rounds or all."""
     quiet = [timing.seconds for timing in timings if is_quiet(timing)]
     every = [timing.seconds for timing in timings]
-    row.median_s = statistics.median(quiet if len(quiet) >= 3 else every)
+    row.median_s = statistics.median(quiet if quiet_alone else every)
     row.min_s = min(every)
     row.rounds = len(every)
     row.quiet = None if all(timing.others is None for timing in timings) else len(quiet)
@@ -179,9 +184,11 @@ def measure(
             row.state, row.why = verdict(error)
     try:
         seconds = end - time.monotonic()
-        for name, timings in in_turn(runs, budget, seconds, device).items():
+        found = in_turn(runs, budget, seconds, device)
+        quiet_alone = enough_quiet(found.values())
+        for name, timings in found.items():
             work = next(case.work for case in cases if case.name == name)
-            summarise(rows[name], timings, work)
+            summarise(rows[name], timings, work, quiet_alone=quiet_alone)
     except Exception as error:
         for name in runs:
             rows[name] = rows[name].gone(*verdict(error))

@@ -144,7 +144,6 @@ class EndAt:
 
     def __call__(self, tokens: Tensor, scores: Tensor) -> Tensor:
         ends = tokens.shape[1] >= self.lengths  # [N]: this step makes the token of that number
-        scores = scores.masked_fill((torch.arange(scores.shape[1]) == END).to(ends.device), -1e9)
-        only = torch.full_like(scores, -1e9)
-        only[:, END] = 0.0
-        return torch.where(ends.unsqueeze(1), only, scores)
+        # One column is written: far below or far above what any logit is.
+        scores[:, END] = torch.where(ends, 1e4, -1e4)
+        return scores

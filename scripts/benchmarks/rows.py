@@ -18,7 +18,8 @@ class Row:
     first_s: float | None = None
     """Seconds of the first call, compilation included; it counts nowhere."""
     median_s: float | None = None
-    """Median seconds of a call over the quiet rounds, over all where fewer than 3 were quiet."""
+    """Median seconds of a call over the quiet rounds, over all where a row of the table has fewer
+    than 3 of them."""
     min_s: float | None = None
     rounds: int = 0
     quiet: int | None = None
@@ -77,6 +78,7 @@ class Section:
     seconds: float = 0.0
     tables: list[Table] = field(default_factory=list)
     error: str = ""
+    commit: str = ""
 
     @property
     def failed(self) -> bool:

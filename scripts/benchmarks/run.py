@@ -92,7 +92,8 @@ def run_section(name: str, options: Options, ceilings: Ceilings, ahead: float) -
         checkpoint=options.checkpoint,
         sentences=options.sentences,
     )
-    section = Section(name, datetime.now().strftime("%Y-%m-%d"), options.command)
+    day = datetime.now().strftime("%Y-%m-%d")
+    section = Section(name, day, options.command, commit=machine.commit())
     torch.manual_seed(0)
     start = time.monotonic()
     try:
@@ -122,7 +123,7 @@ def kept(options: Options, info: dict[str, Any]) -> list[Section]:
     if set(options.sections) == set(SECTIONS) or not path.is_file():
         return []
     data = json.loads(path.read_text(encoding="utf-8"))
-    if {key: value for key, value in data["machine"].items() if key != "commit"} != info:
+    if data["machine"] != info:
         return []
     sections = [Section.from_data(section) for section in data["sections"]]
     return [section for section in sections if section.name not in options.sections]
@@ -131,17 +132,16 @@ def kept(options: Options, info: dict[str, Any]) -> list[Section]:
 def write(out: Path, info: dict[str, Any], sections: Sequence[Section], ceilings: Ceilings) -> None:
     """bench.json, bench.md, and growth.png where growth was measured."""
     out.mkdir(parents=True, exist_ok=True)
-    described = {**info, "commit": machine.commit()}
     data = {
-        "machine": described,
+        "machine": info,
         "ceilings": asdict(ceilings),
-        "gpu": described["device"] if "cuda" in info else "not measured on a GPU",
+        "gpu": info["device"] if "cuda" in info else "not measured on a GPU",
         "sections": [section.as_data() for section in sections],
     }
     (out / "bench.json").write_text(
         json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8"
     )
-    page = markdown(described, sections, data["ceilings"])
+    page = markdown(info, sections, data["ceilings"])
     for section in sections:
         if section.name == "growth":
             why = plot_growth(section, out / "growth.png")

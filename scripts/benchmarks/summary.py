@@ -103,7 +103,11 @@ def images(tables: Tables) -> Found:
         for grid, goal in goals.items():
             for name in ("Triptych local 2-D", "Triptych local 2-D, block order"):
                 value = tables.speed(f"pictures/{grid}/{dtype}", name, "SDPA full")
-                yield f"{name.removeprefix('Triptych ')}, {grid}, x full, {dtype}", value, goal
+                yield (
+                    f"{name.removeprefix('Triptych ')}, {grid}, x SDPA's full, {dtype}",
+                    value,
+                    goal,
+                )
         for channels in (1, 3):
             small, large = (
                 tables.extra(

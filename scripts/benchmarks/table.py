@@ -37,6 +37,7 @@ def machine_lines(
 ) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
     dates = sorted({section.date for section in sections})
+    commits = ", ".join(sorted({section.commit for section in sections}))
     flops = ", ".join(f"{name} {value / 1e9:,.0f}" for name, value in ceilings["flops"].items())
     commands = sorted({section.command for section in sections})
     where = (
@@ -51,13 +52,13 @@ def machine_lines(
             "",
             f"{where} {machine['processor']}, {machine['cores']} cores, {machine['threads']} "
             f"threads ({', '.join(machine['flags']) or machine['capability']}), {machine['system']}"
-            f", Python {machine['python']}; {versions}; commit {machine['commit']}; "
+            f", Python {machine['python']}; {versions}; commit {commits}; "
             f"{', '.join(dates)}; `{'`, `'.join(commands)}`. Products: {flops} GFLOP/s; "
             f"reading {ceilings['bytes_per_s'] / 1e9:,.0f} GB/s.",
             "",
             "Rows of a table were measured in turn in one run, never a first call; ratios are of "
             "medians, over the quiet rounds (other processes used less than 5 % of the machine) "
-            "where there are 3. Peak memory is " + peak + ".",
+            "where every row has 3. Peak memory is " + peak + ".",
         ]
     )
 

@@ -144,10 +144,15 @@ def named(make: Callable[[int, str], Run], weights: Sequence[str]) -> dict[str, 
     }
 
 
+def dtype_of(name: str) -> str:
+    """The weights that a row of `named` speaks of."""
+    return next((kind for kind in ("bf16", "int8") if f", {kind} weights" in name), "fp32")
+
+
 def new_table(sizes: Sizes, count: int, what: str) -> Table:
     return Table(
         key="translating",
-        title=f"Translating {count} sentences, batches of {sizes.batch}, fp32; {what}",
+        title=f"Translating {count} sentences, batches of {sizes.batch}; {what}",
         base="Marian (Hugging Face), greedy",
         unit="sentences",
         sizes={"sentences": count, "batch": sizes.batch},
@@ -186,7 +191,9 @@ def compare(
         return build
 
     unable = missing("transformers")
-    cases = [Case(name, lambda call=call: call, count, "fp32") for name, call in ours.items()]
+    cases = [
+        Case(name, lambda call=call: call, count, dtype_of(name)) for name, call in ours.items()
+    ]
     cases += [
         Case("Marian (Hugging Face), greedy", marian(1), count, "fp32", unable),
         Case(f"Marian (Hugging Face), beam {BEAM}", marian(BEAM), count, "fp32", unable),
