@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 import yaml
 
+from triptych.commands.trainer import check_batches, check_trainer
+from triptych.domains.image import task as task_module
 from triptych.domains.image.task import Config
+from triptych.errors import UserError
 from triptych.training import run as run_module
 from triptych.training.settings import from_plain, to_plain
 
@@ -104,6 +107,21 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
         (["--trainer.accumulate_grad_batches", 0], ["at least 1, got 0"]),
         (["--trainer.gradient_clip_val", -1], ["at least 0, got -1"]),
         (["--trainer.val_check_interval", 0], ["trainer.val_check_interval must be above 0"]),
+        (["--trainer.max_steps", 0], ["trainer.max_steps is 0", "nothing would be trained"]),
+        (["--trainer.overfit_batches", 1], ["overfit_batches"]),
+        (["--run.precision", "fp16"], ["run.precision is fp16, which needs a CUDA device"]),
+        (["--run.patience", 2, "--trainer.limit_val_batches", 0], ["run.patience is 2"]),
+        (
+            [
+                "--optim.schedule",
+                "cosine",
+                "--trainer.max_steps",
+                -1,
+                "--trainer.max_time",
+                "00:00:01:00",
+            ],
+            ["optim.schedule is cosine, which needs an end"],
+        ),
         (["--model.dropout", 0.999], ["dropout must be in [0, 0.99], got 0.999"]),
         (["--model.attention_dropout", 0.001], ["attention_dropout must be 0 or at least 0.002"]),
         (["--resume"], ["nothing to resume", "runs/run/checkpoints"]),
@@ -125,15 +143,68 @@ def test_a_file_of_another_domain(refused, digits_yaml: Path) -> None:
         refused("train", domain, "--config", "digits.yaml", says=["digits.yaml, line", "unknown"])
 
 
-def test_validation_beyond_the_end_of_every_epoch(cli, digits_yaml: Path) -> None:
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--trainer.val_check_interval 999", "val_check_interval is 999, but an epoch has 180"),
+        (
+            "--trainer.limit_train_batches 2 --trainer.val_check_interval 3",
+            "val_check_interval is 3, but an epoch has 2 batches",
+        ),
+        (
+            "--trainer.limit_train_batches 0.001",
+            "limit_train_batches is 0.001, which leaves none of 180 batches; expected at least",
+        ),
+        ("--trainer.limit_val_batches 0.01", "limit_val_batches is 0.01, which leaves none of"),
+    ],
+)
+def test_limits_that_leave_nothing(cli, digits_yaml: Path, options: str, says: str) -> None:
     """Lightning tells this by a traceback after the run's folder is made."""
-    answer = cli(
-        "train", "image", "--config", "digits.yaml", "--trainer.val_check_interval", 999,
-        "--trainer.check_val_every_n_epoch", 1,
-    )  # fmt: skip
+    every = ["--trainer.check_val_every_n_epoch", 1]
+    answer = cli("train", "image", "--config", "digits.yaml", *every, *options.split())
     assert answer.code == 2
-    assert "trainer.val_check_interval is 999, but an epoch has 180 batches" in answer.err
+    assert f"trainer.{says}" in answer.err
     assert not Path("runs").exists()
+
+
+def test_processes_share_an_epoch() -> None:
+    arguments = {"max_steps": 9, "val_check_interval": 100, "devices": 2, "strategy": "ddp"}
+    tried = check_trainer({**arguments, "accelerator": "cpu"})
+    with pytest.raises(UserError, match="is 100, but an epoch has 90 batches"):
+        check_batches(tried, 180, 9)
+    check_batches(tried, 200, 9)
+
+
+def test_an_accelerator_by_its_class(trained, digits_yaml: Path) -> None:
+    from pytorch_lightning.accelerators import CPUAccelerator
+
+    kind = {"class_path": "pytorch_lightning.accelerators.CPUAccelerator"}
+    Path("second.yaml").write_text(yaml.safe_dump({"trainer": {"accelerator": kind}}))
+    _, trainer, _ = trained("--config", "digits.yaml", "--config", "second.yaml")
+    assert isinstance(trainer["accelerator"], CPUAccelerator)
+
+
+def test_a_strategy_that_lacks_its_library_is_told(refused, digits_yaml: Path) -> None:
+    kind = {"class_path": "pytorch_lightning.strategies.DeepSpeedStrategy"}
+    Path("second.yaml").write_text(yaml.safe_dump({"trainer": {"strategy": kind}}))
+    says = ["trainer.strategy cannot be pytorch_lightning.strategies.DeepSpeed", "deepspeed"]
+    refused("train", "image", "--config", "digits.yaml", "--config", "second.yaml", says=says)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--run.seed", 5], "was made with run.seed 0, this run has 5"),
+        (["--trainer.max_epochs", 0], "max_epochs"),
+    ],
+)
+def test_a_resume_that_cannot_be_is_refused_before_the_data_are_read(
+    cli, digits_yaml: Path, monkeypatch: pytest.MonkeyPatch, options: list[Any], says: str
+) -> None:
+    assert cli("train", "image", "--config", "digits.yaml").code == 0
+    monkeypatch.setattr(task_module, "prepare", None)
+    answer = cli("train", "image", "--config", "digits.yaml", "--resume", *options)
+    assert (answer.code, says in answer.err) == (2, True), answer.err
 
 
 @pytest.fixture

@@ -96,8 +96,12 @@ def test_such_a_run_is_resumed_from_its_own_weights(
     assert answer.code == 0, answer.err
     assert "Resuming from step 3" in answer.out
     assert "Starting with" not in answer.out
+    more[-1] = 9  # and once more, from a checkpoint of the resumed run
+    answer = cli("train", domain, *config, "--resume", *more)
+    assert answer.code == 0, answer.err
+    assert "start_from was" not in answer.out
     last = read_checkpoint(tmp_path / "runs/run/checkpoints/last.ckpt")
-    assert last["triptych"]["step"] == 6
+    assert last["triptych"]["step"] == 9
 
 
 @pytest.mark.parametrize(

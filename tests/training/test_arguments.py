@@ -16,6 +16,8 @@ def test_unknown_and_reserved_arguments_are_named() -> None:
         check_arguments({"max_step": 5})
     with pytest.raises(UserError, match=r"default_root_dir.*--run\.directory"):
         check_arguments({"max_steps": 5, "default_root_dir": "x"})
+    with pytest.raises(UserError, match=r"overfit_batches.*no batch comes twice"):
+        check_arguments({"max_steps": 5, "overfit_batches": 1})
     with pytest.raises(UserError, match="when to stop"):
         check_arguments({"max_steps": -1, "max_epochs": None})
     kept = check_arguments({"max_steps": 5, "strategy": "ddp", "callbacks": None, "logger": True})

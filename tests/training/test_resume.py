@@ -15,6 +15,7 @@ from pytorch_lightning import Callback
 from toy_task import ToyTask, train_loader, validation_loader, weights
 
 from triptych.errors import UserError
+from triptych.training import keep_checkpoints as keep_module
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.optim import OptimConfig
 from triptych.training.run import train
@@ -307,3 +308,58 @@ def test_a_later_setting_that_changes_the_weights_is_refused(tmp_path: Path) -> 
     wordless.model.last = torch.nn.Linear(16, 10, bias=False)
     with pytest.raises(UserError, match=r"last\.bias is \[10\] in the checkpoint and missing in"):
         train(wordless, train_loader(), validation_loader(), config, settings(), True)
+
+
+class StopAfter(Callback):
+    """Ask for the end after a batch, as Lightning's own clock does."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.fit_loop.total_batch_idx >= self.batch:
+            trainer.should_stop = True
+
+
+@pytest.mark.parametrize("batch", [4, 5, 6])  # batches 3 to 5 are one update
+def test_the_clock_waits_for_a_whole_step(batch: int, tmp_path: Path) -> None:
+    options = {"accumulate_grad_batches": 3, "max_steps": 4}
+    uncut = go(tmp_path, "uncut", settings(**options), uneven=False)
+    cut = settings(**options, callbacks=[StopAfter(batch)])
+    first = go(tmp_path, "cut", cut, uneven=False)
+    assert len(first.losses) == (6 if batch < 6 else 7), "an epoch has seven"
+    second = go(tmp_path, "cut", settings(**options), uneven=False, resume=True)
+    assert_equal_runs(uncut, first, second)
+
+
+def test_patience_waits_for_a_whole_step(tmp_path: Path) -> None:
+    class Flat(ToyTask):
+        def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+            return {"nats_per_token": 1.0}
+
+    options = settings(accumulate_grad_batches=3, max_steps=4, val_check_interval=2)
+    config, task = run_config(tmp_path, "a", patience=1), Flat()
+    train(task, train_loader(), validation_loader(), config, options)
+    assert len(task.losses) == 6, "validations after 2 and 4 batches, the update after 6"
+    content = read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")
+    assert content["triptych"]["step"] == 2
+
+
+def test_a_kill_while_the_best_is_kept_loses_no_better_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """last.ckpt never says of a score that it is kept before it is."""
+
+    def killed(*_: Any) -> None:
+        raise RuntimeError("planted")
+
+    config = run_config(tmp_path, "a")
+    train(ToyTask(), train_loader(), validation_loader(), config, settings(max_steps=4))
+    monkeypatch.setattr(keep_module, "duplicate", killed)
+    with pytest.raises(RuntimeError, match="planted"):
+        train(ToyTask(), train_loader(), validation_loader(), config, settings(), True)
+    best, last = (
+        read_checkpoint(tmp_path / "a/checkpoints" / f"{name}.ckpt")["triptych"]["step"]
+        for name in ("best", "last")
+    )
+    assert (best, last) == (8, 4)

@@ -283,11 +283,13 @@ def test_second_signal_ends_at_once(tmp_path: Path) -> None:
 def test_cosine_without_an_end_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cosine.*trainer\.max_steps"):
         run(tmp_path, ToyTask(OptimConfig(schedule="cosine")), steps=-1, max_time="00:00:01:00")
+    assert not (tmp_path / "toy").exists(), "it would be in the way of the corrected command"
 
 
-def test_cosine_ends_at_the_last_epoch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("steps", [-1, 1000])
+def test_cosine_ends_at_the_last_epoch(tmp_path: Path, steps: int) -> None:
     task = ToyTask(OptimConfig(schedule="cosine", learning_rate=0.5, warmup_steps=0))
-    run(tmp_path, task, steps=-1, max_epochs=2, accumulate_grad_batches=2)
+    run(tmp_path, task, steps=steps, max_epochs=2, accumulate_grad_batches=2)
     rows = list(csv.DictReader((tmp_path / "toy/metrics.csv").open(encoding="utf-8")))
     rates = [
         (int(row["step"]), float(row["train/learning_rate"])) for row in rows if row["train/loss"]
@@ -309,7 +311,18 @@ def test_impossible_run_settings_are_named() -> None:
             RunConfig(**wrong)
 
 
-def test_fast_dev_run_writes_no_checkpoint(tmp_path: Path) -> None:
+def test_fast_dev_run_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     task = run(tmp_path, fast_dev_run=2)
     assert len(task.seen) == 2
-    assert not list((tmp_path / "toy" / "checkpoints").iterdir())
+    assert not (tmp_path / "toy").exists()
+    out = capsys.readouterr().out
+    assert "nothing is kept of it" in out
+    assert "best" not in out
+    run(tmp_path)
+    kept = (tmp_path / "toy/checkpoints/last.ckpt").read_bytes()
+    more = {"max_steps": 12, "accelerator": "cpu", "fast_dev_run": 1}
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
+    train(ToyTask(), train_loader(), validation_loader(), config, more, resume=True)
+    assert (tmp_path / "toy/checkpoints/last.ckpt").read_bytes() == kept

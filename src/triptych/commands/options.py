@@ -111,15 +111,22 @@ def check_writable(path: str, option: str) -> Path:
     if not path or file.is_dir():
         found = f"{path} is a folder" if path else "is empty"
         raise UserError(f"--{option} {found}; expected the name of a file to write")
+    if is_device(file):
+        return file
     if (why := why_unwritable(file.parent)) is not None:
         raise UserError(f"cannot write --{option} {path}: {why}; expected a file in a folder")
     return file
 
 
+def is_device(file: Path) -> bool:
+    """Whether it is a pipe or a device, which takes what is written as it comes."""
+    return file.exists() and not file.is_file()
+
+
 def check_new_file(path: str, option: str, *, overwrite: bool) -> Path:
     """As `check_writable`, and raises UserError too where a file is there that should be kept."""
     file = check_writable(path, option)
-    if file.exists() and not overwrite:
+    if file.exists() and not overwrite and not is_device(file):
         raise UserError(
             f"--{option} {path} is there already: choose another name, or add --overwrite to "
             "replace it"

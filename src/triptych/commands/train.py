@@ -6,6 +6,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +33,12 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     for path in paths:  # the answer to a missing file or a slip in the YAML waits for no import
         read_settings_file(path)
 
-    from triptych.commands.trainer import check_interval, check_trainer, trainer_settings
-    from triptych.training.arguments import on_cuda
+    from triptych.commands.trainer import check_batches, check_trainer, trainer_settings
+    from triptych.training.arguments import check_patience, choose_precision, on_cuda
     from triptych.training.compiled import check_compiler
     from triptych.training.muon import check_muon
     from triptych.training.run import train
+    from triptych.training.update import check_schedule
 
     task_module = importlib.import_module(f"triptych.domains.{domain}.task")
     parser = training_parser(domain, task_module.Config)
@@ -45,20 +47,28 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     resume = values.get("resume", False)
     # Before the data are read, which takes minutes for a large folder of music.
     trainer = trainer_settings(values["trainer"])
-    check_trainer(trainer)
+    tried = check_trainer(trainer)
+    check_patience(config.run.patience, trainer)
+    check_schedule(config.optim, endless=tried.max_steps == -1 and tried.max_epochs in (None, -1))
+    if trainer.get("precision") is None:
+        choose_precision(config.run.precision, trainer, config.model.d_model)
     if config.run.compile:
         check_compiler("cuda" if on_cuda(trainer) else "cpu")
     if config.optim.optimizer == "muon":
         check_muon()
     folder = Path(config.run.directory) / config.run.name
     check_run_folder(folder, resume=resume)
-    vocabulary = known_vocabulary(folder, domain=domain, config=config, resume=resume)
+    if resume:
+        vocabulary, config = taken_up(folder, domain=domain, config=config, trainer=trainer)
+    else:
+        vocabulary = given_vocabulary(config, domain=domain)
 
     task, train_loader, validation_loader = task_module.prepare(config, vocabulary)
     settings = trainer_settings(values["trainer"])
-    check_interval(settings, len(train_loader))
+    check_batches(tried, len(train_loader), len(validation_loader))
     folder = train(task, train_loader, validation_loader, config.run, settings, resume=resume)
-    print(f"the run is in {folder}", file=sys.stderr)
+    if folder.exists():
+        print(f"the run is in {folder}", file=sys.stderr)
     return 0
 
 
@@ -122,25 +132,43 @@ def check_run_folder(folder: Path, *, resume: bool) -> None:
         )
 
 
-def known_vocabulary(folder: Path, *, domain: str, config: Any, resume: bool) -> Any:
-    """The vocabulary of the weights that the run starts with, or started with; None for new ones.
+def given_vocabulary(config: Any, *, domain: str) -> Any:
+    """The vocabulary of the weights that a new run starts with; None where it starts with none.
 
-    Raises UserError, before the data are read, where these or the run in the folder belong to
-    another model.
+    Raises UserError, before the data are read, where they belong to another model.
     """
-    from triptych.training.folder import check_same_model, find_checkpoint
     from triptych.training.start import check_start
 
-    if resume:
-        found = find_checkpoint(folder, tell=lambda _: None)  # `train` tells it
-        if found is None:
-            return None
-        check_same_model(*found, domain=domain, config=to_plain(config))
-        block = found[1]["triptych"]
-        started = block["config"]["run"].get("start_from") is not None
-        return block["vocabulary"] if started else None
     if config.run.start_from is None:
         return None
     check_checkpoint(config.run.start_from, "run.start_from")
     content = check_start(config.run.start_from, domain=domain, config=to_plain(config))
     return content["triptych"]["vocabulary"]
+
+
+def taken_up(folder: Path, *, domain: str, config: Any, trainer: dict[str, Any]) -> tuple[Any, Any]:
+    """The vocabulary that the run in the folder started with, None where it learnt its own, and
+    the settings with where it started, which stays true however often it is resumed.
+
+    Raises UserError, before the data are read, where the run cannot be resumed with these.
+    """
+    from triptych.training.folder import (
+        check_epochs,
+        check_same_model,
+        check_seed,
+        find_checkpoint,
+    )
+
+    found = find_checkpoint(folder, tell=lambda _: None)  # `train` tells it
+    if found is None:
+        return None, config
+    check_same_model(*found, domain=domain, config=to_plain(config))
+    check_seed(*found, config.run.seed)
+    check_epochs(*found, trainer.get("max_epochs"))
+    block = found[1]["triptych"]
+    started = block["config"]["run"].get("start_from")
+    if started is None:
+        return None, config
+    if config.run.start_from is None:
+        config = replace(config, run=replace(config.run, start_from=started))
+    return block["vocabulary"], config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import inspect
 from typing import Any
 
@@ -20,7 +21,7 @@ PARAMETERS = inspect.signature(Trainer.__init__).parameters
 # Lightning Trainer is an option.
 NOT_OPTIONS = {
     "logger", "callbacks", "plugins", "default_root_dir", "enable_checkpointing",
-    "enable_model_summary", "barebones", "model_registry",
+    "enable_model_summary", "barebones", "model_registry", "overfit_batches",
 } & set(PARAMETERS)  # fmt: skip
 
 _SMALLEST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "log_every_n_steps": 1}
@@ -32,10 +33,11 @@ def trainer_settings(values: Any) -> dict[str, Any]:
     return {name: _lightning_value(name, value) for name, value in given.items()}
 
 
-def check_trainer(settings: dict[str, Any]) -> None:
+def check_trainer(settings: dict[str, Any]) -> Trainer:
     """Raise UserError for values that Lightning's Trainer refuses, now or in its first step.
 
-    The Trainer that is made to find out is thrown away, and a strategy in `settings` with it.
+    Gives the Trainer that is made to find out, to be asked and thrown away, and a strategy in
+    `settings` with it.
     """
     quiet_lightning()
     for name, smallest in _SMALLEST.items():
@@ -48,35 +50,53 @@ def check_trainer(settings: dict[str, Any]) -> None:
             f"trainer.val_check_interval must be above 0, got {interval}; for no validation set "
             "trainer.limit_val_batches to 0"
         )
+    for name in ("max_steps", "max_epochs", "limit_train_batches"):
+        if settings.get(name) == 0:
+            raise UserError(f"trainer.{name} is 0, so that nothing would be trained")
     own = dict.fromkeys(("enable_checkpointing", "enable_model_summary"), False)
     arguments = {**check_arguments(settings), "logger": False, "enable_progress_bar": False}
     try:
-        Trainer(**arguments, **own)
+        return Trainer(**arguments, **own)
     except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
         names = [f"trainer.{name}" for name in settings if name in str(error)]
         about = f" ({', '.join(names)})" if names else ""
         raise UserError(f"Lightning's Trainer refuses its settings{about}: {error}") from error
 
 
-def check_interval(settings: dict[str, Any], n_batches: int) -> None:
-    """Raise UserError where validation would stand beyond the end of every epoch.
+def check_batches(tried: Trainer, n_train: int, n_validation: int) -> None:
+    """Raise UserError where a limit leaves no batch, or where validation would stand beyond the end
+    of every epoch.
 
-    n_batches: training batches of an epoch.
+    tried: what `check_trainer` gave. n_train, n_validation: batches of all processes together.
     """
-    interval = settings.get("val_check_interval")
-    by_epoch = settings.get("check_val_every_n_epoch", 1) is not None
-    if by_epoch and isinstance(interval, int) and interval > n_batches:
+    left = {}
+    for name, count in (("train", n_train), ("val", n_validation)):
+        each = -(-count // tried.world_size)
+        limit = getattr(tried, f"limit_{name}_batches")
+        left[name] = min(each, limit) if isinstance(limit, int) else int(each * limit)
+        if limit > 0 and left[name] == 0:
+            raise UserError(
+                f"trainer.limit_{name}_batches is {limit}, which leaves none of {each} batches; "
+                f"expected at least {1 / each:.2g}, or a whole number of batches"
+            )
+    interval, by_epoch = tried.val_check_interval, tried.check_val_every_n_epoch is not None
+    validates = by_epoch and left["val"] > 0
+    if validates and isinstance(interval, int) and interval > left["train"]:
         raise UserError(
-            f"trainer.val_check_interval is {interval}, but an epoch has {n_batches} batches: set "
-            "trainer.check_val_every_n_epoch to null, so that steps are counted across epochs, or "
-            "give a smaller interval"
+            f"trainer.val_check_interval is {interval}, but an epoch has {left['train']} batches: "
+            "set trainer.check_val_every_n_epoch to null, so that steps are counted across epochs, "
+            "or give a smaller interval"
         )
 
 
 def _lightning_value(name: str, value: Any) -> Any:
     if "class_path" in getattr(value, "__dict__", {}):  # a strategy or accelerator by its class
-        arguments = vars(value.get("init_args")).items()
-        return import_class(value.class_path)(**{k: v for k, v in arguments if v is not None})
+        arguments = vars(value.get("init_args") or argparse.Namespace()).items()
+        kind = import_class(value.class_path)
+        try:
+            return kind(**{k: v for k, v in arguments if v is not None})
+        except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
+            raise UserError(f"trainer.{name} cannot be {value.class_path}: {error}") from error
     if name == "devices" and isinstance(value, str) and value.isdigit():
         return int(value)  # the parser tries text before numbers here
     return value

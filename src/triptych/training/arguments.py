@@ -17,6 +17,7 @@ OURS = {
     "enable_checkpointing": "best.ckpt and last.ckpt are always kept",
     "enable_model_summary": "the number of parameters is always said",
     "barebones": "leave it out",
+    "overfit_batches": "no batch comes twice here, so give a small data set to fit too well",
 }
 """Trainer arguments that the run sets itself, and what to do instead."""
 
@@ -47,6 +48,15 @@ def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:
     if kept.get("num_sanity_val_steps") is None:
         kept["num_sanity_val_steps"] = 1
     return kept
+
+
+def check_patience(patience: int | None, arguments: dict[str, Any]) -> None:
+    """Raise UserError where the run waits for validations that never come."""
+    if patience is not None and arguments.get("limit_val_batches") == 0:
+        raise UserError(
+            f"run.patience is {patience} validations, but trainer.limit_val_batches is 0; "
+            "expected validations to wait for, or run.patience null."
+        )
 
 
 def choose_precision(wanted: str, arguments: dict[str, Any], d_model: int) -> str:

@@ -19,7 +19,6 @@ from triptych.training.differing import ONLY_COMPUTED, changed, flat, misfit, tr
 from triptych.training.loader import ResumableLoader
 from triptych.training.progress import say
 from triptych.training.run_settings import RunConfig
-from triptych.training.stopped import Interrupted
 from triptych.training.task import Task
 from triptych.training.versions import code_commit, versions
 
@@ -58,13 +57,13 @@ def refuse_overwriting(folder: Path, *, resume: bool) -> None:
 
 @contextmanager
 def removed_unless(kept: Callable[[], bool], folder: Path) -> Iterator[None]:
-    """Remove the folder where the block is interrupted and there is nothing to keep in it.
+    """Remove the folder where the block ends before its time with nothing to keep in it.
 
     Else the same command, given once more, would be refused because of files that say nothing.
     """
     try:
         yield
-    except Interrupted:
+    except BaseException:
         if not kept():
             shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -136,6 +135,16 @@ def check_epochs(path: Path, content: dict[str, Any], max_epochs: int | None) ->
         )
 
 
+def check_seed(path: Path, content: dict[str, Any], seed: int) -> None:
+    """Raise UserError where the run began with another seed."""
+    before = content["triptych"]["seed"]
+    if before != seed:
+        raise UserError(
+            f"{path} was made with run.seed {before}, this run has {seed}; to resume "
+            "with the same data order they must be equal."
+        )
+
+
 def take_up(
     task: Task, loader: ResumableLoader, run: RunConfig, path: Path, content: dict[str, Any]
 ) -> int:
@@ -154,11 +163,7 @@ def take_up(
         raise UserError(f"{why}{path} has another vocabulary than this run; it cannot be resumed.")
     if (wrong := misfit(content["state_dict"], task.state_dict())) is not None:
         raise UserError(f"{why or f'{path} holds other weights: '}{wrong}; {_NO_OTHER_MODEL}")
-    if block["seed"] != run.seed:
-        raise UserError(
-            f"{path} was made with run.seed {block['seed']}, this run has {run.seed}; to resume "
-            "with the same data order they must be equal."
-        )
+    check_seed(path, content, run.seed)
     states = content["loops"]["fit_loop"]["state_dict"].get("combined_loader") or []
     if not states:
         raise UserError(

@@ -39,6 +39,7 @@ class KeepCheckpoints(Checkpoint):
         self._step = -1
         self._whole_step = True
         self._late = False
+        self._stop_waits = False
 
     @property
     def last(self) -> Path:
@@ -75,6 +76,7 @@ class KeepCheckpoints(Checkpoint):
         """Save where minutes have gone by, the last update is done, or a save is late."""
         self._whole_step = trainer.global_step != self._step
         self._step = trainer.global_step
+        self._put_off_stop(trainer)
         if not self._whole_step or validation_may_follow(trainer):
             return  # a save before a validation that is due would make the resumed run skip it
         at_end = 0 < trainer.max_steps <= trainer.global_step
@@ -101,16 +103,14 @@ class KeepCheckpoints(Checkpoint):
             self.best_value, self.best_step = value, trainer.global_step
         # Between updates the gradients summed so far would be lost: last.ckpt must wait then.
         self._late = not self._whole_step
-        apart = self._late or self.average is not None
-        if better and apart and not trainer.fast_dev_run:
+        if better and not trainer.fast_dev_run:
             # Before last.ckpt, which says that this score is kept: a kill may come in between.
             pl_module.check_finite()
             with self.average.leading() if self.average is not None else nullcontext():
                 trainer.save_checkpoint(self.best)
         if not self._late:
-            self.save(trainer, pl_module)
-            if better and not apart and trainer.is_global_zero and not trainer.fast_dev_run:
-                duplicate(self.last, self.best)
+            self.save(trainer, pl_module, as_best=better and self.average is None)
+        self._put_off_stop(trainer)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
@@ -126,17 +126,32 @@ class KeepCheckpoints(Checkpoint):
         settle_epoch(checkpoint["loops"]["fit_loop"])
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Save the end of the run where nothing did so before."""
-        if self.saved_step != trainer.global_step:
+        """Save the end of the run where nothing did so before, or not rightly."""
+        # A stop that is asked for brings a validation, whose save leaves an epoch open that has
+        # ended: a resumed run would go on in it.
+        in_ended_epoch = trainer.should_stop and trainer.is_last_batch
+        if self.saved_step != trainer.global_step or in_ended_epoch:
             self.save(trainer, pl_module)
 
-    def save(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write last.ckpt; all ranks must call it."""
+    def _put_off_stop(self, trainer: pl.Trainer) -> None:
+        """Let an end that was asked for, by the clock or by patience, wait for a whole step."""
+        if trainer.should_stop and not self._whole_step:
+            trainer.should_stop, self._stop_waits = False, True
+        elif self._stop_waits and self._whole_step:
+            trainer.should_stop, self._stop_waits = True, False
+
+    def save(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, as_best: bool = False
+    ) -> None:
+        """Write last.ckpt; all ranks must call it. as_best: best.ckpt has just got the same."""
         assert isinstance(pl_module, Task)
         if trainer.fast_dev_run:
             return
         pl_module.check_finite()
-        trainer.save_checkpoint(self.last)
+        if not as_best:
+            trainer.save_checkpoint(self.last)
+        elif trainer.is_global_zero:
+            duplicate(self.best, self.last)
         self.saved_step = trainer.global_step
         self._saved_at = time.monotonic()
         self._late = False

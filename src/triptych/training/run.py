@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-from triptych.errors import UserError
 from triptych.training.arguments import (
     check_arguments,
+    check_patience,
     choose_precision,
     listed,
     on_cuda,
@@ -62,20 +63,16 @@ def train(
     are. resume: go on from last.ckpt of that run, or from best.ckpt where the last is damaged.
 
     The folder holds config.yaml (all settings as given), versions.json, metrics.csv, samples/ and
-    checkpoints/best.ckpt and last.ckpt. Everything that can be refused is refused before the first
-    step, as UserError. Raises Diverged, SaveFailed or Interrupted (see `stopped`) where the run
-    ends before its time. The caller seeds torch before it builds the model; what is drawn from the
-    first step on depends on run.seed alone.
+    checkpoints/best.ckpt and last.ckpt; fast_dev_run leaves none. Everything that can be refused is
+    refused before the first step, as UserError. Raises Diverged, SaveFailed or Interrupted (see
+    `stopped`) where the run ends before its time. The caller seeds torch before it builds the
+    model; what is drawn from the first step on depends on run.seed alone.
     """
     quiet_lightning()
     arguments = check_arguments(trainer)
     if run.compile:
         check_compiler("cuda" if on_cuda(arguments) else "cpu")
-    if run.patience is not None and arguments.get("limit_val_batches") == 0:
-        raise UserError(
-            f"run.patience is {run.patience} validations, but trainer.limit_val_batches is 0; "
-            "expected validations to wait for, or run.patience null."
-        )
+    check_patience(run.patience, arguments)
     folder = Path(run.directory) / run.name
     first = is_first_process()
     found = find_checkpoint(folder) if resume else None
@@ -160,9 +157,13 @@ def train(
             for logger in loggers:
                 if isinstance(logger, WandbMetrics):
                     logger.finalize(status)
+    if lightning.fast_dev_run and own:
+        shutil.rmtree(folder)  # else the run that was tried would be refused because of it
+        say("The trial went through; nothing is kept of it.")
+        return folder
     best = (
         f"; best val/{task.monitor} {keep.best_value:.4f} at step {keep.best_step}: {keep.best}"
-        if keep.best_value is not None
+        if keep.best.exists()
         else ""
     )
     say(f"Finished at step {lightning.global_step} in {clock(time.monotonic() - began)}{best}")

@@ -15,6 +15,15 @@ from triptych.training.accumulation import Accumulation
 from triptych.training.optim import OptimConfig
 
 
+def check_schedule(optim: OptimConfig, *, endless: bool) -> None:
+    """Raise UserError for a schedule that needs an end where only time limits the run."""
+    if optim.schedule == "cosine" and endless:
+        raise UserError(
+            "optim.schedule is cosine, which needs an end: set trainer.max_steps or "
+            "trainer.max_epochs."
+        )
+
+
 class Updated(pl.LightningModule):
     """A module whose parameters are updated as its settings say.
 
@@ -77,18 +86,12 @@ class Updated(pl.LightningModule):
 
     def total_steps(self) -> int | None:
         """Return the updates that the whole run makes, or None where only time limits it."""
-        if self.trainer.max_steps > 0:
-            return self.trainer.max_steps
         estimate = self.trainer.estimated_stepping_batches
         return int(estimate) if sums.is_finite(estimate) else None
 
     def on_fit_start(self) -> None:
         """Refuse a cosine schedule without an end before time is spent."""
-        if self.optim.schedule == "cosine" and self.total_steps() is None:
-            raise UserError(
-                "optim.schedule is cosine, which needs an end: set trainer.max_steps or "
-                "trainer.max_epochs."
-            )
+        check_schedule(self.optim, endless=self.total_steps() is None)
 
     def take_given_settings(self) -> None:
         """Undo what a checkpoint brought along: what counts is what this start was given."""
