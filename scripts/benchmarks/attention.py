@@ -172,7 +172,9 @@ def skewing(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
     """Relative attention as published (Huang et al. 2018, section 3.4.1).
 
     table [H, L, E] by falling distance. Pad a column, reshape, drop a row: the logits by distance
-    become logits by key, and all of them are kept for the backward pass.
+    become logits by key, and all of them are kept for the backward pass. As its equation stands:
+    the sum is divided by sqrt(E). Scaled queries and a mask laid on in place take 0.8 to 0.9 of the
+    time (L 2048, two cores with AMX, float32 and bfloat16).
     """
     length = q.shape[2]
     by_distance = q @ table.to(q.dtype).mT  # [B, H, L, L]

@@ -21,7 +21,8 @@ def quiet() -> Any:
 
 
 class GPT2(nn.Module):
-    """GPT2LMHeadModel on SDPA, without dropout."""
+    """GPT2LMHeadModel on SDPA, without dropout, else as it comes: its GELU is an approximation by
+    tanh that the library writes out in several operations."""
 
     def __init__(
         self, vocabulary: int, length: int, *, d_model: int, n_layers: int, n_heads: int
@@ -77,6 +78,7 @@ class HFSeq2Seq(nn.Module):
         n_heads: int,
         d_ff: int,
         padded: bool,
+        activation: str = "gelu",
     ) -> None:
         super().__init__()
         self.padded = padded
@@ -92,6 +94,7 @@ class HFSeq2Seq(nn.Module):
                 decoder_attention_heads=n_heads,
                 encoder_ffn_dim=d_ff,
                 decoder_ffn_dim=d_ff,
+                activation_function=activation,
                 dropout=0.0,
                 attention_dropout=0.0,
                 max_position_embeddings=length,
@@ -108,6 +111,7 @@ class HFSeq2Seq(nn.Module):
                 d_ff=d_ff,
                 num_layers=n_layers,
                 num_heads=n_heads,
+                feed_forward_proj=activation,
                 dropout_rate=0.0,
                 **ids,
             )

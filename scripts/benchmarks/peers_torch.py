@@ -52,8 +52,9 @@ class TorchSeq2Seq(nn.Module):
         self.target = nn.Embedding(vocabulary, d_model)
         self.positions = nn.Embedding(length, d_model)
         self.stack = nn.Transformer(
-            d_model, n_heads, n_layers, n_layers, d_ff, 0.0, batch_first=True, norm_first=True
-        )
+            d_model, n_heads, n_layers, n_layers, d_ff, 0.0, "gelu",
+            batch_first=True, norm_first=True,
+        )  # fmt: skip
         self.logits = nn.Linear(d_model, vocabulary, bias=False)
         mask = nn.Transformer.generate_square_subsequent_mask(length)
         self.register_buffer("mask", mask, persistent=False)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -92,7 +93,8 @@ def drawn(setting: Setting, sizes: Sizes) -> Table:
     cases = named(search, weights_here(setting))
     cases[WITHOUT] = lambda: [without_cache(model, batch) for batch in batches]
     table = new_table(sizes, len(sources), "random weights, drawn sentences, lengths given")
-    return compare(setting, table, cases, batches, marian_sizes(sizes), len(sources))
+    both = dict.fromkeys((1, BEAM), batches)
+    return compare(setting, table, cases, both, marian_sizes(sizes), len(sources))
 
 
 def trained(setting: Setting, sizes: Sizes) -> Table:
@@ -108,12 +110,14 @@ def trained(setting: Setting, sizes: Sizes) -> Table:
     def translate(beam: int, weights: str) -> Run:
         return lambda: translators[weights].translate(lines, beam=beam, batch_size=sizes.batch)
 
-    found = translator.translate(lines, beam=1)
-    lengths = [len(ids) + 1 for ids in tokenizers.target.encode_batch(found)]
     sources = [[*ids, END] for ids in tokenizers.source.encode_batch(lines)]
-    batches = in_batches(setting, sources, lengths, sizes.batch)
+    batches = {}
+    for beam in (1, BEAM):
+        found = tokenizers.target.encode_batch(translator.translate(lines, beam=beam))
+        lengths = [len(ids) + 1 for ids in found]
+        batches[beam] = in_batches(setting, sources, lengths, sizes.batch)
     cases = named(translate, weights_here(setting))
-    cases[WITHOUT] = lambda: [without_cache(model, batch) for batch in batches]
+    cases[WITHOUT] = lambda: [without_cache(model, batch) for batch in batches[1]]
     block = model.decoder.blocks[0]
     shape = {
         "vocabulary": model.target_embedding.table.weight.shape[0],
@@ -121,6 +125,7 @@ def trained(setting: Setting, sizes: Sizes) -> Table:
         "n_layers": len(model.decoder.blocks),
         "n_heads": block.attention.n_heads,
         "d_ff": block.feed_forward.widen.weight.shape[0],
+        "activation": block.feed_forward.activation.__name__,
     }
     what = (
         f"a trained model (d {shape['d_model']}, {shape['n_layers']} layers, "
@@ -159,13 +164,14 @@ def new_table(sizes: Sizes, count: int, what: str) -> Table:
     )
 
 
-def marian_sizes(sizes: Sizes) -> dict[str, int]:
+def marian_sizes(sizes: Sizes) -> dict[str, Any]:
     return {
         "vocabulary": sizes.vocabulary,
         "d_model": sizes.d_model,
         "n_layers": sizes.n_layers,
         "n_heads": sizes.n_heads,
         "d_ff": 4 * sizes.d_model,
+        "activation": "gelu",
     }
 
 
@@ -173,11 +179,14 @@ def compare(
     setting: Setting,
     table: Table,
     ours: dict[str, Run],
-    batches: Sequence[Batch],
-    shape: dict[str, int],
+    batches: dict[int, list[Batch]],
+    shape: dict[str, Any],
     count: int,
 ) -> Table:
-    """Measure ours beside Marian of the same shape, whose outputs get the same lengths."""
+    """Measure ours beside Marian of the same shape, whose outputs get the same lengths.
+
+    batches: by the size of the beam.
+    """
 
     def marian(beam: int) -> Callable[[], Run]:
         def build() -> Run:
@@ -185,7 +194,8 @@ def compare(
             peer = peers_hf.HFSeq2Seq("marian", sizes.pop("vocabulary"), 512, **sizes, padded=True)
             peer = peer.to(setting.device).eval()
             return lambda: [
-                peer.generate(batch.source, batch.padding, batch.lengths, beam) for batch in batches
+                peer.generate(batch.source, batch.padding, batch.lengths, beam)
+                for batch in batches[beam]
             ]
 
         return build

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from triptych.domains.translation.diversify import (
     Translate,
     check_directions,
     file_names,
+    learnt_what_is_held_out,
     new_pairs,
     write_folder,
 )
@@ -142,3 +144,14 @@ def test_models_of_another_direction_are_refused(
     with pytest.raises(UserError, match=says):
         check_directions(corpora(forward), corpora(backward))
     check_directions(corpora([("en", "de")]), [("numbers.ckpt", NumberWords("de", "en"))])
+
+
+def test_backward_models_that_may_know_what_is_held_out_are_told() -> None:
+    whole = ParallelText("en", "de")
+    shares = ParallelText("en", "de", files={"train": ["a.{language}"]}, test_share=0.1)
+    turned = replace(shares, source_language="de", target_language="en")
+    assert learnt_what_is_held_out([("f", shares)], []) == ""
+    assert learnt_what_is_held_out([("f", whole)], [("b", whole)]) == ""
+    for forward, backward in ((whole, turned), (shares, whole), (shares, turned)):
+        said = learnt_what_is_held_out([("f", forward)], [("b.ckpt", backward)])
+        assert said.startswith("b.ckpt may have been trained on pairs that are held out")

@@ -194,14 +194,14 @@ def prepare(
             f"weights that the run starts with read {vocabulary['representation']!r} with "
             f"{len(vocabulary['symbols'])}"
         )
-    (train, validation), cached = read_pieces(data, "train", "validation")
-    if cached:
-        print(cached, file=sys.stderr)
     torch.manual_seed(config.run.seed)
-    try:
+    try:  # before the pieces are read, which takes minutes
         task = MusicTask(config)
     except ValueError as error:  # a variant that cannot serve this length says so in a sentence
         raise UserError(f"the model does not fit the music: {error}") from error
+    (train, validation), cached = read_pieces(data, "train", "validation")
+    if cached:
+        print(cached, file=sys.stderr)
     written = [kind.tokens(piece) for piece in train]
     steps = ladder(kind, written, [kind.tokens(piece) for piece in validation])
     print(

@@ -58,6 +58,24 @@ def check_directions(
             )
 
 
+def learnt_what_is_held_out(
+    forward: Sequence[tuple[str, Corpus]], backward: Sequence[tuple[str, Corpus]]
+) -> str:
+    """A sentence where a backward model may know what the forward models hold out, else empty.
+
+    Shares are held out by their source sentences, and the backward model's are the other side's.
+    """
+    for name, corpus in backward:
+        if any(getattr(one, "shares", None) for _, one in (*forward, (name, corpus))):
+            return (
+                f"{name} may have been trained on pairs that are held out here: shares are held "
+                "out by the hash of the source sentence, which is the other side's there. What is "
+                "then scored on them is too good; expected files of their own for validation and "
+                "test (data.source.files)"
+            )
+    return ""
+
+
 def file_names(corpus: Corpus) -> dict[str, str]:
     """Split -> the name of its files in the new folder, with {language} for the language.
 
