@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import wave
 from collections.abc import Callable
@@ -272,3 +273,17 @@ def test_resume_with_another_model_is_refused_before_the_data_are_read(
     last.write_bytes(b"PK\x03\x04")
     says = ["best.ckpt was trained with model.d_model 16, but"]
     refused(*more, "--resume", "--model.d_model", 64, says=says)
+
+
+def test_what_is_found_can_go_into_a_pipe(cli, image_checkpoint: Path) -> None:
+    """As `--json >(jq .metrics)` gives it: nothing is made beside it, nothing overwritten."""
+    reading, writing = os.pipe()
+    answer = cli(
+        "evaluate", "image", "--checkpoint", image_checkpoint, "--limit", 2, "--device", "cpu",
+        "--json", f"/dev/fd/{writing}",
+    )  # fmt: skip
+    os.close(writing)
+    with open(reading, encoding="utf-8") as file:
+        content = file.read()
+    assert answer.code == 0, answer.err
+    assert json.loads(content)["count"] == 2

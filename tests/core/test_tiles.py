@@ -155,6 +155,11 @@ def test_no_two_heads_drop_the_same_weights(path: str, monkeypatch: pytest.Monke
     assert len({tuple(pattern.flatten().tolist()) for pattern in patterns}) == 6
 
 
+def test_no_sentence_gives_none() -> None:
+    q = torch.zeros(0, 2, 9, 3)
+    assert attend_in_tiles(q, q, q, tiles_over(Reach(), 9, 4, CPU)).shape == q.shape
+
+
 def saved_by(length: int) -> int:
     """Bytes that a layer of relative attention saves for its backward pass."""
     layer = Relative(max_distance=length).build(8, 2, (length,), causal=True)

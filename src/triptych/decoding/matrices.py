@@ -82,7 +82,7 @@ class RowSum(Matrix):
 
     `F.embedding_bag` does that in one pass over memory, adding up in float32. The outputs stand in
     blocks, one after another in memory and a bag each, so that threads share them and each reads on
-    without a jump: 1.2 times the time of reading the weights, where whole rows took 1.4 times. The
+    without a jump: 1.1 times the time of reading the weights, where whole rows took 1.4 times. The
     bias is one row more, whose input is always 1. More rows of inputs at once take a plain product.
     Not for two threads at once: the inputs are laid out in a place of the module's own.
     """

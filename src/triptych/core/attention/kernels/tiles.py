@@ -55,7 +55,7 @@ def attend_in_tiles(
         padding = padding.unsqueeze(1)  # [B, 1, L]
     largest = max((tile.stop - tile.first) * (tile.end - tile.start) for tile in tiles)
     dropped = Dropped.draw(dropout, len(q), largest, q)
-    at_once = batch * min(heads, max(1, room(q) // max(1, batch * largest)))
+    at_once = max(1, batch) * min(heads, max(1, room(q) // max(1, batch * largest)))
     scale = v.shape[-1] ** -0.5
     plan = _Plan(tuple(tiles), distances, at_once, padding, dropped, scale, to_keep(q))
     with as_given(q):
