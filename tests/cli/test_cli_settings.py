@@ -167,6 +167,22 @@ def test_limits_that_leave_nothing(cli, digits_yaml: Path, options: str, says: s
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize("each", [3, 7, 12, 30, 180])
+def test_the_limit_that_is_recommended_is_enough(each: int) -> None:
+    arguments = {"max_steps": 9, "accelerator": "cpu"}
+    with pytest.raises(UserError, match="leaves none of") as told:
+        check_batches(check_trainer({**arguments, "limit_val_batches": 0.001}), 9, each)
+    limit = float(str(told.value).split("at least ")[1].split(",")[0])
+    check_batches(check_trainer({**arguments, "limit_val_batches": limit}), 9, each)
+
+
+def test_copies_of_the_process_do_not_train() -> None:
+    arguments = {"max_steps": 9, "devices": 2, "accelerator": "cpu"}
+    for strategy in ("ddp_spawn", "ddp_fork"):
+        with pytest.raises(UserError, match=f"trainer.strategy {strategy} trains in copies"):
+            check_trainer({**arguments, "strategy": strategy})
+
+
 def test_processes_share_an_epoch() -> None:
     arguments = {"max_steps": 9, "val_check_interval": 100, "devices": 2, "strategy": "ddp"}
     tried = check_trainer({**arguments, "accelerator": "cpu"})
@@ -195,13 +211,14 @@ def test_a_strategy_that_lacks_its_library_is_told(refused, digits_yaml: Path) -
     ("options", "says"),
     [
         (["--run.seed", 5], "was made with run.seed 0, this run has 5"),
-        (["--trainer.max_epochs", 0], "max_epochs"),
+        (["--trainer.max_epochs", 1], ", but trainer.max_epochs is 1; expected at least"),
     ],
 )
 def test_a_resume_that_cannot_be_is_refused_before_the_data_are_read(
     cli, digits_yaml: Path, monkeypatch: pytest.MonkeyPatch, options: list[Any], says: str
 ) -> None:
-    assert cli("train", "image", "--config", "digits.yaml").code == 0
+    epochs = ["--trainer.limit_train_batches", 1]
+    assert cli("train", "image", "--config", "digits.yaml", *epochs).code == 0
     monkeypatch.setattr(task_module, "prepare", None)
     answer = cli("train", "image", "--config", "digits.yaml", "--resume", *options)
     assert (answer.code, says in answer.err) == (2, True), answer.err

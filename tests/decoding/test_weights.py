@@ -15,14 +15,22 @@ from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.positions import Sinusoid
 from triptych.core.processor import has_matrix_units, has_wide_vectors
-from triptych.core.seq2seq import Seq2Seq
+from triptych.core.seq2seq import Seq2Seq, Tie
 from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import weights as subject
 from triptych.decoding.matrices import Columns, Int8, OneDNN, Plain, RowSum
 from triptych.decoding.pick import Sampling
 from triptych.decoding.session import sample
-from triptych.decoding.weights import SMALL, TOLERANCE, candidates, fastest, for_decoding, is_small
+from triptych.decoding.weights import (
+    SMALL,
+    TOLERANCE,
+    bytes_of_a_step,
+    candidates,
+    fastest,
+    for_decoding,
+    is_small,
+)
 
 SIZES = TransformerConfig(
     n_layers=2, d_model=32, n_heads=4, d_ff=64, dropout=0.1, attention=Relative(4, window=7)
@@ -219,6 +227,14 @@ def test_matrices_that_stay_in_the_cache_keep_their_product(
         assert isinstance(for_decoding(model, rows=31).head.logits, Plain) == plain
         assert isinstance(for_decoding(model, rows=32).head.logits, RowSum)
         assert isinstance(for_decoding(model, "bf16").head.logits, RowSum)
+
+
+@pytest.mark.parametrize("tie", ["all", "none"])
+def test_the_matrices_of_a_step_are_those_that_it_reads(tie: Tie) -> None:
+    config = TransformerConfig(n_layers=2, d_model=12, n_heads=3, d_ff=16)
+    model = Seq2Seq.build(config, source_vocabulary=40, target_vocabulary=40, tie=tie)
+    of_a_block = 4 * 12 * 12 + 2 * 12 * 12 + 2 * 12 * 16  # self, cross without its memory, feed
+    assert bytes_of_a_step(model) == 4 * (2 * of_a_block + 40 * 12)
 
 
 @pytest.mark.parametrize(("amx", "rows"), [(False, (31, 1)), (True, (64, 15))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import signal
 import warnings
 from pathlib import Path
@@ -20,6 +21,7 @@ from toy_task import Batch, ToyTask, make_batch, train_loader, validation_loader
 from triptych.errors import UserError
 from triptych.training import loader as loader_module
 from triptych.training import meter as meter_module
+from triptych.training.callbacks import StopOnSignal
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.evaluation import evaluate
 from triptych.training.loader import ResumableLoader, fixed_batches, shuffled_batches
@@ -309,6 +311,43 @@ def test_impossible_run_settings_are_named() -> None:
     ]:
         with pytest.raises(ValueError, match=named):
             RunConfig(**wrong)
+
+
+def test_a_run_that_fails_keeps_its_checkpoints(tmp_path: Path) -> None:
+    class Fault(Callback):
+        def on_fit_end(self, *_: Any) -> None:
+            raise RuntimeError("planted")
+
+    with pytest.raises(RuntimeError, match="planted"):
+        run(tmp_path, callbacks=[Fault()])
+    assert (tmp_path / "toy/checkpoints/last.ckpt").exists()
+
+
+def test_checkpoints_are_kept_even_where_no_step_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the training happens in another process, and this one fails at the end."""
+    monkeypatch.setattr(StopOnSignal, "on_train_start", lambda *_: None)
+    test_a_run_that_fails_keeps_its_checkpoints(tmp_path)
+
+
+def test_a_trial_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(Diverged):
+        run(tmp_path, ToyTask(poison_at=0), fast_dev_run=2)
+    assert not (tmp_path / "toy").exists()
+
+
+def test_a_best_file_without_a_score_is_not_called_best(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a kill leaves it between the writing of best.ckpt and of last.ckpt."""
+    run(tmp_path, limit_val_batches=0)
+    checkpoints = tmp_path / "toy/checkpoints"
+    shutil.copy(checkpoints / "last.ckpt", checkpoints / "best.ckpt")
+    more = {"max_steps": 9, "accelerator": "cpu", "limit_val_batches": 0}
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
+    train(ToyTask(), train_loader(), validation_loader(), config, more, resume=True)
+    assert "Finished at step 9" in capsys.readouterr().out
 
 
 def test_fast_dev_run_leaves_nothing_behind(

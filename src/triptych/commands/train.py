@@ -118,12 +118,11 @@ def check_run_folder(folder: Path, *, resume: bool) -> None:
     Makes nothing. Only the first of several processes looks: it has made the folder by the time
     that the others come here.
     """
-    from triptych.training.folder import is_first_process, refuse_overwriting
+    from triptych.training.folder import holds_checkpoint, is_first_process, refuse_overwriting
 
     if not is_first_process():
         return
-    checkpoints = (folder / "checkpoints" / name for name in ("last.ckpt", "best.ckpt"))
-    if not (resume and any(path.exists() for path in checkpoints)):
+    if not (resume and holds_checkpoint(folder)):
         refuse_overwriting(folder, resume=resume)
     if (why := why_unwritable(folder / "checkpoints")) is not None:
         raise UserError(

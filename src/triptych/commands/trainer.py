@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import math
 from typing import Any
 
 from pytorch_lightning import Trainer
+from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from triptych.errors import UserError
@@ -56,11 +58,18 @@ def check_trainer(settings: dict[str, Any]) -> Trainer:
     own = dict.fromkeys(("enable_checkpointing", "enable_model_summary"), False)
     arguments = {**check_arguments(settings), "logger": False, "enable_progress_bar": False}
     try:
-        return Trainer(**arguments, **own)
+        tried = Trainer(**arguments, **own)
     except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
         names = [f"trainer.{name}" for name in settings if name in str(error)]
         about = f" ({', '.join(names)})" if names else ""
         raise UserError(f"Lightning's Trainer refuses its settings{about}: {error}") from error
+    if isinstance(tried.strategy.launcher, _MultiProcessingLauncher):
+        # What happens in its children is lost to the process that started the run.
+        raise UserError(
+            f"trainer.strategy {settings.get('strategy', 'auto')} trains in copies of this process "
+            "(fork or spawn), which Triptych does not support; expected another, such as ddp"
+        )
+    return tried
 
 
 def check_batches(tried: Trainer, n_train: int, n_validation: int) -> None:
@@ -77,7 +86,7 @@ def check_batches(tried: Trainer, n_train: int, n_validation: int) -> None:
         if limit > 0 and left[name] == 0:
             raise UserError(
                 f"trainer.limit_{name}_batches is {limit}, which leaves none of {each} batches; "
-                f"expected at least {1 / each:.2g}, or a whole number of batches"
+                f"expected at least {math.ceil(1000 / each) / 1000:g}, or a whole number of batches"
             )
     interval, by_epoch = tried.val_check_interval, tried.check_val_every_n_epoch is not None
     validates = by_epoch and left["val"] > 0

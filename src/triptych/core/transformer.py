@@ -48,7 +48,7 @@ class TransformerConfig:
     activation: Activation = "gelu"
     """Nonlinearity of the feed-forward layers: `relu`, as published, or `gelu`."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped in training, in steps of 1/256; costs up to a sixth of the
+    """Share of attention weights dropped in training, in steps of 1/256; costs 2 to 24 % of the
     time."""
     flex_attention: bool = False
     """Take FlexAttention on a CUDA GPU in place of the own kernels, for heads of at least 16

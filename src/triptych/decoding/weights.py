@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from triptych.core.attention.cross import CrossAttention
 from triptych.core.layers import FeedForward
 from triptych.core.processor import has_matrix_units, has_wide_vectors
 from triptych.core.seq2seq import Seq2Seq
@@ -97,11 +98,14 @@ def row_steps() -> list[int]:
 
 
 def bytes_of_a_step(model: nn.Module) -> int:
-    """Bytes of the matrices that a step reads: not of a translator's encoder, which has run then,
-    but of the output that it shares with its embedding."""
+    """Bytes of the matrices that a step reads: of a translator's none that read the source, which
+    have run then, but that of the output that it shares with its embedding."""
     reads = [model.decoder, model.output] if isinstance(model, Seq2Seq) else [model]
     parts = [part for read in reads if read is not None for part in read.modules()]
-    total = sum(part.weight.nbytes for part in parts if isinstance(part, nn.Linear))
+    ran = {id(part.project_memory) for part in parts if isinstance(part, CrossAttention)}
+    total = sum(
+        part.weight.nbytes for part in parts if isinstance(part, nn.Linear) and id(part) not in ran
+    )
     if isinstance(model, Seq2Seq) and model.output is None:
         total += model.target_embedding.table.weight.nbytes
     return total

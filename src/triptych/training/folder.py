@@ -37,7 +37,7 @@ def refuse_overwriting(folder: Path, *, resume: bool) -> None:
         raise UserError(f"{folder} is a file; the run needs a folder of that name.")
     occupied = folder.is_dir() and any(folder.iterdir())
     checkpoints = folder / "checkpoints"
-    if occupied and not any((checkpoints / name).exists() for name in ("last.ckpt", "best.ckpt")):
+    if occupied and not holds_checkpoint(folder):
         raise UserError(
             f"The folder {folder} is not empty, but {checkpoints} holds no last.ckpt or best.ckpt: "
             "there is nothing to resume, and nothing is overwritten. Delete it, or choose another "
@@ -53,6 +53,11 @@ def refuse_overwriting(folder: Path, *, resume: bool) -> None:
             f"The folder {folder} holds a run already and nothing is overwritten: give --resume to "
             "go on with it, or another --run.name."
         )
+
+
+def holds_checkpoint(folder: Path) -> bool:
+    """Whether there is something to resume from."""
+    return any((folder / "checkpoints" / name).exists() for name in ("last.ckpt", "best.ckpt"))
 
 
 @contextmanager

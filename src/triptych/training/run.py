@@ -30,6 +30,7 @@ from triptych.training.csv_metrics import CsvMetrics
 from triptych.training.folder import (
     check_epochs,
     find_checkpoint,
+    holds_checkpoint,
     is_first_process,
     refuse_overwriting,
     removed_unless,
@@ -80,7 +81,12 @@ def train(
         refuse_overwriting(folder, resume=resume)
     stop = StopOnSignal()
     own = found is None and first  # the folder was empty or not there
-    with stop.installed(), removed_unless(lambda: stop.began or not own, folder):
+    trial = bool(arguments.get("fast_dev_run"))
+
+    def to_keep() -> bool:
+        return not own or (stop.began and not trial) or holds_checkpoint(folder)
+
+    with stop.installed(), removed_unless(to_keep, folder):
         step = 0
         if found is not None:
             step = take_up(task, train_loader, run, *found)
@@ -157,13 +163,14 @@ def train(
             for logger in loggers:
                 if isinstance(logger, WandbMetrics):
                     logger.finalize(status)
-    if lightning.fast_dev_run and own:
-        shutil.rmtree(folder)  # else the run that was tried would be refused because of it
+    if trial and own:
+        # Else the run that was tried would be refused because of it.
+        shutil.rmtree(folder, ignore_errors=True)
         say("The trial went through; nothing is kept of it.")
         return folder
     best = (
         f"; best val/{task.monitor} {keep.best_value:.4f} at step {keep.best_step}: {keep.best}"
-        if keep.best.exists()
+        if keep.best_value is not None and keep.best.exists()
         else ""
     )
     say(f"Finished at step {lightning.global_step} in {clock(time.monotonic() - began)}{best}")

@@ -338,13 +338,16 @@ def replace_source(task):
     return {**task.card, "config": {**task.card["config"], "data": data}}
 
 
-def test_no_wait_goes_beyond_the_seconds_that_were_asked_for():
-    """Of 0.5 s, 0.4 s have been waited: 10 waits are left, and then only the end."""
-    possible = PossibleEvents(1, seconds=0.5)
-    forbidden = possible(torch.tensor([[events.SHIFT + 39, 60]]))[0]
-    assert (~forbidden[events.SHIFT : events.VELOCITY]).nonzero().flatten().tolist() == [*range(10)]
-    forbidden = possible(torch.tensor([[events.SHIFT + 39, 60, events.SHIFT + 9]]))[0]
-    assert (~forbidden).nonzero().flatten().tolist() == [events.END]
+def test_the_last_wait_is_cut_to_the_seconds_that_were_asked_for():
+    """0.4 s and then 0.7 s, behind a prompt of a second: of 0.5 s 0.1 s are left."""
+    tokens = np.array([SHIFT + 99, 60, SHIFT + 39, 60, SHIFT + 69, END, END])
+    kind = PerformanceEvents()
+    cut = kind.within(tokens, seconds=0.5, n_prompt=2)
+    assert cut.tolist() == [SHIFT + 99, 60, SHIFT + 39, 60, SHIFT + 9, END, END]
+    for seconds in (None, 1.1, 9.0):
+        assert kind.within(tokens, seconds=seconds, n_prompt=2).tolist() == tokens.tolist()
+    nothing = np.array([SHIFT + 99, 60, END])
+    assert kind.within(nothing, seconds=0.5, n_prompt=2).tolist() == nothing.tolist()
 
 
 def test_a_primer_of_drums_is_told(pianist, make_piano):

@@ -7,6 +7,7 @@ import pretty_midi
 import pytest
 
 from triptych.domains.music import midi as midi_files
+from triptych.domains.music import tracks
 from triptych.domains.music.events import reference_notes
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi, write_midi
 from triptych.errors import UserError
@@ -211,3 +212,11 @@ def test_two_tracks_that_move_one_pedal_are_one_pedal(raw_midi):
     right = [(0, on(70)), (100, pedal(127)), (500, off(70)), (1000, pedal(0))]
     left = [(0, on(40)), (1500, pedal(127)), (1600, off(40)), (2000, pedal(0))]
     assert sounding(raw_midi(right, left)) == {70: 1, 40: 2}
+
+
+def test_a_file_that_would_fill_the_memory_with_pedals_is_refused(raw_midi, monkeypatch):
+    monkeypatch.setattr(tracks, "MOST_COPIES", 5)
+    left = [(0, on(40)), (100, pedal(127)), (500, off(40)), (2000, pedal(0))]
+    assert sounding(raw_midi(left, [(0, on(70)), (500, off(70))])) == {40: 2, 70: 2}
+    with pytest.raises(UserError, match=r"x is not a MIDI file .* over 5 pedal movements"):
+        parse_midi(raw_midi(left, *[[(0, on(p)), (500, off(p))] for p in (70, 71)]), name="x")

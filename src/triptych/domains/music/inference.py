@@ -108,10 +108,10 @@ class MusicModel:
             progress=progress,
             compile=compile,
         )
+        n_prompt = 0 if prompt is None else len(prompt)
         if compared is not None and self.weights != "fp32":
-            n_prompt = 0 if prompt is None else len(prompt)
             compared(self._compare(ready, tokens, n_prompt, sampling, compile))
-        return self.task.to_midi(tokens)
+        return self.task.to_midi(tokens, seconds=seconds, n_prompt=n_prompt)
 
     def _compare(
         self,

@@ -85,6 +85,10 @@ class Representation(ABC):
     def places(self, tokens: Ids) -> tuple[NDArray[np.float64], Ids]:
         """Say where tokens stand in the music: seconds and pitch of each, -1 for no pitch."""
 
+    def within(self, tokens: Ids, *, seconds: float | None, n_prompt: int) -> Ids:
+        """Cut what was drawn behind a prompt to so much new music."""
+        return tokens
+
     def forbid(self, batch: int, *, seconds: float | None, n_prompt: int) -> Forbid | None:
         """Give the rule for ids that may not come next, for one run of sampling; None for none.
 
@@ -142,6 +146,18 @@ class PerformanceEvents(Representation):
         pitch = np.where(tokens < events.SHIFT, tokens % events.N_PITCHES, -1)
         return before / events.STEPS_PER_SECOND, pitch
 
+    def within(self, tokens: Ids, *, seconds: float | None, n_prompt: int) -> Ids:
+        """Shorten the last wait to the seconds that were left; `forbid` lets none come after it."""
+        new = tokens[n_prompt:]
+        waits = np.flatnonzero((new >= events.SHIFT) & (new < events.VELOCITY))
+        if seconds is None or not len(waits):
+            return tokens
+        steps = int((new[waits] - events.SHIFT + 1).sum())
+        beyond = max(0, steps - round(seconds * events.STEPS_PER_SECOND))
+        cut = tokens.copy()
+        cut[n_prompt + waits[-1]] -= beyond
+        return cut
+
     def forbid(self, batch: int, *, seconds: float | None, n_prompt: int) -> Forbid:
         """Rule out the impossible, and all but END after so many seconds of new music."""
         return PossibleEvents(batch, seconds=seconds, n_prompt=n_prompt)
@@ -197,10 +213,11 @@ class PossibleEvents:
     """Which events may come next: those that would say nothing, or contradict, are ruled out.
 
     Off only for a sounding pitch, after a velocity only an on, after a shift of less than a second
-    no further shift, after an on no off in the same instant, no shift beyond `seconds` of new music
-    and none but END once they have been written. An on of a sounding pitch is left to the model,
-    though `encode` writes an off before it: `decode` strikes the key anew. Ruled out, it would push
-    the mass of a model that forgets its offs onto keys that no piano has, until every key is held.
+    no further shift, after an on no off in the same instant, and none but END once `seconds` of
+    new music have been written. An on of a sounding pitch is left to the model, though `encode`
+    writes an off before it: `decode` strikes the key anew. Ruled out, it would push the mass of a
+    model that forgets its offs onto keys that no piano has, until every key is held. So it is with
+    waits beyond `seconds`, which would crowd notes into their last instant: `within` cuts them.
 
     Called with all events so far, int64 [B, t], t growing; reads each event once.
     """
@@ -225,9 +242,6 @@ class PossibleEvents:
         forbidden[:, events.NOTE_OFF : events.SHIFT] = ~self.sounding | self.struck[:, None]
         short = (self.last >= events.SHIFT) & (self.last < events.VELOCITY - 1)
         forbidden[:, events.SHIFT : events.VELOCITY] = short[:, None]
-        if self.limit is not None:
-            waits = torch.arange(1, events.N_SHIFTS + 1, device=values.device)
-            forbidden[:, events.SHIFT : events.VELOCITY] |= waits > self.limit - self.steps[:, None]
         after_velocity = (self.last >= events.VELOCITY) & (self.last < events.END)
         forbidden[:, events.NOTE_OFF :] |= after_velocity[:, None]
         if self.limit is not None:

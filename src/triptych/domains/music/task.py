@@ -142,9 +142,15 @@ class MusicTask(Task):
             return None
         return Draft(lag)
 
-    def to_midi(self, tokens: Tensor) -> list[pretty_midi.PrettyMIDI]:
-        """What `draw` drew as music."""
-        return [self.representation.to_midi(row) for row in tokens.cpu().numpy()]
+    def to_midi(
+        self, tokens: Tensor, *, seconds: float | None, n_prompt: int = 0
+    ) -> list[pretty_midi.PrettyMIDI]:
+        """What `draw` drew as music; seconds: as they were given there."""
+        kind = self.representation
+        return [
+            kind.to_midi(kind.within(row, seconds=seconds, n_prompt=n_prompt))
+            for row in tokens.cpu().numpy()
+        ]
 
     def show(self, folder: Path) -> list[Media]:
         """Sampled pieces at temperature 1, from the same random numbers every time."""
@@ -152,7 +158,7 @@ class MusicTask(Task):
         if not data.samples:
             return []
         tokens = self.draw(data.samples, seconds=data.sample_seconds, seed=self.config.run.seed)
-        pieces = self.to_midi(tokens)
+        pieces = self.to_midi(tokens, seconds=data.sample_seconds)
         media = []
         for number, midi in enumerate(pieces):
             name = f"piece-{number:02d}"
