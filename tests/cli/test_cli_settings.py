@@ -108,7 +108,7 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
         (["--trainer.gradient_clip_val", -1], ["at least 0, got -1"]),
         (["--trainer.val_check_interval", 0], ["trainer.val_check_interval must be above 0"]),
         (["--trainer.max_steps", 0], ["trainer.max_steps is 0", "nothing would be trained"]),
-        (["--trainer.overfit_batches", 1], ["overfit_batches"]),
+        (["--trainer.overfit_batches", 1], ["overfit_batches is set", "no batch comes twice"]),
         (["--run.precision", "fp16"], ["run.precision is fp16, which needs a CUDA device"]),
         (["--run.patience", 2, "--trainer.limit_val_batches", 0], ["run.patience is 2"]),
         (

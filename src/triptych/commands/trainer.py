@@ -23,7 +23,7 @@ PARAMETERS = inspect.signature(Trainer.__init__).parameters
 # Lightning Trainer is an option.
 NOT_OPTIONS = {
     "logger", "callbacks", "plugins", "default_root_dir", "enable_checkpointing",
-    "enable_model_summary", "barebones", "model_registry", "overfit_batches",
+    "enable_model_summary", "barebones", "model_registry",
 } & set(PARAMETERS)  # fmt: skip
 
 _SMALLEST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "log_every_n_steps": 1}
