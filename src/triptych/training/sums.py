@@ -32,10 +32,8 @@ def add_sums(totals: Totals, sums: Mapping[str, Tensor], device: torch.device) -
     for name, value in sums.items():
         # Sums stay on the device: reading them every batch would make a GPU wait.
         amount = torch.as_tensor(value).detach()
-        if "mps" in (amount.device.type, device.type):
-            amount = in_double(amount).cpu()
-        else:
-            amount = amount.to(device).double()
+        on_mps = "mps" in (amount.device.type, device.type)
+        amount = in_double(amount if on_mps else amount.to(device))
         totals[name] = totals[name] + amount if name in totals else amount
 
 

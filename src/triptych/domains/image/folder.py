@@ -55,8 +55,11 @@ def split_folders(directory: Path) -> dict[str, Path]:
     names = sorted(p.name for p in directory.iterdir() if p.is_dir() and p.name[0] != ".")
     splits = [name for name in names if name.lower() in SPLIT_FOLDERS]
     kinds = {SPLIT_FOLDERS[name.lower()] for name in splits}
-    others = [name for name in names if name not in splits and holds_pictures(directory / name)]
-    if "train" not in kinds or (others and kinds == {"train"}):
+    if "train" not in kinds:
+        return {}
+    # Pictures are looked for in folders of other names alone, and no further than to the first.
+    others = [name for name in names if name not in splits and any(picture_files(directory / name))]
+    if others and kinds == {"train"}:
         return {}
     if others:
         raise UserError(
@@ -73,7 +76,8 @@ def split_folders(directory: Path) -> dict[str, Path]:
                 "expected one"
             )
         found[split] = directory / name
-    if loose := [str(path) for path in picture_files(directory) if len(path.parts) == 1]:
+    loose = [p.name for p in directory.iterdir() if p.suffix.lower() in SUFFIXES]
+    if loose := [name for name in loose if name[0] != "."]:
         raise UserError(
             f"{directory} has the folders {' and '.join(splits)} and pictures beside them (such as "
             f"{min(loose)}); expected all pictures in these folders"
@@ -140,11 +144,6 @@ def picture_files(directory: Path) -> Iterator[Path]:
             name = path.relative_to(directory)
             if not any(part[0] == "." for part in name.parts):
                 yield name
-
-
-def holds_pictures(directory: Path) -> bool:
-    """Whether there is a picture file at any depth."""
-    return any(True for _ in picture_files(directory))
 
 
 def split_of(content: bytes, validation: float, test: float) -> str:
