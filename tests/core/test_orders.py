@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -112,13 +110,46 @@ def test_small_pictures_take_full_attention_under_a_mask_and_large_ones_blocks()
     assert in_blocks(28, 28)
 
 
-@pytest.mark.parametrize(("block_width", "side"), [(8, 4), (3, 1), (2, 5), (4, 0)])
-def test_windows_that_are_added_at_once_do_not_overlap(block_width: int, side: int) -> None:
-    """Threads would add to one cell at the same time; one thread alone never shows it."""
-    blocks = Blocks(6, 23, 2, 3, block_width, 2, side)
-    size = (1, 2 + 6, blocks.columns * block_width + 2 * side, 2)
-    grid = torch.arange(math.prod(size)).view(size)  # [R, Hp, Wp, C E], each cell its number
-    windows = Grid(blocks)._keys_of(grid, 1)
-    for first in range(min(blocks.apart, blocks.columns)):
-        together = windows[:, :, first :: blocks.apart].flatten()
-        assert len(together.unique()) == len(together)
+CUTS = [(6, 23, 2, 3, 8, 2, 4), (5, 7, 1, 2, 3, 3, 1), (4, 9, 2, 4, 2, 0, 5), (3, 8, 1, 2, 4, 5, 0)]
+
+
+@pytest.mark.parametrize("sizes", CUTS)
+def test_windows_are_a_block_and_its_halo(sizes: tuple[int, ...]) -> None:
+    blocks = Blocks(*sizes)
+    grid = Grid(blocks)
+    cells = torch.arange(1, blocks.height * blocks.width * blocks.channels + 1)
+    picture = cells.view(blocks.height, blocks.width, blocks.channels)
+    strips = grid.strips(cells.view(1, 1, -1, 1))
+    for row in range(blocks.rows):
+        windows = grid.keys(strips, row).squeeze(-1)  # [columns, K]
+        for column in range(blocks.columns):
+            top = row * blocks.block_height - blocks.up
+            left = column * blocks.block_width - blocks.side
+            wanted = [
+                picture[y, x].tolist()
+                if 0 <= y < blocks.height and 0 <= x < blocks.width
+                else [0] * blocks.channels
+                for y in range(top, top + blocks.up + blocks.block_height)
+                for x in range(left, left + blocks.block_width + 2 * blocks.side)
+            ]
+            assert windows[column].view(-1, blocks.channels).tolist() == wanted
+
+
+@pytest.mark.parametrize("sizes", CUTS)
+def test_what_windows_give_back_is_the_transpose_of_reading_them(sizes: tuple[int, ...]) -> None:
+    """Of more features too, as heads that lie side by side have: <windows x, g> = <x, back g>."""
+    torch.manual_seed(0)
+    blocks = Blocks(*sizes)
+    grid = Grid(blocks)
+    x = torch.randn(2, 3, blocks.height * blocks.width * blocks.channels, 2, 4).double()
+    strips = grid.strips(x)
+    back = torch.full_like(strips, torch.nan)  # nothing is read before it is filled
+    there = torch.zeros(()).double()
+    for row in range(blocks.rows):
+        windows = grid.keys(strips, row)
+        gradient = torch.randn_like(windows)
+        there += (windows * gradient).sum()
+        grid.add_keys(back, gradient, row)
+    total = torch.empty_like(x)
+    grid.put(total, back)
+    torch.testing.assert_close((x * total).sum(), there)

@@ -36,15 +36,14 @@ class Blocks(NamedTuple):
         return self.block_height * self.block_width * self.channels
 
     @property
-    def n_keys(self) -> int:
-        """Cells of a block and its halo."""
-        height, width = self.up + self.block_height, self.block_width + 2 * self.side
-        return height * width * self.channels
+    def window_row(self) -> int:
+        """Cells of a row of pixels of a block and its halo."""
+        return (self.block_width + 2 * self.side) * self.channels
 
     @property
-    def apart(self) -> int:
-        """Columns of blocks from one window to the next that does not overlap it."""
-        return -(-(self.block_width + 2 * self.side) // self.block_width)
+    def n_keys(self) -> int:
+        """Cells of a block and its halo."""
+        return (self.up + self.block_height) * self.window_row
 
     @property
     def n_pairs(self) -> int:
@@ -61,36 +60,66 @@ class Blocks(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """The way between sequences and a picture's blocks, or the windows of it padded by its halo."""
+    """The way between sequences and a picture's blocks, or their windows: blocks and halos."""
 
     blocks: Blocks
 
-    def padded(self, x: Tensor) -> Tensor:
-        """[B, H, L, E] in raster order -> [B H, Hp, Wp, C E] with zeros around the picture."""
-        blocks = self.blocks
-        batch, heads, _, width = x.shape
-        size = (
-            blocks.up + blocks.rows * blocks.block_height,
-            blocks.columns * blocks.block_width + 2 * blocks.side,
-        )
-        grid = x.new_zeros(batch, heads, *size, blocks.channels, width)
-        cells = x.unflatten(2, (blocks.height, blocks.width, blocks.channels))
-        grid[self._inside()] = cells
-        return grid.view(batch * heads, *size, -1)  # [B H, Hp, Wp, C E]
+    def strips(self, x: Tensor) -> Tensor:
+        """The columns of blocks with their halos, from top to bottom, zeros beyond the picture:
+        [B, H, L, ...] in raster order -> [B H, columns, S, ...].
 
-    def put(self, x: Tensor, grid: Tensor) -> None:
-        """The inverse of `padded`: [B H, Hp, Wp, C E] into x [B, H, L, E]."""
+        So the window of a block is one run of its strip, and no window has to be gathered.
+        """
+        blocks = self.blocks
+        batch, heads, _, *features = x.shape
+        cells = x.unflatten(2, (blocks.height, blocks.width, blocks.channels))
+        height = blocks.up + blocks.rows * blocks.block_height
+        wide = blocks.block_width + 2 * blocks.side
+        strips = x.new_empty(batch, heads, blocks.columns, height, wide, blocks.channels, *features)
+        below = blocks.up + blocks.height
+        strips[:, :, :, : blocks.up] = 0
+        strips[:, :, :, below:] = 0
+        for column, (first, stop) in enumerate(self._columns()):
+            strip = strips[:, :, column, blocks.up : below]  # [B, H, height, kw, C, ...]
+            before = column * blocks.block_width - blocks.side
+            strip[:, :, :, : first - before] = 0
+            strip[:, :, :, first - before : stop - before] = cells[:, :, :, first:stop]
+            strip[:, :, :, stop - before :] = 0
+        return strips.view(batch * heads, blocks.columns, -1, *features)
+
+    def put(self, x: Tensor, strips: Tensor) -> None:
+        """Add up what the strips [B H, columns, S, ...] hold of each cell: into x [B, H, L, ...].
+
+        The transpose of `strips`; uses them up.
+        """
         blocks = self.blocks
         cells = x.unflatten(2, (blocks.height, blocks.width, blocks.channels))
-        inner = grid.view(*x.shape[:2], *grid.shape[1:3], blocks.channels, -1)
-        cells.copy_(inner[self._inside()])
+        wide = blocks.block_width + 2 * blocks.side
+        whole = strips.view(*x.shape[:2], blocks.columns, -1, wide, *cells.shape[4:])
+        whole = whole[:, :, :, blocks.up : blocks.up + blocks.height]
+        columns = self._columns()
+        for column, (first, stop) in enumerate(columns):
+            strip = whole[:, :, column, :, first - column * blocks.block_width + blocks.side :]
+            if column > 0:
+                # What it shares with the strip before it, which holds the sum of all before it.
+                shared = columns[column - 1][1] - first
+                begin = first - (column - 1) * blocks.block_width + blocks.side
+                strip[:, :, :, :shared] += whole[:, :, column - 1, :, begin : begin + shared]
+            last = column + 1 == blocks.columns
+            own = (stop if last else columns[column + 1][0]) - first
+            cells[:, :, :, first : first + own] = strip[:, :, :, :own]
 
-    def _inside(self) -> tuple[slice, ...]:
-        """Where the picture lies in its padded grid [B, H, Hp, Wp, C, E]."""
+    def _columns(self) -> list[tuple[int, int]]:
+        """First and last + 1 of the picture's columns of pixels in each strip."""
         blocks = self.blocks
-        rows = slice(blocks.up, blocks.up + blocks.height)
-        columns = slice(blocks.side, blocks.side + blocks.width)
-        return slice(None), slice(None), rows, columns
+        firsts = range(0, blocks.columns * blocks.block_width, blocks.block_width)
+        return [
+            (
+                max(0, first - blocks.side),
+                min(blocks.width, first + blocks.block_width + blocks.side),
+            )
+            for first in firsts
+        ]
 
     def tiles(self, x: Tensor) -> Tensor:
         """The blocks of a picture: [B, H, L, E] in raster order -> [rows, B H, columns, Q, E].
@@ -108,70 +137,61 @@ class Grid(NamedTuple):
         self.filled(x, whole)
 
     def cut(self, x: Tensor) -> Tensor:
-        """[B, H, L, E] in raster order -> [rows, B, H, columns, bh, bw, C, E].
+        """[B, H, L, ...] in raster order -> [rows, B, H, columns, bh, bw, C, ...].
 
         A view; where blocks do not divide the picture a copy, 0 beyond the edge.
         """
         blocks = self.blocks
         below = blocks.rows * blocks.block_height - blocks.height
         beside = blocks.columns * blocks.block_width - blocks.width
-        cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
+        cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, ...]
         if below or beside:
-            # [B, H, rows bh, columns bw, C, E]
-            cells = F.pad(cells, (0, 0, 0, 0, 0, beside, 0, below))
+            as_they_are = (0, 0) * (cells.ndim - 4)
+            # [B, H, rows bh, columns bw, C, ...]
+            cells = F.pad(cells, (*as_they_are, 0, beside, 0, below))
         return self._as_tiles(cells)
 
     def to_fill(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Where the blocks of x [B, H, L, E] go: [rows, B, H, columns, bh, bw, C, E], a view of the
-        second; when it is full, `filled` brings that to x.
+        """Where the blocks of x [B, H, L, ...] go: [rows, B, H, columns, bh, bw, C, ...], a view of
+        the second; when it is full, `filled` brings that to x.
         """
         blocks = self.blocks
         size = blocks.rows * blocks.block_height, blocks.columns * blocks.block_width
-        whole = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
+        whole = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, ...]
         if size != whole.shape[2:4]:
-            # [B, H, rows bh, columns bw, C, E]
-            whole = x.new_empty(*x.shape[:2], *size, blocks.channels, x.shape[-1])
+            # [B, H, rows bh, columns bw, C, ...]
+            whole = x.new_empty(*x.shape[:2], *size, blocks.channels, *x.shape[3:])
         return self._as_tiles(whole), whole
 
     def filled(self, x: Tensor, whole: Tensor) -> None:
-        """Copy what `to_fill` gave into x [B, H, L, E], where it does not lie there already."""
+        """Copy what `to_fill` gave into x [B, H, L, ...], where it does not lie there already."""
         blocks = self.blocks
-        cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, E]
+        cells = x.unflatten(2, (blocks.height, blocks.width, -1))  # [B, H, h, w, C, ...]
         if whole.shape != cells.shape:
             cells.copy_(whole[:, :, : blocks.height, : blocks.width])
 
     def _as_tiles(self, cells: Tensor) -> Tensor:
-        """View [B, H, rows bh, columns bw, C, E] -> [rows, B, H, columns, bh, bw, C, E]."""
+        """View [B, H, rows bh, columns bw, C, ...] -> [rows, B, H, columns, bh, bw, C, ...]."""
         blocks = self.blocks
-        cut: Tensor = cells.unflatten(3, (blocks.columns, -1))  # [B, H, rows bh, columns, bw, C, E]
-        cut = cut.unflatten(2, (blocks.rows, -1))  # [B, H, rows, bh, columns, bw, C, E]
-        return cut.permute(2, 0, 1, 4, 3, 5, 6, 7)
+        cut: Tensor = cells.unflatten(3, (blocks.columns, -1))  # [B, H, rows bh, columns, bw, ...]
+        cut = cut.unflatten(2, (blocks.rows, -1))  # [B, H, rows, bh, columns, bw, C, ...]
+        return cut.transpose(3, 4).movedim(2, 0)  # [rows, B, H, columns, bh, bw, C, ...]
 
-    def keys(self, grid: Tensor, row: int) -> Tensor:
-        """The windows of a row of blocks: [R, Hp, Wp, C E] -> [R columns, K, E]."""
+    def keys(self, strips: Tensor, row: int) -> Tensor:
+        """View of a row's windows: [B H, columns, S, ...] -> [B H columns, K, ...]."""
         blocks = self.blocks
-        windows = self._keys_of(grid, row).transpose(1, 2)  # [R, columns, kh, kw C E]
-        return windows.reshape(len(grid) * blocks.columns, blocks.n_keys, -1)
+        first = row * blocks.block_height * blocks.window_row
+        return strips[:, :, first : first + blocks.n_keys].flatten(0, 1)
 
-    def add_keys(self, grid: Tensor, tiles: Tensor, row: int) -> None:
-        """Add [R columns, K, E] where `keys` reads; windows overlap."""
-        blocks = self.blocks
-        windows = self._keys_of(grid, row)  # [R, kh, columns, kw C E]
-        added = tiles.view(len(grid), blocks.columns, windows.shape[1], -1).transpose(1, 2)
-        for first in range(min(blocks.apart, blocks.columns)):
-            windows[:, :, first :: blocks.apart].add_(added[:, :, first :: blocks.apart])
+    def add_keys(self, strips: Tensor, windows: Tensor, row: int) -> None:
+        """Add [B H columns, K, ...] to where `keys` reads, row by row from the first.
 
-    def _keys_of(self, grid: Tensor, row: int) -> Tensor:
-        """View of the overlapping windows of a row of blocks: [R, kh, columns, kw C E]."""
-        blocks = self.blocks
-        width = (blocks.block_width + 2 * blocks.side) * grid.shape[-1]
-        top = row * blocks.block_height
-        rows = grid[:, top : top + blocks.up + blocks.block_height]  # [R, kh, Wp, C E]
-        return rows.as_strided(
-            (*rows.shape[:2], blocks.columns, width),
-            (*rows.stride()[:2], blocks.block_width * grid.shape[-1], 1),
-            rows.storage_offset(),
-        )
+        The strips need not be zero before: what no row above reaches is filled.
+        """
+        into = self.keys(strips, row)
+        reached = 0 if row == 0 else self.blocks.up * self.blocks.window_row
+        into[:, :reached] += windows[:, :reached]
+        into[:, reached:] = windows[:, reached:]
 
 
 def hidden_keys(blocks: Blocks, steps: Tensor) -> Tensor:
@@ -183,8 +203,9 @@ def hidden_keys(blocks: Blocks, steps: Tensor) -> Tensor:
     grid = Grid(blocks)
     # Steps count from 1 here, so that the cells beyond the edge, which are 0, differ from all.
     counted = steps.flatten().view(1, 1, -1, 1) + 1  # [1, 1, L, 1]
-    padded, tiles = grid.padded(counted), grid.tiles(counted)  # [1, Hp, Wp, C], [rows, 1, ., Q, 1]
+    # [1, columns, S, 1], [rows, 1, columns, Q, 1]
+    strips, tiles = grid.strips(counted), grid.tiles(counted)
     rows = {blocks.kind(row): row for row in range(blocks.rows)}.values()  # one of each kind
     query = torch.stack([tiles[row].flatten(0, 1).squeeze(-1) for row in rows])  # [kinds, cols, Q]
-    key = torch.stack([grid.keys(padded, row).flatten(1) for row in rows])  # [kinds, columns, K]
+    key = torch.stack([grid.keys(strips, row).squeeze(-1) for row in rows])  # [kinds, columns, K]
     return (key.unsqueeze(-2) > query.unsqueeze(-1)) | (key == 0).unsqueeze(-2)

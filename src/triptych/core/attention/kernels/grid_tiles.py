@@ -15,7 +15,7 @@ grew 1.22 times to 128 x 128 x 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +24,15 @@ from torch.autograd.function import once_differentiable
 
 from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.kernels.grid import Blocks, Grid
-from triptych.core.attention.kernels.tiles import as_given, like_projected, room, to_keep
+from triptych.core.attention.kernels.lanes import n_lanes, parts_of, side_by_side
+from triptych.core.attention.kernels.passes import (
+    apart,
+    as_given,
+    like_projected,
+    room,
+    to_keep,
+    wide_dtype,
+)
 from triptych.core.processor import has_matrix_units
 
 
@@ -44,10 +52,11 @@ def attend_in_blocks(
     K], added to the logits: 0, or very low where `hidden_keys` says so; padding [B, L] True on
     padding; dropout: share of the weights dropped -> [B, H, L, E].
     """
-    at_once = max(1, room(q) // mask[0].numel())
-    rows = q.shape[0] * q.shape[1] * blocks.columns
-    dropped = Dropped.draw(dropout, rows, mask[0, 0].numel(), q)
-    plan = _Plan(Grid(blocks), mask, at_once, padding, dropped, weights_to_keep(q))
+    batch, heads = q.shape[:2]
+    dropped = Dropped.draw(dropout, batch * heads * blocks.columns, mask[0, 0].numel(), q)
+    lanes = n_lanes(q, heads, batch * heads * blocks.n_pairs)
+    parts = parts_of(batch, heads, room(q) // mask[0].numel(), lanes)
+    plan = _Plan(Grid(blocks), mask, parts, lanes, padding, dropped, weights_to_keep(q))
     with as_given(q):
         y: Tensor = _InBlocks.apply(q, k, v, plan)
     return y
@@ -63,31 +72,27 @@ class _Plan(NamedTuple):
 
     grid: Grid
     mask: Tensor
-    at_once: int
-    """Rows (batch x heads) that are computed together at most."""
+    parts: list[tuple[slice, slice]]
+    """Of the batch and of the heads: what is computed together."""
+    lanes: int
+    """Parts that are computed side by side."""
     padding: Tensor | None
     dropped: Dropped | None
     keep: int
     """Bytes of weights to keep for the backward pass."""
 
-    def groups(self, batch: int, heads: int) -> Iterator[tuple[int, tuple[slice, slice]]]:
-        """Parts of the batch and of the heads whose tiles stay in a core's cache together, each
-        with the number of blocks of a row of blocks that stand in the parts before it."""
-        pictures = max(1, self.at_once // heads)
-        at_once = min(heads, self.at_once)
-        before = 0
-        for first in range(0, batch, pictures):
-            for head in range(0, heads, at_once):
-                yield before, (slice(first, first + pictures), slice(head, head + at_once))
-                rows = min(pictures, batch - first) * min(at_once, heads - head)
-                before += rows * self.grid.blocks.columns
+    def before(self, number: int, heads: int) -> int:
+        """Blocks of a row of blocks that stand in the parts before this one."""
+        pictures, of_heads = self.parts[number]
+        rows: int = pictures.start * heads + of_heads.start * (pictures.stop - pictures.start)
+        return rows * self.grid.blocks.columns
 
     def hidden(self, group: tuple[slice, slice], rows: int) -> Tensor | None:
-        """The padding of a group as a grid of keys, 1 on padding: [R, Hp, Wp, C]."""
+        """The padding of a group as strips of keys, 1 on padding: [R, columns, S, 1]."""
         if self.padding is None:
             return None
         padding = self.padding[group[0], None, :, None]  # [b, 1, L, 1]
-        return self.grid.padded(padding.expand(-1, rows // len(padding), -1, -1).byte())
+        return self.grid.strips(padding.expand(-1, rows // len(padding), -1, -1).byte())
 
     def weights(self, queries: Tensor, keys: Tensor, hidden: Tensor | None, row: int) -> Tensor:
         """The softmax of a row of blocks, its queries scaled: [N, Q, K]."""
@@ -97,7 +102,7 @@ class _Plan(NamedTuple):
         by_column.add_(mask)
         if hidden is None:
             return logits.softmax(-1)
-        padded = self.grid.keys(hidden, row).flatten(1).bool()  # [N, K]
+        padded = self.grid.keys(hidden, row).squeeze(-1).bool()  # [N, K]
         padded = padded.unflatten(0, (-1, len(mask))).unsqueeze(-2)  # [R, columns, 1, K]
         by_column.masked_fill_(padded, torch.finfo(logits.dtype).min)
         weights = logits.softmax(-1)
@@ -107,23 +112,27 @@ class _Plan(NamedTuple):
 
 
 class _InBlocks(torch.autograd.Function):
-    """The loop over groups of heads and rows of blocks; R = rows of a group, N = R columns."""
+    """The loop over parts and rows of blocks; R = rows of a part, N = R columns."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: _Plan) -> Tensor:
         grid = plan.grid
         y = like_projected(q)
-        kept: list[Tensor] = []
         scale = q.shape[-1] ** -0.5
-        room_left = plan.keep
-        for before, group in plan.groups(*q.shape[:2]):
-            k_grid, v_grid = (grid.padded(x[group]) for x in (k, v))  # 2 x [R, Hp, Wp, C E]
-            q_tiles = grid.tiles(q[group] * scale)  # [rows, R, columns, Q, E]
+        share = plan.keep // max(1, len(plan.parts))
+
+        def forward(number: int) -> list[Tensor]:
+            part = plan.parts[number]
+            k_strips, v_strips = (grid.strips(x[part]) for x in (k, v))  # 2 x [R, columns, S, E]
+            q_tiles = grid.tiles(q[part] * scale)  # [rows, R, columns, Q, E]
             y_tiles = torch.empty_like(q_tiles)
-            hidden = plan.hidden(group, len(k_grid))
+            hidden = plan.hidden(part, len(k_strips))
+            before = plan.before(number, q.shape[1])
+            kept: list[Tensor] = []
+            room_left = share
             for row in range(grid.blocks.rows):
                 queries, y_tile = (x[row].flatten(0, 1) for x in (q_tiles, y_tiles))  # [N, Q, E]
-                keys, values = (grid.keys(x, row) for x in (k_grid, v_grid))  # 2 x [N, K, E]
+                keys, values = (grid.keys(x, row) for x in (k_strips, v_strips))  # 2 x [N, K, E]
                 weights = plan.weights(queries, keys, hidden, row)  # [N, Q, K]
                 room_left -= weights.nbytes
                 if room_left >= 0:
@@ -132,49 +141,60 @@ class _InBlocks(torch.autograd.Function):
                     factors = plan.dropped.factors(weights, row, before)
                     weights = weights * factors if room_left >= 0 else weights.mul_(factors)
                 torch.bmm(weights, values, out=y_tile)  # [N, Q, E]
-            grid.put_tiles(y[group], y_tiles)
-        ctx.save_for_backward(q, k, v, *kept)
+            grid.put_tiles(y[part], y_tiles)
+            return kept
+
+        kept = side_by_side(forward, range(len(plan.parts)), plan.lanes)
+        ctx.save_for_backward(q, k, v, *chain.from_iterable(kept))
+        ctx.n_kept = [len(weights) for weights in kept]
         ctx.plan = plan
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        q, k, v, *kept = ctx.saved_tensors
-        kept_weights = iter(kept)
+        q, k, v, *saved = ctx.saved_tensors
+        kept = apart(saved, ctx.n_kept)
         plan: _Plan = ctx.plan
         grid = plan.grid
         dq, dk, dv = (like_projected(x) for x in (q, k, v))
-        wide = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
         scale = q.shape[-1] ** -0.5
+
+        def backward(number: int) -> None:
+            part = plan.parts[number]
+            k_strips, v_strips = (grid.strips(x[part]) for x in (k, v))  # 2 x [R, columns, S, E]
+            q_tiles, dy_tiles = grid.tiles(q[part] * scale), grid.tiles(gradients[0][part])
+            dq_tiles = torch.empty_like(q_tiles)  # [rows, R, columns, Q, E]
+            dk_strips, dv_strips = (
+                torch.empty_like(k_strips, dtype=wide_dtype(q)) for _ in range(2)
+            )
+            hidden = plan.hidden(part, len(k_strips))
+            before = plan.before(number, q.shape[1])
+            kept_weights = iter(kept[number])
+            for row in range(grid.blocks.rows):
+                queries, dy, dq_tile = (
+                    x[row].flatten(0, 1) for x in (q_tiles, dy_tiles, dq_tiles)
+                )  # 3 x [N, Q, E]
+                keys, values = (grid.keys(x, row) for x in (k_strips, v_strips))  # 2 x [N, K, E]
+                weights = next(kept_weights, None)  # [N, Q, K]
+                if weights is None:
+                    weights = plan.weights(queries, keys, hidden, row)
+                d_weights = torch.bmm(dy, values.mT)  # [N, Q, K]
+                used = weights
+                if plan.dropped is not None:
+                    factors = plan.dropped.factors(weights, row, before)
+                    used = weights * factors
+                    d_weights.mul_(factors)
+                grid.add_keys(dv_strips, torch.bmm(used.mT, dy), row)
+                d_logits = torch._softmax_backward_data(
+                    d_weights, weights, -1, weights.dtype, grad_input=d_weights
+                )
+                grid.add_keys(dk_strips, torch.bmm(d_logits.mT, queries), row)
+                torch.bmm(d_logits, keys, out=dq_tile)  # [N, Q, E]
+            grid.put_tiles(dq[part], dq_tiles.mul_(scale))
+            for total, of_part in ((dk, dk_strips), (dv, dv_strips)):
+                grid.put(total[part], of_part)
+
         with as_given(q):  # somebody may call for the backward pass within autocast
-            for before, group in plan.groups(*q.shape[:2]):
-                k_grid, v_grid = (grid.padded(x[group]) for x in (k, v))  # 2 x [R, Hp, Wp, C E]
-                q_tiles, dy_tiles = grid.tiles(q[group] * scale), grid.tiles(gradients[0][group])
-                dq_tiles = torch.empty_like(q_tiles)  # [rows, R, columns, Q, E]
-                dk_grid, dv_grid = (torch.zeros_like(k_grid, dtype=wide) for _ in range(2))
-                hidden = plan.hidden(group, len(k_grid))
-                for row in range(grid.blocks.rows):
-                    queries, dy, dq_tile = (
-                        x[row].flatten(0, 1) for x in (q_tiles, dy_tiles, dq_tiles)
-                    )  # 3 x [N, Q, E]
-                    keys, values = (grid.keys(x, row) for x in (k_grid, v_grid))  # 2 x [N, K, E]
-                    weights = next(kept_weights, None)  # [N, Q, K]
-                    if weights is None:
-                        weights = plan.weights(queries, keys, hidden, row)
-                    d_weights = torch.bmm(dy, values.mT)  # [N, Q, K]
-                    used = weights
-                    if plan.dropped is not None:
-                        factors = plan.dropped.factors(weights, row, before)
-                        used = weights * factors
-                        d_weights.mul_(factors)
-                    grid.add_keys(dv_grid, torch.bmm(used.mT, dy), row)
-                    d_logits = torch.ops.aten._softmax_backward_data(
-                        d_weights, weights, -1, weights.dtype
-                    )
-                    grid.add_keys(dk_grid, torch.bmm(d_logits.mT, queries), row)
-                    torch.bmm(d_logits, keys, out=dq_tile)  # [N, Q, E]
-                grid.put_tiles(dq[group], dq_tiles.mul_(scale))
-                for total, part in ((dk, dk_grid), (dv, dv_grid)):
-                    grid.put(total[group], part)
+            side_by_side(backward, range(len(plan.parts)), plan.lanes)
         return dq, dk, dv, None

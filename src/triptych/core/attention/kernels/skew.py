@@ -83,7 +83,12 @@ def skewed(by_distance: Tensor, n_keys: int) -> Tensor:
 def unskewed(d_logits: Tensor, n: int) -> Tensor:
     """The transpose of `skewed`: [N, Q, K] by key -> [N, Q, n] by distance."""
     rows, queries, n_keys = d_logits.shape
-    by_distance = d_logits.new_zeros(rows, queries, n)
+    if n == n_keys:
+        # The copy below fills all but what comes before its first cell.
+        by_distance = d_logits.new_empty(rows, queries, n)
+        by_distance.view(rows, -1)[:, : queries - 1].zero_()
+    else:
+        by_distance = d_logits.new_zeros(rows, queries, n)
     if n >= n_keys + queries - 1:  # no row runs over
         skewed(by_distance, n_keys).copy_(d_logits)
         return by_distance
