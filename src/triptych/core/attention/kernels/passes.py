@@ -9,8 +9,6 @@ from itertools import islice
 import torch
 from torch import Tensor
 
-from triptych.core.processor import has_matrix_units
-
 KEPT = 2**26
 """Bytes of weights that one call on a CPU keeps for its backward pass; see `to_keep`.
 
@@ -23,10 +21,7 @@ kept beside all of them: 0.93 to 0.96 of the time in bfloat16, the same in float
 
 def room(like: Tensor) -> int:
     """Weights of a tile at most, so that they stay in a core's cache."""
-    if like.device.type != "cpu":
-        return 2**28 // like.element_size()
-    wide = like.element_size() > 2 or not has_matrix_units()
-    return (2**21 if wide else 2**22) // like.element_size()
+    return (2**21 if like.device.type == "cpu" else 2**28) // like.element_size()
 
 
 def to_keep(like: Tensor) -> int:

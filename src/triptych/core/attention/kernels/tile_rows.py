@@ -115,17 +115,20 @@ class TileRows:
                 self._backward_of_distances(tile, d_logits, dq_tile, d_vectors)
             torch.mul(dq_tile, self.plan.scale, out=dq[:, queries])
 
-    def _weights(self, tile: Tile) -> Tensor:
-        """The softmax of one tile: [N, Q, K]."""
+    def _logits(self, tile: Tile) -> Tensor:
+        """(q k^T + q e^T) / sqrt(E) of one tile: [N, Q, K]."""
         q_tile = self.queries[:, tile.first : tile.stop]  # [N, Q, E + M]
         k_tile = self.keys[:, tile.start : tile.end]  # [N, K, E + M]
         if self.vectors is None:
-            logits = torch.bmm(q_tile, k_tile.mT)  # [N, Q, K]
-        else:
-            phases, vectors = self._vectors_of(tile, self.vectors)
-            grouped = phases.apart(q_tile[..., : vectors.shape[-1]])  # [h, B Q, E]
-            by_distance = phases.together(torch.bmm(grouped, vectors.mT), len(q_tile))  # [N, Q, n]
-            logits = _sum(skewed(by_distance, k_tile.shape[1]), q_tile, k_tile.mT)  # [N, Q, K]
+            return torch.bmm(q_tile, k_tile.mT)  # [N, Q, K]
+        phases, vectors = self._vectors_of(tile, self.vectors)
+        grouped = phases.apart(q_tile[..., : vectors.shape[-1]])  # [h, B Q, E]
+        by_distance = phases.together(torch.bmm(grouped, vectors.mT), len(q_tile))  # [N, Q, n]
+        return _sum(skewed(by_distance, k_tile.shape[1]), q_tile, k_tile.mT)  # [N, Q, K]
+
+    def _weights(self, tile: Tile) -> Tensor:
+        """The softmax of one tile: [N, Q, K]."""
+        logits = self._logits(tile)
         lowest = torch.finfo(logits.dtype).min
         for edge in tile.edges:
             run = slice(edge.first, edge.first + edge.hidden.shape[-1])
@@ -133,7 +136,7 @@ class TileRows:
         padding = self.plan.padding
         if padding is None:
             return logits.softmax(-1)
-        hidden = padding[..., tile.start : tile.end].repeat(len(q_tile) // len(padding), 1, 1)
+        hidden = padding[..., tile.start : tile.end].repeat(len(logits) // len(padding), 1, 1)
         weights = logits.masked_fill_(hidden, lowest).softmax(-1)
         # A row without any key has spread its weight evenly: it gets none.
         for edge in tile.edges:
