@@ -90,15 +90,23 @@ def test_float32_trains_in_tiles_where_half_of_the_pairs_are_hidden(
         assert kernel_for(q.double(), length, causal=causal) == "sdpa"
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_long_sequences_on_a_processor_with_amx_are_left_to_sdpa(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+def test_tiles_on_a_processor_with_amx_are_for_many_rows_of_middle_length(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(choice, "has_matrix_units", lambda: True)
-    q = torch.empty(1, 2, 1, 4, dtype=dtype)
-    assert kernel_for(q, 767, causal=True) == "tiles"
-    assert kernel_for(q, 768, causal=True) == "sdpa"
-    assert kernel_for(q, 768, causal=True, dropout=0.1) == "tiles"
+
+    def chosen(rows: int, n_keys: int, dtype: torch.dtype, dropout: float = 0.0) -> str:
+        q = torch.zeros(1, 1, dtype=dtype).expand(rows, n_keys, 4).requires_grad_()
+        return kernel_for(q, n_keys, causal=True, dropout=dropout)
+
+    half, single = torch.bfloat16, torch.float32
+    assert chosen(64, 767, half) == chosen(64, 767, single) == "tiles"
+    assert chosen(64, 768, half) == chosen(64, 768, single) == "sdpa"
+    assert chosen(1, 768, half, dropout=0.1) == "tiles"
+    assert chosen(16, 512, half) == chosen(16, 512, single) == "tiles"
+    assert chosen(15, 512, half) == chosen(15, 512, single) == "sdpa"  # too few rows
+    assert chosen(64, 256, half) == "tiles"
+    assert chosen(256, 511, single) == "sdpa"
 
 
 @pytest.mark.parametrize("reach", [CAUSAL, EVERYTHING])

@@ -14,13 +14,16 @@ time over that of `scaled_dot_product_attention`; below 1 is faster:
 | dropout 0.1 over none: SDPA | | | 2 to 3 | | 5 to 6 | 7 to 10 |
 
 With AMX (two other cores) PyTorch's own kernel is ahead from 768 keys on, where it takes 256
-queries at once instead of 64, causal or under a mask:
+queries at once instead of 64, causal or under a mask. Below that tiles need many rows (sentences x
+heads), and float32 512 keys; q, k and v as the projection leaves them:
 
 | CPU with AMX, causal | L 24 | 64 | 128 | 256 | 512 | 768 | 1024 | 2048 |
 |---|---|---|---|---|---|---|---|---|
 | bfloat16, explicit products | 0.31 | 0.35 | 0.41 | 1.2 | 1.6 | 2.6 | 3.8 | |
-| bfloat16, tiles | | 0.64 | 0.83 | 0.75 | 0.76 to 0.96 | 1.4 | 1.2 to 1.3 | 1.2 to 1.4 |
-| float32, tiles | | 1.3 | 1.0 | 0.83 to 1.05 | 0.71 to 0.92 | 1.1 | 1.1 to 1.3 | 1.3 to 1.5 |
+| bfloat16, tiles, 8 rows | | 0.64 | 0.83 | 1.5 | 1.2 to 1.5 | 1.5 | 1.1 to 1.3 | 1.1 |
+| bfloat16, tiles, 32 or 64 rows | | | | 0.8 to 1.0 | 0.7 to 0.8 | | | |
+| float32, tiles, 8 rows | | 1.3 | 1.0 | 1.2 | 1.0 to 1.3 | 1.2 | 1.0 to 1.2 | 1.1 |
+| float32, tiles, 32 or 64 rows | | | | 1.2 to 1.4 | 0.8 to 0.9 | | | |
 
 And rows of a picture's blocks through that kernel, over the same with explicit products (blocks of
 8 x 8, halo of 4): float32, forward and backward, 32 x 32 x 3 0.8 to 0.87 (four pictures 0.86),
@@ -60,6 +63,9 @@ MOST_KEYS_OF_FLOAT32_TILES = 1024
 """Keys up to which tiles beat SDPA in float32 without AMX, where half of the pairs are hidden."""
 MOST_KEYS_OF_TILES_WITH_AMX = 767
 """Keys up to which tiles beat SDPA on a processor with AMX, in both precisions."""
+FEWEST_KEYS_OF_FLOAT32_TILES_WITH_AMX = 512
+FEWEST_PAIRS_OF_TILES_WITH_AMX = 2**22
+"""Queries times keys of all rows from which they do."""
 
 
 def kernel_for(q: Tensor, n_keys: int, *, causal: bool = False, dropout: float = 0.0) -> Kernel:
@@ -72,14 +78,19 @@ def kernel_for(q: Tensor, n_keys: int, *, causal: bool = False, dropout: float =
         return "tiles"  # SDPA leaves its flash path, on CPUs at 5 to 10 times the time
     if q.device.type != "cpu":
         return "sdpa"
-    if has_matrix_units() and n_keys > MOST_KEYS_OF_TILES_WITH_AMX:
-        return "sdpa"
     half = q.dtype in (torch.bfloat16, torch.float16)
     if half and n_keys <= MOST_KEYS_OF_PRODUCTS:
         return "products"
     # Without a backward pass there is nothing to win: SDPA's forward pass is fast in bfloat16 too.
     if not torch.is_grad_enabled() or n_keys < FEWEST_KEYS_OF_TILES:
         return "sdpa"
+    if has_matrix_units():
+        fewest = 0 if half else FEWEST_KEYS_OF_FLOAT32_TILES_WITH_AMX
+        pairs = q.shape[:-1].numel() * n_keys
+        if not fewest <= n_keys <= MOST_KEYS_OF_TILES_WITH_AMX:
+            return "sdpa"
+        if pairs < FEWEST_PAIRS_OF_TILES_WITH_AMX:
+            return "sdpa"
     single = q.dtype == torch.float32 and causal and n_keys <= MOST_KEYS_OF_FLOAT32_TILES
     return "tiles" if half or single else "sdpa"
 

@@ -3,10 +3,9 @@
 PyTorch shares every operation among its threads, and they wait for each other at its end. Attention
 in parts is hundreds of short ones, with Python's work between them, while which no thread computes.
 Here each thread takes whole heads through all of that by itself. On two cores with AMX, forward and
-backward, 8 heads of 64, time over that of all threads together (medians of pairs in turn): relative
-attention, L 1024 0.88 to 0.98, L 2048 0.90 to 0.98; where other programs take a part of a core, so
-that its thread is waited for, down to 0.8. Below 2**22 weights it does not pay: 8 heads of L 512
-1.03 to 1.1.
+backward, 8 heads of 64, time over that of all threads together (in turn in one process): relative
+attention, L 1024 0.88 to 0.98, L 2048 0.90 to 0.98; beside other programs, which take a part of one
+core so that all wait for it, 0.8. Below 2**22 weights lanes do not pay: L 512 1.03 to 1.1.
 """
 
 from __future__ import annotations
