@@ -12,14 +12,14 @@ from triptych.core.attention.kernels import choice, grid_fused, grid_tiles, pass
 def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The kernels that short sequences get, and those of long ones at the same size.
 
-    Tiles of three queries, one or two heads at a time and two parts side by side, few of their
+    Tiles of three queries, one or two heads at a time and all heads side by side, few of their
     weights kept for the backward pass; pictures always in blocks.
     """
     if request.param == "many small tiles":
         for module in (choice, pitch_time, relative):
             monkeypatch.setattr(module, "queries_per_tile", lambda length, like: 3)
         for module in (tiles, grid_tiles, grid_fused):
-            monkeypatch.setattr(module, "n_lanes", lambda like, heads, _: 1 + (heads % 2 == 0))
+            monkeypatch.setattr(module, "n_lanes", lambda like, heads, _: heads)
         monkeypatch.setattr(choice, "kernel_for", lambda q, n_keys, **_: "tiles")
         monkeypatch.setattr(tiles, "room", lambda like: 130)
         monkeypatch.setattr(passes, "KEPT", 2000)  # some weights are kept, the rest computed again

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 import torch
@@ -17,6 +19,9 @@ from triptych.core.attention.kernels.grid import Blocks, hidden_keys
 from triptych.core.attention.kernels.grid_fused import attend_in_fused_blocks
 from triptych.core.attention.kernels.grid_tiles import attend_in_blocks
 from triptych.core.attention.kernels.lanes import n_lanes, parts_of, side_by_side
+from triptych.core.attention.kernels.spans import Reach, tiles_over
+from triptych.core.attention.kernels.tile_rows import TileRows
+from triptych.core.attention.kernels.tiles import attend_in_tiles
 from triptych.core.attention.relative import Relative
 
 
@@ -83,8 +88,72 @@ def test_a_forked_process_begins_lanes_of_its_own() -> None:
     child = os.fork()
     if child == 0:
         signal.alarm(60)  # a child that waits for lost threads would wait for ever
-        os._exit(side_by_side(int, [3, 4], 2) != [3, 4])
+        failed = True
+        try:
+            failed = side_by_side(int, [3, 4], 2) != [3, 4]
+        finally:
+            os._exit(failed)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_fewer_threads_than_lanes_are_enough() -> None:
+    """Their number may change between a forward pass, which chose the lanes, and its backward."""
+    torch.set_num_threads(2)
+    assert side_by_side(lambda part: torch.get_num_threads(), range(4), 4) == [1] * 4
+    torch.set_num_threads(1)
+    here = threading.current_thread()
+    assert side_by_side(lambda _: threading.current_thread(), range(4), 4) == [here] * 4
+
+
+def test_a_pool_that_cannot_be_made_leaves_no_thread_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(lanes, "_pools", {})
+    monkeypatch.setattr(lanes.ThreadPoolExecutor, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        side_by_side(int, range(2), 2)
+    assert lanes._pools == {}
+    assert torch.get_num_threads() == 4
+
+
+def test_parts_that_nobody_waits_for_are_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    side_by_side(int, range(2), 2)  # the lanes are there
+    begun, go_on = [], threading.Event()
+
+    def work(part: int) -> None:
+        begun.append(part)
+        go_on.wait(60)
+
+    def interrupted(futures: list[Future[None]]) -> None:
+        while len(begun) < 2:
+            time.sleep(0.001)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lanes, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            side_by_side(work, range(6), 2)
+    go_on.set()
+    side_by_side(int, range(2), 2)  # behind what had begun
+    assert sorted(begun) == [0, 1]
+
+
+def test_several_threads_may_ask_at_once() -> None:
+    found: dict[int, list[int]] = {}
+
+    def ask(number: int) -> None:
+        torch.set_num_threads(4)
+        found[number] = side_by_side(lambda part: part + number, range(20), 2)
+
+    threads = [threading.Thread(target=ask, args=(100 * n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {n: list(range(n, n + 20)) for n in (0, 100, 200, 300)}
 
 
 def test_lanes_divide_the_heads_and_the_threads() -> None:
@@ -102,6 +171,24 @@ def test_little_work_and_other_devices_have_no_lanes(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(lanes, "FEWEST_WEIGHTS", 100)
     assert n_lanes(torch.zeros(1), 4, 99) == 1
     assert n_lanes(torch.zeros(1), 4, 100) == 4
+
+
+class Other(Tensor):
+    """As those are by which others follow what is done to a tensor."""
+
+
+def test_what_is_followed_stays_in_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.zeros(1)
+    assert n_lanes(x.as_subclass(Other), 4, 1) == 1
+    with FlopCounterMode(display=False):
+        assert n_lanes(x, 4, 1) == 1
+    with torch.device("cpu"):  # a mode that sees every function
+        assert n_lanes(x, 4, 1) == 1
+    with torch.profiler.profile():
+        assert n_lanes(x, 4, 1) == 1
+    assert n_lanes(x, 4, 1) == 4
+    monkeypatch.setattr(torch.backends.openmp, "is_available", lambda: False)
+    assert n_lanes(x, 4, 1) == 1
 
 
 @pytest.mark.parametrize("most", [0, 1, 2, 5, 100])
@@ -164,11 +251,62 @@ def test_lanes_change_no_result(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(in_lanes) == 16
 
 
+@pytest.mark.parametrize("path", ["tiles", "blocks"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_lanes_drop_what_one_lane_drops(path: str, dtype: torch.dtype) -> None:
+    hidden = hidden_keys(BLOCKS, torch.arange(20).view(5, 4, 1))
+    mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, -1e9)
+    # Of several pictures in parts each drops others, as many and independently.
+    padding = torch.arange(20) >= torch.tensor([[13], [20], [0]])[: 3 if path == "tiles" else 1]
+    size = (len(padding), 4, 20, 4)
+    inputs = [torch.randn(size, dtype=dtype, requires_grad=True) for _ in range(3)]
+
+    def results() -> list[Tensor]:
+        torch.manual_seed(1)
+        given = {"padding": padding, "dropout": 0.5}
+        if path == "tiles":
+            y = attend_in_tiles(*inputs, tiles_over(Reach(), 20, 8, inputs[0].device), **given)
+        else:
+            y = attend_in_blocks(*inputs, BLOCKS, mask, **given)
+        return [y, *torch.autograd.grad((y * y).sum(), inputs)]
+
+    seen = results()
+    torch.set_num_threads(1)
+    for one, wanted in zip(seen, results(), strict=True):
+        torch.testing.assert_close(one, wanted)
+
+
+def test_a_backward_pass_may_have_fewer_threads_and_its_errors_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attend = paths(torch.float64)["relative"]
+    inputs = [torch.randn(1, 8, 20, 4).double().requires_grad_() for _ in range(3)]
+    y = attend(*inputs)  # type: ignore[operator]
+    wanted = torch.autograd.grad(y.sum(), inputs, retain_graph=True)
+    torch.set_num_threads(1)
+    for one, other in zip(
+        wanted, torch.autograd.grad(y.sum(), inputs, retain_graph=True), strict=True
+    ):
+        torch.testing.assert_close(one, other)
+    torch.set_num_threads(4)
+
+    def broken(*_: object) -> None:
+        raise MemoryError("no room for a tile")
+
+    monkeypatch.setattr(TileRows, "backward", broken)
+    with pytest.raises(MemoryError, match="no room for a tile"):
+        torch.autograd.grad(y.sum(), inputs)
+
+
 def test_whoever_counts_operations_sees_them_all() -> None:
     """A counter hears of its own thread alone."""
     attend = paths(torch.float32)["relative"]
-    inputs = [torch.randn(1, 8, 20, 4) for _ in range(3)]
+    inputs = [torch.randn(1, 8, 20, 4, requires_grad=True) for _ in range(3)]
+    products = 2 * 8 * 20 * 20 * 4  # one tile
     with FlopCounterMode(display=False) as counter:
         attend(*inputs)  # type: ignore[operator]
-    products = 2 * 8 * 20 * 20 * 4  # one tile
     assert counter.get_total_flops() == 3 * products
+    y = attend(*inputs)  # type: ignore[operator]
+    with FlopCounterMode(display=False) as counter:
+        torch.autograd.grad(y.sum(), inputs)
+    assert counter.get_total_flops() == 3 * products  # it knows none that add to a sum in place

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from attention_cases import CAUSAL, length_of, name
 
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import Example
+from triptych.core.attention.interface import AttentionConfig, Example
+from triptych.core.attention.kernels import choice, grid_tiles, spans
 from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
 from triptych.core.transformer import Decoder, TransformerConfig
 
@@ -120,12 +124,30 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
         TransformerConfig(**({"d_model": 12, "n_heads": 3} | wrong))
 
 
-@pytest.mark.parametrize("length", [24, 800])
-def test_full_attention_compiles_to_one_graph(length: int) -> None:
+@pytest.mark.parametrize("with_amx", [True, False])
+@pytest.mark.parametrize(
+    ("attention", "shape"),
+    [
+        (Full(), (24,)),
+        (Full(), (800,)),
+        (Relative(max_distance=99), (300,)),
+        (Local1D(block=50), (300,)),
+        (Local2D(4, 4, 2, 2), (16, 16, 1)),
+    ],
+)
+def test_attention_compiles_to_one_graph(
+    attention: AttentionConfig,
+    shape: tuple[int, ...],
+    with_amx: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Nothing that chooses a kernel breaks it: neither questions to the processor nor caches."""
+    for part in (choice, spans, grid_tiles):
+        monkeypatch.setattr(part, "has_matrix_units", lambda: with_amx)
     decoder = TransformerConfig(
-        n_layers=2, d_model=64, n_heads=2, d_ff=1024, dropout=0.0, attention=Full()
-    ).decoder((length,))
-    x = torch.randn(1, length, 64)
+        n_layers=2, d_model=64, n_heads=2, d_ff=1024, dropout=0.0, attention=attention
+    ).decoder(shape)
+    x = torch.randn(1, math.prod(shape), 64)
+    torch.compiler.reset()
     compiled = torch.compile(decoder, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), decoder(x))

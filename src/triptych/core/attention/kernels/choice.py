@@ -26,7 +26,8 @@ heads), and float32 512 keys; q, k and v as the projection leaves them:
 | float32, tiles, 32 or 64 rows | | | | 1.2 to 1.4 | 0.8 to 0.9 | | | |
 
 And rows of a picture's blocks through that kernel, over the same with explicit products (blocks of
-8 x 8, halo of 4): float32, forward and backward, 32 x 32 x 3 0.8 to 0.87 (four pictures 0.86),
+8 x 8, halo of 4; before heads were computed side by side and windows lay in strips, which serves
+both): float32, forward and backward, 32 x 32 x 3 0.8 to 0.87 (four pictures 0.86),
 64 x 64 x 3 0.8, 64 x 64 0.95, 28 x 28 (16 pictures, 4 heads of 48) 1.0, 32 x 32 x 3 with 4 heads of
 32 0.74; forward alone 0.85 to 0.92; bfloat16 1.5 to 1.8 (its backward pass), forward alone 0.5 to
 0.8.
@@ -64,8 +65,9 @@ MOST_KEYS_OF_FLOAT32_TILES = 1024
 MOST_KEYS_OF_TILES_WITH_AMX = 767
 """Keys up to which tiles beat SDPA on a processor with AMX, in both precisions."""
 FEWEST_KEYS_OF_FLOAT32_TILES_WITH_AMX = 512
+"""Keys from which tiles beat SDPA there in float32."""
 FEWEST_PAIRS_OF_TILES_WITH_AMX = 2**22
-"""Queries times keys of all rows from which they do."""
+"""Queries times keys, over all rows, from which tiles beat SDPA there, in both precisions."""
 
 
 def kernel_for(q: Tensor, n_keys: int, *, causal: bool = False, dropout: float = 0.0) -> Kernel:
@@ -85,11 +87,10 @@ def kernel_for(q: Tensor, n_keys: int, *, causal: bool = False, dropout: float =
     if not torch.is_grad_enabled() or n_keys < FEWEST_KEYS_OF_TILES:
         return "sdpa"
     if has_matrix_units():
-        fewest = 0 if half else FEWEST_KEYS_OF_FLOAT32_TILES_WITH_AMX
-        pairs = q.shape[:-1].numel() * n_keys
+        fewest = FEWEST_KEYS_OF_TILES if half else FEWEST_KEYS_OF_FLOAT32_TILES_WITH_AMX
         if not fewest <= n_keys <= MOST_KEYS_OF_TILES_WITH_AMX:
             return "sdpa"
-        if pairs < FEWEST_PAIRS_OF_TILES_WITH_AMX:
+        if q.shape[:-1].numel() * n_keys < FEWEST_PAIRS_OF_TILES_WITH_AMX:
             return "sdpa"
     single = q.dtype == torch.float32 and causal and n_keys <= MOST_KEYS_OF_FLOAT32_TILES
     return "tiles" if half or single else "sdpa"

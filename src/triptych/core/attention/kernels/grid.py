@@ -68,14 +68,15 @@ class Grid(NamedTuple):
         """The columns of blocks with their halos, from top to bottom, zeros beyond the picture:
         [B, H, L, ...] in raster order -> [B H, columns, S, ...].
 
-        So the window of a block is one run of its strip, and no window has to be gathered.
+        So the window of a block is one run of its strip, and no window has to be gathered; a cell
+        stands in as many strips as windows of a row of blocks reach it: kw / bw of them.
         """
         blocks = self.blocks
         batch, heads, _, *features = x.shape
         cells = x.unflatten(2, (blocks.height, blocks.width, blocks.channels))
-        height = blocks.up + blocks.rows * blocks.block_height
+        tall = blocks.up + blocks.rows * blocks.block_height
         wide = blocks.block_width + 2 * blocks.side
-        strips = x.new_empty(batch, heads, blocks.columns, height, wide, blocks.channels, *features)
+        strips = x.new_empty(batch, heads, blocks.columns, tall, wide, blocks.channels, *features)
         below = blocks.up + blocks.height
         strips[:, :, :, : blocks.up] = 0
         strips[:, :, :, below:] = 0

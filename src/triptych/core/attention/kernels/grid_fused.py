@@ -2,9 +2,9 @@
 
 The same rows of blocks as in `grid_tiles`, without any tensor of the weights: the kernel works
 through them in its own tiles and computes them again in its backward pass. On a processor with AMX
-that kernel is as fast as matrix products alone, so that only the windows' copies are added. Heads
-lie side by side, as the projection leaves them (in the order of blocks they are copied so): a
-window is then copied in long runs. Gradients add up in the precision of the inputs.
+that kernel is as fast as matrix products alone, so that only the strips' copies are added. Heads
+lie side by side in them, as the projection leaves them. Gradients add up in the precision of the
+inputs.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from triptych.core.attention.kernels.lanes import n_lanes, parts_of, side_by_sid
 from triptych.core.attention.kernels.passes import like_projected
 
 ROOM = 5 * 2**19
-"""Bytes of keys that are computed together at most, so that they stay in the processor's cache.
+"""Bytes of keys that are computed together at most, so that they stay in a core's cache.
 
-32 x 32 x 3, 8 heads of 64, forward and backward with 1, 2, 4 and 8 heads together: 120, 110, 111,
-128 ms; 64 x 64: 113, 89, 82, 86; 64 x 64 x 3: 442, 431, 446, 485. This takes 4, 4 and 2.
+Before heads were computed side by side, 8 heads of 64, forward and backward with 1, 2, 4 and 8 of
+them together: 32 x 32 x 3 120, 110, 111, 128 ms; 64 x 64 113, 89, 82, 86; 64 x 64 x 3 442, 431,
+446, 485. On two cores this takes 4, 4 and 2.
 """
 
 
@@ -70,7 +71,7 @@ class _Fused(torch.autograd.Function):
         grid = plan.grid
         y = like_projected(q)
 
-        def forward(part: tuple[slice, slice]) -> list[Tensor]:
+        def part_forward(part: tuple[slice, slice]) -> list[Tensor]:
             queries = grid.cut(_cells(q[part]))  # [rows, G, 1, columns, bh, bw, C, R, E]
             y_rows, y_whole = grid.to_fill(_cells(y[part]))
             # 2 x [G, columns, S, R, E]
@@ -87,7 +88,7 @@ class _Fused(torch.autograd.Function):
             grid.filled(_cells(y[part]), y_whole)
             return sums
 
-        sums = side_by_side(forward, plan.parts, plan.lanes)
+        sums = side_by_side(part_forward, plan.parts, plan.lanes)
         ctx.save_for_backward(q, k, v, y, *chain.from_iterable(sums))
         ctx.plan = plan
         return y
@@ -101,7 +102,7 @@ class _Fused(torch.autograd.Function):
         rows = grid.blocks.rows
         dq, dk, dv = (like_projected(x) for x in (q, k, v))
 
-        def backward(number: int) -> None:
+        def part_backward(number: int) -> None:
             part = plan.parts[number]
             # 3 x [rows, G, 1, columns, bh, bw, C, R, E]
             queries, ys, dys = (grid.cut(_cells(x[part])) for x in (q, y, gradients[0]))
@@ -129,7 +130,7 @@ class _Fused(torch.autograd.Function):
             for total, of_part in ((dk, dk_strips), (dv, dv_strips)):
                 grid.put(_cells(total[part]), of_part)
 
-        side_by_side(backward, range(len(plan.parts)), plan.lanes)
+        side_by_side(part_backward, range(len(plan.parts)), plan.lanes)
         return dq, dk, dv, None
 
 

@@ -1,13 +1,12 @@
 """Local attention of a picture in tiles: rows of blocks with their halos, linear in the pixels.
 
 Every block of a picture has the same neighbourhood, so that a row of blocks is one batched product
-over overlapping windows of the padded keys and values: no table of indices, no copy of the whole
-memory, and in the backward pass no addition cell by cell. The queries do not overlap: since they
-are cut up once instead of being padded too, forward and backward take 0.9 of the time. To leave
-out, for the upper half of a block, the keys below it (with blocks of 8 x 8 and a halo of 4 17 % of
-the pairs) took longer, as the products are smaller.
+over windows of the keys and values, each of them one run of its column's strip: no table of
+indices, no window gathered, and in the backward pass no addition cell by cell. The queries do not
+overlap and are cut up once. To leave out, for the upper half of a block, the keys below it (with
+blocks of 8 x 8 and a halo of 4 17 % of the pairs) took longer, as the products are smaller.
 
-The backward pass computes the weights again, but for the first 64 MiB of them in bfloat16 on a
+The backward pass computes the weights again, but for 64 MiB of them in bfloat16 on a
 processor with AMX: one picture of 32 x 32 x 3 took 0.85 of the time so, and as long as before in
 float32. Without AMX it was 0.87, but is nothing to a batch of pictures, and the time a pixel then
 grew 1.22 times to 128 x 128 x 3.
@@ -26,8 +25,8 @@ from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.kernels.grid import Blocks, Grid
 from triptych.core.attention.kernels.lanes import n_lanes, parts_of, side_by_side
 from triptych.core.attention.kernels.passes import (
-    apart,
     as_given,
+    by_part,
     like_projected,
     room,
     to_keep,
@@ -121,7 +120,7 @@ class _InBlocks(torch.autograd.Function):
         scale = q.shape[-1] ** -0.5
         share = plan.keep // max(1, len(plan.parts))
 
-        def forward(number: int) -> list[Tensor]:
+        def part_forward(number: int) -> list[Tensor]:
             part = plan.parts[number]
             k_strips, v_strips = (grid.strips(x[part]) for x in (k, v))  # 2 x [R, columns, S, E]
             q_tiles = grid.tiles(q[part] * scale)  # [rows, R, columns, Q, E]
@@ -144,7 +143,7 @@ class _InBlocks(torch.autograd.Function):
             grid.put_tiles(y[part], y_tiles)
             return kept
 
-        kept = side_by_side(forward, range(len(plan.parts)), plan.lanes)
+        kept = side_by_side(part_forward, range(len(plan.parts)), plan.lanes)
         ctx.save_for_backward(q, k, v, *chain.from_iterable(kept))
         ctx.n_kept = [len(weights) for weights in kept]
         ctx.plan = plan
@@ -154,13 +153,13 @@ class _InBlocks(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         q, k, v, *saved = ctx.saved_tensors
-        kept = apart(saved, ctx.n_kept)
+        kept = by_part(saved, ctx.n_kept)
         plan: _Plan = ctx.plan
         grid = plan.grid
         dq, dk, dv = (like_projected(x) for x in (q, k, v))
         scale = q.shape[-1] ** -0.5
 
-        def backward(number: int) -> None:
+        def part_backward(number: int) -> None:
             part = plan.parts[number]
             k_strips, v_strips = (grid.strips(x[part]) for x in (k, v))  # 2 x [R, columns, S, E]
             q_tiles, dy_tiles = grid.tiles(q[part] * scale), grid.tiles(gradients[0][part])
@@ -196,5 +195,5 @@ class _InBlocks(torch.autograd.Function):
                 grid.put(total[part], of_part)
 
         with as_given(q):  # somebody may call for the backward pass within autocast
-            side_by_side(backward, range(len(plan.parts)), plan.lanes)
+            side_by_side(part_backward, range(len(plan.parts)), plan.lanes)
         return dq, dk, dv, None

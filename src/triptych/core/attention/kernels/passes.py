@@ -1,4 +1,4 @@
-"""What the kernels with a backward pass of their own share: how much they keep, and how."""
+"""What the kernels with a backward pass of their own share: room, precision, what they keep."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def like_projected(x: Tensor) -> Tensor:
     return x.new_empty(batch, length, heads, width).transpose(1, 2)  # [B, H, L, E]
 
 
-def apart(saved: Sequence[Tensor], numbers: Sequence[int]) -> list[list[Tensor]]:
+def by_part(saved: Sequence[Tensor], numbers: Sequence[int]) -> list[list[Tensor]]:
     """The weights that were kept of each part, of all that were saved in a row."""
     weights = iter(saved)
     return [list(islice(weights, n)) for n in numbers]
@@ -58,11 +58,3 @@ def apart(saved: Sequence[Tensor], numbers: Sequence[int]) -> list[list[Tensor]]
 def wide_dtype(x: Tensor) -> torch.dtype:
     """In which precision parts of a gradient of x add up."""
     return torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
-
-
-def add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """total += left @ right, in total's own precision where that is the factors' too."""
-    if total.dtype == left.dtype:
-        total.baddbmm_(left, right)
-    else:
-        total += torch.bmm(left, right)

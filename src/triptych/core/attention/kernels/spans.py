@@ -49,6 +49,12 @@ class Reach(NamedTuple):
             visible = visible & (key <= query + self.after)
         return visible
 
+    def hides(self, queries: range, keys: range) -> bool:
+        """Whether one of the queries does not see one of the keys; asks no tensor."""
+        if self.before is not None and keys[0] < queries[-1] // self.run * self.run - self.before:
+            return True
+        return self.after is not None and keys[-1] > queries[0] + self.after
+
     def keys_of(self, first: int, stop: int, length: int) -> tuple[int, int]:
         """First and last + 1 of the keys that queries first..stop-1 of one run see together."""
         start = 0 if self.before is None else first // self.run * self.run - self.before
@@ -94,8 +100,8 @@ def tiles_over(reach: Reach, length: int, queries: int, device: torch.device) ->
         if end - start <= 2 * width:
             runs = [(start, end)]
         for left, right in runs:
-            hidden = ~reach.allowed(query, torch.arange(left, right))  # [Q, keys]
-            if bool(hidden.any()):
+            if reach.hides(range(first, stop), range(left, right)):
+                hidden = ~reach.allowed(query, torch.arange(left, right))  # [Q, keys]
                 edges.append(Edge(left - start, hidden.to(device)))
         tiles.append(Tile(first, stop, start, end, tuple(edges)))
         first = stop

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.attention.kernels.dropout import Dropped
-from triptych.core.attention.kernels.passes import add_product, wide_dtype
+from triptych.core.attention.kernels.passes import wide_dtype
 from triptych.core.attention.kernels.skew import Distances, Phases, skewed, unskewed
 from triptych.core.attention.kernels.spans import Tile
 
@@ -61,11 +61,13 @@ class TileRows:
         q, k, v, vectors = inputs
         self.plan = plan
         self.heads = heads
-        batch = len(q) // plan.groups[-1].stop
+        batch = len(q) // plan.groups[-1].stop  # where the last group stops the heads end
         self.rows = slice(heads.start * batch, heads.stop * batch)
-        # Their heads lie apart, as the projection left them. Products read such a matrix in two to
-        # three times the time, and each is read by many tiles.
-        self.queries = q[self.rows] * plan.scale  # [N, L, E + M]
+        # The rows of one head lie apart, as the projection left them. Products read such a matrix
+        # in two to three times the time, and each is read by many tiles.
+        q = q[self.rows]
+        queries = torch.empty(q.shape, dtype=q.dtype, device=q.device)
+        self.queries = torch.mul(q, plan.scale, out=queries)  # [N, L, E + M]
         self.keys = k[self.rows].contiguous()  # [N, L, E + M]
         self.values = v[self.rows].contiguous()  # [N, L, E]
         self.vectors = None if vectors is None else vectors[heads]  # [h, (F,) n, E]
@@ -83,7 +85,7 @@ class TileRows:
             if keep >= 0:
                 kept += both
             values = self.values[:, tile.start : tile.end]  # [N, K, E]
-            torch.bmm(used, values, out=y_rows[:, tile.first : tile.stop])  # [N, Q, E]
+            y_rows[:, tile.first : tile.stop] = torch.bmm(used, values)  # [N, Q, E]
         return kept
 
     def backward(self, dy: Tensor, totals: Totals, kept: Sequence[Tensor]) -> None:
@@ -105,15 +107,15 @@ class TileRows:
                 left = next(weights_kept, None)
                 used = weights * factors if left is None else left
                 d_weights.mul_(factors)
-            add_product(dv[:, keys], used.mT, dy_tile)
+            _add_product(dv[:, keys], used.mT, dy_tile)
             d_logits = torch._softmax_backward_data(
                 d_weights, weights, -1, weights.dtype, grad_input=d_weights
             )
-            add_product(dk[:, keys], d_logits.mT, q_tile)
+            _add_product(dk[:, keys], d_logits.mT, q_tile)
             dq_tile = torch.bmm(d_logits, self.keys[:, keys])  # [N, Q, E + M]
             if d_vectors is not None:
                 self._backward_of_distances(tile, d_logits, dq_tile, d_vectors)
-            torch.mul(dq_tile, self.plan.scale, out=dq[:, queries])
+            dq[:, queries] = dq_tile.mul_(self.plan.scale)
 
     def _logits(self, tile: Tile) -> Tensor:
         """(q k^T + q e^T) / sqrt(E) of one tile: [N, Q, K]."""
@@ -136,7 +138,9 @@ class TileRows:
         padding = self.plan.padding
         if padding is None:
             return logits.softmax(-1)
-        hidden = padding[..., tile.start : tile.end].repeat(len(logits) // len(padding), 1, 1)
+        hidden = padding[..., tile.start : tile.end].repeat(
+            self.heads.stop - self.heads.start, 1, 1
+        )
         weights = logits.masked_fill_(hidden, lowest).softmax(-1)
         # A row without any key has spread its weight evenly: it gets none.
         for edge in tile.edges:
@@ -162,7 +166,7 @@ class TileRows:
         dq_tile[..., :width] += phases.together(torch.bmm(grouped, vectors), len(dq_tile))
         q_tile = phases.apart(self.queries[:, tile.first : tile.stop, :width])  # [h F, B Q / F, E]
         _, d_vectors = self._vectors_of(tile, d_table)
-        add_product(d_vectors, grouped.mT, q_tile)
+        _add_product(d_vectors, grouped.mT, q_tile)
 
 
 def _sum(logits: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -173,3 +177,11 @@ def _sum(logits: Tensor, left: Tensor, right: Tensor) -> Tensor:
     if logits.element_size() > 2:
         return torch.bmm(left, right).add_(logits)
     return torch.baddbmm(logits, left, right)
+
+
+def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """total += left @ right, in total's own precision where that is the factors' too."""
+    if total.dtype == left.dtype:
+        total.baddbmm_(left, right)
+    else:
+        total += torch.bmm(left, right)

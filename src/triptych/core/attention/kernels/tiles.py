@@ -1,10 +1,10 @@
 """Attention in tiles: some queries against the keys they can reach, with its own backward pass.
 
-No pass holds an L x L tensor of long sequences: on a CPU the first so many bytes of weights are
-kept for the backward pass, which computes all others again, tile by tile. So memory is linear in
-the length beyond a constant, and a tile stays in the processor's cache, which is what makes the
-explicit products as fast as a fused kernel (Rabe and Staats 2021, 2112.05682, section 2; the
-distances of Huang et al. 2018, section 3.4, are skewed tile by tile).
+No pass holds an L x L tensor of long sequences: on a CPU so many bytes of weights are kept for the
+backward pass, of each group of heads the first, and all others are computed again, tile by tile. So
+memory is linear in the length beyond a constant, and a tile stays in the processor's cache, which
+is what makes the explicit products as fast as a fused kernel (Rabe and Staats 2021, 2112.05682,
+section 2; the distances of Huang et al. 2018, section 3.4, are skewed tile by tile).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.kernels.lanes import n_lanes, parts_of, side_by_side
-from triptych.core.attention.kernels.passes import apart, as_given, room, to_keep
+from triptych.core.attention.kernels.passes import as_given, by_part, room, to_keep
 from triptych.core.attention.kernels.skew import Distances
 from triptych.core.attention.kernels.spans import Tile
 from triptych.core.attention.kernels.tile_rows import TilePlan, TileRows, Totals
@@ -49,14 +49,14 @@ def attend_in_tiles(
     lanes = n_lanes(q, heads, len(q) * sum(sizes))
     most = room(q) // max(1, batch * max(sizes))  # heads, each with all sentences
     plan = TilePlan(
-        tuple(tiles),
-        distances,
-        None if padding is None else padding.unsqueeze(1),  # [B, 1, L]
-        Dropped.draw(dropout, len(q), max(sizes), q),
-        v.shape[-1] ** -0.5,
-        to_keep(q),
-        tuple(part for _, part in parts_of(1, heads, most, lanes)),
-        lanes,
+        tiles=tuple(tiles),
+        distances=distances,
+        padding=None if padding is None else padding.unsqueeze(1),  # [B, 1, L]
+        dropped=Dropped.draw(dropout, len(q), max(sizes), q),
+        scale=v.shape[-1] ** -0.5,
+        keep=to_keep(q),
+        groups=tuple(part for _, part in parts_of(1, heads, most, lanes)),
+        lanes=lanes,
     )
     with as_given(q):
         y: Tensor = _Tiled.apply(q, k, v, vectors, plan)  # [H B, L, E]
@@ -74,10 +74,10 @@ class _Tiled(torch.autograd.Function):
         y = q.new_empty(*q.shape[:2], v.shape[-1])  # [H B, L, E]
         share = plan.keep // len(plan.groups)
 
-        def forward(heads: slice) -> list[Tensor]:
+        def group_forward(heads: slice) -> list[Tensor]:
             return TileRows(plan, heads, (q, k, v, vectors)).forward(y, share)
 
-        kept = side_by_side(forward, plan.groups, plan.lanes)
+        kept = side_by_side(group_forward, plan.groups, plan.lanes)
         ctx.save_for_backward(q, k, v, vectors, *chain.from_iterable(kept))
         ctx.n_kept = [len(weights) for weights in kept]
         ctx.plan = plan
@@ -88,15 +88,15 @@ class _Tiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         q, k, v, vectors, *saved = ctx.saved_tensors
         plan: TilePlan = ctx.plan
-        kept = apart(saved, ctx.n_kept)
+        kept = by_part(saved, ctx.n_kept)
         totals = Totals.of(q, k, v, vectors)
 
-        def backward(group: int) -> None:
+        def group_backward(group: int) -> None:
             rows = TileRows(plan, plan.groups[group], (q, k, v, vectors))
             rows.backward(gradients[0], totals, kept[group])
 
         with as_given(q):  # somebody may call for the backward pass within autocast
-            side_by_side(backward, range(len(kept)), plan.lanes)
+            side_by_side(group_backward, range(len(kept)), plan.lanes)
         d_vectors = None
         if vectors is not None and totals.vectors is not None:
             d_vectors = totals.vectors.to(vectors.dtype)
