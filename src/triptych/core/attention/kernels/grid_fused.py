@@ -64,7 +64,7 @@ class _Plan(NamedTuple):
 
 
 class _Fused(torch.autograd.Function):
-    """The loop over parts and rows of blocks."""
+    """The loop over parts and rows of blocks; with lists, as no compiler follows generators here."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: _Plan) -> Tensor:
@@ -75,13 +75,13 @@ class _Fused(torch.autograd.Function):
             queries = grid.cut(_cells(q[part]))  # [rows, G, 1, columns, bh, bw, C, R, E]
             y_rows, y_whole = grid.to_fill(_cells(y[part]))
             # 2 x [G, columns, S, R, E]
-            k_strips, v_strips = (grid.strips(_cells(x[part])) for x in (k, v))
+            k_strips, v_strips = [grid.strips(_cells(x[part])) for x in (k, v)]
             sums = []
             for row in range(grid.blocks.rows):
                 mask = plan.mask(row, len(k_strips))
                 inputs = queries[row], grid.keys(k_strips, row), grid.keys(v_strips, row)
                 of_row, log_sum = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
-                    *(_by_head(x, len(mask)) for x in inputs), attn_mask=mask
+                    *[_by_head(x, len(mask)) for x in inputs], attn_mask=mask
                 )  # [N, R, Q, E]
                 y_rows[row].copy_(_together(of_row).reshape(y_rows[row].shape))
                 sums.append(log_sum)
@@ -100,15 +100,15 @@ class _Fused(torch.autograd.Function):
         plan: _Plan = ctx.plan
         grid = plan.grid
         rows = grid.blocks.rows
-        dq, dk, dv = (like_projected(x) for x in (q, k, v))
+        dq, dk, dv = [like_projected(x) for x in (q, k, v)]
 
         def part_backward(number: int) -> None:
             part = plan.parts[number]
             # 3 x [rows, G, 1, columns, bh, bw, C, R, E]
-            queries, ys, dys = (grid.cut(_cells(x[part])) for x in (q, y, gradients[0]))
+            queries, ys, dys = [grid.cut(_cells(x[part])) for x in (q, y, gradients[0])]
             dq_rows, dq_whole = grid.to_fill(_cells(dq[part]))
             # 2 x [G, columns, S, R, E]
-            k_strips, v_strips = (grid.strips(_cells(x[part])) for x in (k, v))
+            k_strips, v_strips = [grid.strips(_cells(x[part])) for x in (k, v)]
             dk_strips, dv_strips = torch.empty_like(k_strips), torch.empty_like(v_strips)
             for row in range(rows):
                 mask = plan.mask(row, len(k_strips))
@@ -116,13 +116,13 @@ class _Fused(torch.autograd.Function):
                 keys, values = grid.keys(k_strips, row), grid.keys(v_strips, row)
                 inputs = dys[row], queries[row], keys, values, ys[row]
                 of_row = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
-                    *(_by_head(x, len(mask)) for x in inputs),
+                    *[_by_head(x, len(mask)) for x in inputs],
                     sums[number * rows + row],
                     0.0,
                     False,
                     attn_mask=mask,
                 )
-                dq_row, dk_row, dv_row = (_together(x) for x in of_row)  # [N, Q or K, R, E]
+                dq_row, dk_row, dv_row = [_together(x) for x in of_row]  # [N, Q or K, R, E]
                 dq_rows[row].copy_(dq_row.reshape(dq_rows[row].shape))
                 grid.add_keys(dk_strips, dk_row, row)
                 grid.add_keys(dv_strips, dv_row, row)
