@@ -64,7 +64,7 @@ class _Plan(NamedTuple):
 
 
 class _Fused(torch.autograd.Function):
-    """The loop over parts and rows of blocks; with lists, as no compiler follows generators here."""
+    """The loop over parts and rows of blocks. With lists: no compiler follows generators here."""
 
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, plan: _Plan) -> Tensor:
