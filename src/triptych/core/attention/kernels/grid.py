@@ -36,9 +36,14 @@ class Blocks(NamedTuple):
         return self.block_height * self.block_width * self.channels
 
     @property
+    def window_width(self) -> int:
+        """Width of a block and its halo."""
+        return self.block_width + 2 * self.side
+
+    @property
     def window_row(self) -> int:
         """Cells of a row of pixels of a block and its halo."""
-        return (self.block_width + 2 * self.side) * self.channels
+        return self.window_width * self.channels
 
     @property
     def n_keys(self) -> int:
@@ -75,17 +80,16 @@ class Grid(NamedTuple):
         batch, heads, _, *features = x.shape
         cells = x.unflatten(2, (blocks.height, blocks.width, blocks.channels))
         tall = blocks.up + blocks.rows * blocks.block_height
-        wide = blocks.block_width + 2 * blocks.side
+        wide = blocks.window_width
         strips = x.new_empty(batch, heads, blocks.columns, tall, wide, blocks.channels, *features)
         below = blocks.up + blocks.height
         strips[:, :, :, : blocks.up] = 0
         strips[:, :, :, below:] = 0
-        for column, (first, stop) in enumerate(self._columns()):
+        for column, (left, first, stop) in enumerate(self._columns()):
             strip = strips[:, :, column, blocks.up : below]  # [B, H, height, kw, C, ...]
-            before = column * blocks.block_width - blocks.side
-            strip[:, :, :, : first - before] = 0
-            strip[:, :, :, first - before : stop - before] = cells[:, :, :, first:stop]
-            strip[:, :, :, stop - before :] = 0
+            strip[:, :, :, : first - left] = 0
+            strip[:, :, :, first - left : stop - left] = cells[:, :, :, first:stop]
+            strip[:, :, :, stop - left :] = 0
         return strips.view(batch * heads, blocks.columns, -1, *features)
 
     def put(self, x: Tensor, strips: Tensor) -> None:
@@ -95,31 +99,29 @@ class Grid(NamedTuple):
         """
         blocks = self.blocks
         cells = x.unflatten(2, (blocks.height, blocks.width, blocks.channels))
-        wide = blocks.block_width + 2 * blocks.side
-        whole = strips.view(*x.shape[:2], blocks.columns, -1, wide, *cells.shape[4:])
+        size = (*x.shape[:2], blocks.columns, -1, blocks.window_width, *cells.shape[4:])
+        whole = strips.view(size)  # [B, H, columns, Hp, kw, C, ...]
         whole = whole[:, :, :, blocks.up : blocks.up + blocks.height]
         columns = self._columns()
-        for column, (first, stop) in enumerate(columns):
-            strip = whole[:, :, column, :, first - column * blocks.block_width + blocks.side :]
+        for column, (left, first, stop) in enumerate(columns):
+            strip = whole[:, :, column, :, first - left :]
             if column > 0:
                 # What it shares with the strip before it, which holds the sum of all before it.
-                shared = columns[column - 1][1] - first
-                begin = first - (column - 1) * blocks.block_width + blocks.side
+                left_before, _, stop_before = columns[column - 1]
+                begin, shared = first - left_before, stop_before - first
                 strip[:, :, :, :shared] += whole[:, :, column - 1, :, begin : begin + shared]
             last = column + 1 == blocks.columns
-            own = (stop if last else columns[column + 1][0]) - first
+            own = (stop if last else columns[column + 1][1]) - first
             cells[:, :, :, first : first + own] = strip[:, :, :, :own]
 
-    def _columns(self) -> list[tuple[int, int]]:
-        """First and last + 1 of the picture's columns of pixels in each strip."""
+    def _columns(self) -> list[tuple[int, int, int]]:
+        """Of each strip, in columns of pixels: its left edge, which may lie beside the picture, and
+        first and last + 1 of those that it holds of the picture.
+        """
         blocks = self.blocks
-        firsts = range(0, blocks.columns * blocks.block_width, blocks.block_width)
+        lefts = [column * blocks.block_width - blocks.side for column in range(blocks.columns)]
         return [
-            (
-                max(0, first - blocks.side),
-                min(blocks.width, first + blocks.block_width + blocks.side),
-            )
-            for first in firsts
+            (left, max(0, left), min(blocks.width, left + blocks.window_width)) for left in lefts
         ]
 
     def tiles(self, x: Tensor) -> Tensor:

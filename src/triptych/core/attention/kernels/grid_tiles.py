@@ -86,11 +86,11 @@ class _Plan(NamedTuple):
         rows: int = pictures.start * heads + of_heads.start * (pictures.stop - pictures.start)
         return rows * self.grid.blocks.columns
 
-    def hidden(self, group: tuple[slice, slice], rows: int) -> Tensor | None:
-        """The padding of a group as strips of keys, 1 on padding: [R, columns, S, 1]."""
+    def hidden(self, part: tuple[slice, slice], rows: int) -> Tensor | None:
+        """The padding of a part as strips of keys, 1 on padding: [R, columns, S, 1]."""
         if self.padding is None:
             return None
-        padding = self.padding[group[0], None, :, None]  # [b, 1, L, 1]
+        padding = self.padding[part[0], None, :, None]  # [b, 1, L, 1]
         return self.grid.strips(padding.expand(-1, rows // len(padding), -1, -1).byte())
 
     def weights(self, queries: Tensor, keys: Tensor, hidden: Tensor | None, row: int) -> Tensor:

@@ -132,9 +132,7 @@ class TileRows:
         """The softmax of one tile: [N, Q, K]."""
         logits = self._logits(tile)
         lowest = torch.finfo(logits.dtype).min
-        for edge in tile.edges:
-            run = slice(edge.first, edge.first + edge.hidden.shape[-1])
-            logits[..., run].masked_fill_(edge.hidden, lowest)
+        _fill_hidden(logits, tile, lowest)
         padding = self.plan.padding
         if padding is None:
             return logits.softmax(-1)
@@ -143,9 +141,7 @@ class TileRows:
         )
         weights = logits.masked_fill_(hidden, lowest).softmax(-1)
         # A row without any key has spread its weight evenly: it gets none.
-        for edge in tile.edges:
-            run = slice(edge.first, edge.first + edge.hidden.shape[-1])
-            weights[..., run].masked_fill_(edge.hidden, 0.0)
+        _fill_hidden(weights, tile, 0.0)
         return weights.masked_fill_(hidden, 0.0)
 
     def _vectors_of(self, tile: Tile, table: Tensor) -> tuple[Phases, Tensor]:
@@ -167,6 +163,13 @@ class TileRows:
         q_tile = phases.apart(self.queries[:, tile.first : tile.stop, :width])  # [h F, B Q / F, E]
         _, d_vectors = self._vectors_of(tile, d_table)
         _add_product(d_vectors, grouped.mT, q_tile)
+
+
+def _fill_hidden(x: Tensor, tile: Tile, value: float) -> None:
+    """Set what the tile's edges hide, in x [N, Q, K]."""
+    for edge in tile.edges:
+        run = slice(edge.first, edge.first + edge.hidden.shape[-1])
+        x[..., run].masked_fill_(edge.hidden, value)
 
 
 def _sum(logits: Tensor, left: Tensor, right: Tensor) -> Tensor:
