@@ -13,7 +13,6 @@ import torch
 
 from triptych.domains.translation.corpora import ParallelText
 from triptych.domains.translation.data import Batch, EncodedPairs, pad_rows
-from triptych.domains.translation.losses import disagreement, smoothed_loss
 from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.task import (
     Config,
@@ -25,85 +24,6 @@ from triptych.domains.translation.task import (
 from triptych.domains.translation.tokenizer import END, PAD, START
 from triptych.errors import UserError
 from triptych.training.evaluation import evaluate
-
-# The loss ----------------------------------------------------------------------------------------
-
-
-def definition(logits: torch.Tensor, expected: torch.Tensor, smoothing: float) -> torch.Tensor:
-    """Cross-entropy with the smoothed distribution, written out token by token."""
-    types = logits.shape[-1]
-    total, count = torch.zeros(()), 0
-    for row, targets in zip(logits, expected, strict=True):
-        for scores, target in zip(row, targets.tolist(), strict=True):
-            if target == PAD:
-                continue
-            wanted = torch.full((types,), smoothing / (types - 1))
-            wanted[PAD] = 0.0
-            wanted[target] += 1 - smoothing
-            assert wanted.sum() == pytest.approx(1.0, abs=1e-6)
-            total = total - (wanted * scores.log_softmax(-1)).sum()
-            count += 1
-    return total / count
-
-
-@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
-def test_the_loss_is_its_definition(smoothing: float) -> None:
-    logits = torch.randn(3, 4, 11)
-    expected = torch.tensor([[5, 6, 2, PAD], [3, 2, PAD, PAD], [9, 8, 7, 2]])
-    torch.testing.assert_close(
-        smoothed_loss(logits.log_softmax(-1), expected, smoothing),
-        definition(logits, expected, smoothing),
-    )
-
-
-def test_disagreement_is_its_definition() -> None:
-    logits = torch.randn(4, 3, 7, dtype=torch.float64)
-    expected = torch.tensor([[5, 2, PAD], [4, 6, 2]])
-    p, q = logits.softmax(-1).chunk(2)
-    total = 0.0
-    for row, step in (expected != PAD).nonzero().tolist():
-        for one, other in ((p, q), (q, p)):
-            total += float((one * (one / other).log())[row, step].sum()) / 2
-    seen = disagreement(logits.log_softmax(-1), expected)
-    assert float(seen) == pytest.approx(total / 5)
-    assert float(disagreement(torch.cat([p, p]).log(), expected)) == pytest.approx(0.0, abs=1e-12)
-
-
-def test_without_smoothing_it_is_torch_cross_entropy_over_real_targets() -> None:
-    logits = torch.randn(2, 3, 7)
-    expected = torch.tensor([[5, 2, PAD], [4, 6, 2]])
-    wanted = torch.nn.functional.cross_entropy(
-        logits.flatten(0, 1), expected.flatten(), ignore_index=PAD
-    )
-    torch.testing.assert_close(smoothed_loss(logits.log_softmax(-1), expected, 0.0), wanted)
-
-
-def test_padding_gets_no_mass_and_no_weight() -> None:
-    logits = torch.randn(2, 3, 7, requires_grad=True)
-    expected = torch.tensor([[5, 2, PAD], [4, 6, 2]])
-    # The optimum gives padding nothing: its logit is only ever pushed down.
-    smoothed_loss(logits.log_softmax(-1), expected, 0.3).backward()
-    assert logits.grad is not None
-    assert (logits.grad[..., PAD] >= 0).all()
-    assert (logits.grad[0, 2] == 0).all()
-    # Lowering it for good costs nothing, where torch's own smoothing would run to infinity.
-    lowered = logits.detach().clone()
-    lowered[..., PAD] = -1e4
-    before, after = (
-        smoothed_loss(x.log_softmax(-1), expected, 0.3) for x in (logits.detach(), lowered)
-    )
-    assert after < before
-
-
-def test_the_loss_is_a_mean_over_targets_and_not_over_rows() -> None:
-    logits = torch.zeros(2, 3, 4)
-    logits[0, :, 3] = 5.0
-    expected = torch.tensor([[3, 3, 3], [3, PAD, PAD]])
-    right = math.log(1 + 3 * math.exp(-5.0))
-    assert float(smoothed_loss(logits.log_softmax(-1), expected, 0.0)) == pytest.approx(
-        (3 * right + math.log(4)) / 4, rel=1e-5
-    )
-
 
 # Scores ------------------------------------------------------------------------------------------
 

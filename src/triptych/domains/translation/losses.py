@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from triptych.core.heads import at_least_float32
+from triptych.domains.translation.tiled_loss import loss_in_tiles
 from triptych.domains.translation.tokenizer import PAD
+
+
+def training_loss(
+    logits: Tensor, expected: Tensor, smoothing: float, consistency: float = 0.0
+) -> Tensor:
+    """Smoothed nats a real target, and consistency / 2 of the disagreement of two passes.
+
+    logits [B, T, V], or [2 B, T, V] with consistency: one pass and then the other; expected [B, T].
+    R-Drop (2106.14448, section 2.1) adds the disagreement to the sum of both passes' nats; here it
+    is their mean. Computed in float32, from logits in half precision too.
+    """
+    if logits.device.type == "cpu" and not torch.compiler.is_compiling():
+        return loss_in_tiles(logits, expected, smoothing, consistency)
+    return loss_as_written(logits, expected, smoothing, consistency)
+
+
+def loss_as_written(
+    logits: Tensor, expected: Tensor, smoothing: float, consistency: float = 0.0
+) -> Tensor:
+    """`training_loss` as its equations stand, and PyTorch's own gradient of it."""
+    log_p = at_least_float32(logits).log_softmax(-1)  # [B or 2 B, T, V]
+    passes = len(logits) // len(expected)
+    loss = smoothed_loss(log_p, expected.repeat(passes, 1), smoothing)
+    return loss + consistency / 2 * disagreement(log_p, expected) if consistency else loss
 
 
 def smoothed_loss(log_p: Tensor, expected: Tensor, smoothing: float) -> Tensor:

@@ -24,7 +24,7 @@ from triptych.domains.translation.data import (
 )
 from triptych.domains.translation.decode import translate_lines
 from triptych.domains.translation.epochs import TrainingPairs
-from triptych.domains.translation.losses import disagreement, smoothed_loss
+from triptych.domains.translation.losses import training_loss
 from triptych.domains.translation.model import ModelConfig, build_model
 from triptych.domains.translation.score import score_translations
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
@@ -92,17 +92,12 @@ class TranslationTask(Task):
         """Smoothed nats per real target, and the number of real targets."""
         model = self.config.model
         count = (batch.expected != PAD).sum()
-        given = (batch.source, batch.source_padding, batch.target_input, batch.expected)
+        given = (batch.source, batch.source_padding, batch.target_input)
         if model.consistency:
             # Both passes as one batch: dropout differs from row to row.
             given = tuple(torch.cat([part, part]) for part in given)
-        *inputs, expected = given
-        # Whatever the weights are in: nats are summed in float32.
-        log_p = self.model(*inputs).float().log_softmax(-1)  # [B or 2 B, T, V]
-        loss = smoothed_loss(log_p, expected, model.label_smoothing)
-        if model.consistency:
-            # The paper adds it to the sum of both passes' nats; this is their mean.
-            loss = loss + model.consistency / 2 * disagreement(log_p, batch.expected)
+        logits = self.model(*given)  # [B or 2 B, T, V]
+        loss = training_loss(logits, batch.expected, model.label_smoothing, model.consistency)
         return loss, count
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
