@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional as F
 
 from triptych.core import linear as module
-from triptych.core.dropout import Dropout, kept
 from triptych.core.linear import linear
 
 
@@ -69,26 +68,3 @@ def test_processors_with_matrix_units_are_left_to_mkl(monkeypatch: pytest.Monkey
     for units in (True, False):
         monkeypatch.setattr(module, "has_matrix_units", lambda units=units: units)
         assert module._through_convolution(x, weight) is not units
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_dropout_drops_its_share_and_keeps_the_mean(share: float) -> None:
-    torch.manual_seed(0)
-    factors = kept(torch.empty(1001, 1001), share)
-    assert abs(float((factors == 0).float().mean()) - share) < 3e-3
-    assert abs(float(factors.mean()) - 1) < 1e-2
-    assert len(factors.unique()) == 2
-    dropped = (factors.flatten() == 0).float()
-    for apart in (1, 2, 4):  # four come from one draw; they are independent all the same
-        both = (dropped[:-apart] * dropped[apart:]).mean() / dropped.mean() ** 2
-        assert abs(float(both) - 1) < 2e-2
-
-
-def test_dropout_is_for_training_and_its_gradient_is_the_same_mask() -> None:
-    layer = Dropout(0.5)
-    x = torch.ones(40, 40, requires_grad=True)
-    y = layer(x)
-    (gradient,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(gradient, y)
-    assert layer.eval()(x) is x
-    assert Dropout(0.0)(x) is x

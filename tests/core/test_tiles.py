@@ -117,24 +117,6 @@ def test_gradients_of_dropped_weights_are_those_of_the_same_drops(
     assert torch.autograd.gradcheck(lambda *x: attend_in_tiles(*x, tiles, dropout=0.3), (q, k, v))
 
 
-def test_dropout_keeps_the_mean_and_drops_the_share_that_was_asked_for() -> None:
-    torch.manual_seed(0)
-    like = torch.empty(8, 128, 512)
-    dropped = Dropped.draw(0.1, 8, 128 * 512, like)
-    assert dropped is not None
-    factors = dropped.factors(like, 5, 0)
-    assert abs(float((factors == 0).float().mean()) - 26 / 256) < 2e-3
-    assert abs(float(factors.mean()) - 1) < 2e-3
-    rows = (factors == 0).float()
-    shared = (rows[:, :-1] * rows[:, 1:]).mean() / rows.mean() ** 2
-    assert abs(float(shared) - 1) < 0.05  # neighbours are dropped independently of each other
-    heads = (rows[:-1] * rows[1:]).mean() / rows.mean() ** 2
-    assert abs(float(heads) - 1) < 0.05
-    other = (dropped.factors(like, 6, 0) == 0).float()
-    assert abs(float((other * rows).mean() / rows.mean() ** 2) - 1) < 0.05
-    assert Dropped.draw(0.0, 8, 100, like) is None
-
-
 @pytest.mark.parametrize("path", ["tiles", "blocks"])
 def test_no_two_heads_drop_the_same_weights(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Though each head of each sentence is computed by itself, as room is short."""

@@ -13,9 +13,9 @@ LEVELS = 2**16
 class Dropout(nn.Module):
     """Zero a share of the features in training and scale the rest (Srivastava et al. 2014).
 
-    PyTorch draws a number of 53 bits for each feature on a CPU, one after another; four features
-    from one draw of 64 bits take 0.27 of its time (half a million features, two cores: 0.72 and
-    2.67 ms), which was a tenth of a training step. Elsewhere it is `F.dropout`.
+    PyTorch draws a number of 53 bits for each feature on a CPU, one after another; with four
+    features from one draw of 64 bits half a million take 0.6 ms instead of 3.4 to 4.3 (two cores),
+    which was a tenth of a training step. Elsewhere it is `F.dropout`.
     """
 
     def __init__(self, share: float) -> None:
@@ -36,7 +36,19 @@ class Dropout(nn.Module):
 def kept(like: Tensor, share: float) -> Tensor:
     """0 where a feature is dropped, 1 / (1 - share) elsewhere: of the form of `like`."""
     n = like.numel()
-    draws = torch.empty(-(-n // 4), dtype=torch.int64, device=like.device).random_(-(2**63), None)
+    numbers = random_bytes(2 * n, like.device).view(torch.int16)[:n].view(like.shape)
     dropped = round(share * LEVELS)
-    keep = draws.view(torch.int16)[:n].view(like.shape) >= dropped - LEVELS // 2
+    # 0 or 1 in their place: to compare into booleans takes three times as long.
+    keep = numbers.ge_(dropped - LEVELS // 2)
     return keep.to(like.dtype).mul_(LEVELS / (LEVELS - dropped))
+
+
+def random_bytes(n: int, device: torch.device) -> Tensor:
+    """At least n random bytes from the generator of the device, uint8, 8 from each draw."""
+    lowest, draws = -(2**63), -(-n // 8)
+    if torch.compiler.is_compiling():
+        # What a compiler can follow; it divides, and takes twice as long.
+        numbers = torch.randint(lowest, -lowest - 1, (draws,), dtype=torch.int64, device=device)
+    else:
+        numbers = torch.empty(draws, dtype=torch.int64, device=device).random_(lowest, None)
+    return numbers.view(torch.uint8)

@@ -1,0 +1,116 @@
+"""Dropout of features and of attention weights: shares, independence, and the same mask twice."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from triptych.core.attention.full import Full
+from triptych.core.attention.interface import AttentionConfig
+from triptych.core.attention.kernels import dropout as of_weights
+from triptych.core.attention.kernels.dropout import Dropped
+from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.relative import Relative
+from triptych.core.dropout import Dropout, kept, random_bytes
+from triptych.core.transformer import TransformerConfig
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_dropout_drops_its_share_and_keeps_the_mean(share: float) -> None:
+    torch.manual_seed(0)
+    factors = kept(torch.empty(1001, 1001), share)
+    assert abs(float((factors == 0).float().mean()) - share) < 3e-3
+    assert abs(float(factors.mean()) - 1) < 1e-2
+    assert len(factors.unique()) == 2
+    dropped = (factors.flatten() == 0).float()
+    for apart in (1, 2, 4):  # four come from one draw; they are independent all the same
+        both = (dropped[:-apart] * dropped[apart:]).mean() / dropped.mean() ** 2
+        assert abs(float(both) - 1) < 2e-2
+
+
+def test_dropout_is_for_training_and_its_gradient_is_the_same_mask() -> None:
+    layer = Dropout(0.5)
+    x = torch.ones(40, 40, requires_grad=True)
+    y = layer(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(gradient, y)
+    assert layer.eval()(x) is x
+    assert Dropout(0.0)(x) is x
+
+
+def test_dropout_keeps_the_mean_and_drops_the_share_that_was_asked_for() -> None:
+    torch.manual_seed(0)
+    like = torch.empty(8, 128, 512)
+    dropped = Dropped.draw(0.1, 8, 128 * 512, like)
+    assert dropped is not None
+    factors = dropped.factors(like, 5, 0)
+    assert abs(float((factors == 0).float().mean()) - 26 / 256) < 2e-3
+    assert abs(float(factors.mean()) - 1) < 2e-3
+    rows = (factors == 0).float()
+    shared = (rows[:, :-1] * rows[:, 1:]).mean() / rows.mean() ** 2
+    assert abs(float(shared) - 1) < 0.05  # neighbours are dropped independently of each other
+    heads = (rows[:-1] * rows[1:]).mean() / rows.mean() ** 2
+    assert abs(float(heads) - 1) < 0.05
+    other = (dropped.factors(like, 6, 0) == 0).float()
+    assert abs(float((other * rows).mean() / rows.mean() ** 2) - 1) < 0.05
+    assert Dropped.draw(0.0, 8, 100, like) is None
+
+
+def test_each_row_of_each_tile_reads_from_another_place() -> None:
+    starts = [
+        tile * of_weights.TILE_STEP % of_weights.TILE_STARTS + row * of_weights.ROW_STEP
+        for tile in range(of_weights.TILE_STARTS // of_weights.TILE_STEP)
+        for row in range(1000)
+    ]
+    assert len(set(starts)) == len(starts) == 64_000
+
+
+def test_random_bytes_take_every_value_and_follow_the_seed() -> None:
+    torch.manual_seed(0)
+    drawn = random_bytes(2**18 + 1, torch.device("cpu"))
+    assert drawn.dtype == torch.uint8
+    assert len(drawn) >= 2**18 + 1
+    counts = torch.bincount(drawn.int(), minlength=256)
+    assert 900 < counts.min() < counts.max() < 1150  # 1024 each, to four standard deviations
+    torch.manual_seed(0)
+    assert torch.equal(random_bytes(2**18 + 1, torch.device("cpu")), drawn)
+
+
+@pytest.mark.parametrize("attention", [Full(), Relative(max_distance=63), Local2D(4, 4, 2, 2)])
+def test_a_compiler_follows_dropout_and_it_is_drawn_anew_each_time(
+    attention: AttentionConfig,
+) -> None:
+    shape = (8, 8, 1) if isinstance(attention, Local2D) else (64,)
+    config = TransformerConfig(
+        n_layers=1, d_model=16, n_heads=2, dropout=0.3, attention_dropout=0.3, attention=attention
+    )
+    decoder = config.decoder(shape).train()
+    torch.compiler.reset()
+    compiled = torch.compile(decoder, backend="aot_eager", fullgraph=True)
+    x = torch.randn(1, 64, 16)
+    assert not torch.equal(compiled(x), compiled(x))
+    torch.manual_seed(3)
+    once = compiled(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(compiled(x), once)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("attention", [Full(), Relative(max_distance=63), Local2D(4, 4, 2, 2)])
+def test_the_gradient_of_attention_drops_what_its_output_dropped(
+    attention: AttentionConfig, compiled: bool
+) -> None:
+    shape = (8, 8, 1) if isinstance(attention, Local2D) else (64,)
+    pattern = attention.build(32, 2, shape, True).double().pattern
+    q, k, v, dy = torch.randn(4, 1, 2, 64, 16, dtype=torch.float64)
+    v.requires_grad_()
+    torch.compiler.reset()
+    attend = pattern.attend
+    if compiled:
+        attend = torch.compile(attend, backend="aot_eager", fullgraph=True)
+    y = attend(q, k, v, None, 0.5)
+    (dv,) = torch.autograd.grad(y, v, dy)
+    # The output is linear in the values: only with the same weights both sums are the same.
+    torch.testing.assert_close((dv * v).sum(), (dy * y).sum())
+    whole = attend(q, k, v, None, 0.0)
+    assert not torch.allclose(y, whole)
