@@ -7,7 +7,7 @@ import torch
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.interface import AttentionConfig
-from triptych.core.attention.kernels import dropout as of_weights
+from triptych.core.attention.kernels import passes
 from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
@@ -57,32 +57,48 @@ def test_dropout_keeps_the_mean_and_drops_the_share_that_was_asked_for() -> None
 
 
 def test_each_row_of_each_tile_reads_from_another_place() -> None:
-    starts = [
-        tile * of_weights.TILE_STEP % of_weights.TILE_STARTS + row * of_weights.ROW_STEP
-        for tile in range(of_weights.TILE_STARTS // of_weights.TILE_STEP)
-        for row in range(1000)
+    like = torch.empty(1, 2, 3)
+    dropped = Dropped.draw(0.5, 70, 6, like)
+    assert dropped is not None
+    places = [
+        dropped.factors(like, tile, row).storage_offset()
+        for tile in range(1000)
+        for row in range(70)
     ]
-    assert len(set(starts)) == len(starts) == 64_000
+    assert len(set(places)) == len(places)
 
 
-def test_random_bytes_take_every_value_and_follow_the_seed() -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_random_bytes_take_every_value_and_follow_the_seed(compiled: bool) -> None:
+    draw = random_bytes
+    if compiled:
+        torch.compiler.reset()
+        draw = torch.compile(random_bytes, backend="aot_eager", fullgraph=True)
     torch.manual_seed(0)
-    drawn = random_bytes(2**18 + 1, torch.device("cpu"))
+    drawn = draw(2**21 + 1, torch.device("cpu"))
     assert drawn.dtype == torch.uint8
-    assert len(drawn) >= 2**18 + 1
-    counts = torch.bincount(drawn.int(), minlength=256)
-    assert 900 < counts.min() < counts.max() < 1150  # 1024 each, to four standard deviations
+    assert len(drawn) == 2**21 + 8
+    for byte in drawn.view(-1, 8).T.int():
+        counts = torch.bincount(byte, minlength=256)
+        assert 850 < counts.min() < counts.max() < 1200  # 1024 each, to five standard deviations
+    assert not torch.equal(draw(2**21 + 1, torch.device("cpu")), drawn)
     torch.manual_seed(0)
-    assert torch.equal(random_bytes(2**18 + 1, torch.device("cpu")), drawn)
+    assert torch.equal(draw(2**21 + 1, torch.device("cpu")), drawn)
 
 
+@pytest.mark.parametrize("share", [(0.3, 0.0), (0.0, 0.3)], ids=["features", "weights"])
 @pytest.mark.parametrize("attention", [Full(), Relative(max_distance=63), Local2D(4, 4, 2, 2)])
 def test_a_compiler_follows_dropout_and_it_is_drawn_anew_each_time(
-    attention: AttentionConfig,
+    attention: AttentionConfig, share: tuple[float, float]
 ) -> None:
     shape = (8, 8, 1) if isinstance(attention, Local2D) else (64,)
     config = TransformerConfig(
-        n_layers=1, d_model=16, n_heads=2, dropout=0.3, attention_dropout=0.3, attention=attention
+        n_layers=1,
+        d_model=16,
+        n_heads=2,
+        dropout=share[0],
+        attention_dropout=share[1],
+        attention=attention,
     )
     decoder = config.decoder(shape).train()
     torch.compiler.reset()
@@ -95,11 +111,13 @@ def test_a_compiler_follows_dropout_and_it_is_drawn_anew_each_time(
     torch.testing.assert_close(compiled(x), once)
 
 
+@pytest.mark.parametrize("kept", [0, 2**20])
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("attention", [Full(), Relative(max_distance=63), Local2D(4, 4, 2, 2)])
 def test_the_gradient_of_attention_drops_what_its_output_dropped(
-    attention: AttentionConfig, compiled: bool
+    attention: AttentionConfig, compiled: bool, kept: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(passes, "KEPT", kept)
     shape = (8, 8, 1) if isinstance(attention, Local2D) else (64,)
     pattern = attention.build(32, 2, shape, True).double().pattern
     q, k, v, dy = torch.randn(4, 1, 2, 64, 16, dtype=torch.float64)

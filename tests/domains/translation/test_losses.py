@@ -105,13 +105,16 @@ EXPECTED = torch.tensor([[5, 6, 2, PAD], [3, 2, PAD, PAD], [9, 8, 7, 2]])
 
 
 @pytest.mark.parametrize("room", [1, 50, 2**19])
-@pytest.mark.parametrize("consistency", [0.0, 1.5])
+@pytest.mark.parametrize(("passes", "consistency"), [(1, 0.0), (2, 0.0), (2, 1.5)])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_tiles_give_the_loss_and_the_gradient_of_the_equations(
-    smoothing: float, consistency: float, room: int, monkeypatch: pytest.MonkeyPatch
+    smoothing: float,
+    passes: int,
+    consistency: float,
+    room: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tiled_loss, "ROOM", room)
-    passes = 2 if consistency else 1
     logits = 3 * torch.randn(3 * passes, 4, 11, dtype=torch.float64)
     given = (EXPECTED, smoothing, consistency)
     torch.testing.assert_close(
@@ -147,7 +150,7 @@ def test_tiles_scale_their_gradient_each_time_it_is_asked_for() -> None:
     torch.testing.assert_close(again, once, rtol=0, atol=0)
 
 
-def test_without_gradients_nothing_is_kept() -> None:
+def test_without_gradients_it_is_the_same_and_leaves_the_logits_alone() -> None:
     logits = torch.randn(3, 4, 11, requires_grad=True)
     before = logits.detach().clone()
     with torch.no_grad():
@@ -155,6 +158,49 @@ def test_without_gradients_nothing_is_kept() -> None:
     assert loss.grad_fn is None
     torch.testing.assert_close(loss, loss_as_written(logits, EXPECTED, 0.1).detach())
     torch.testing.assert_close(logits.detach(), before, rtol=0, atol=0)  # nor written over
+
+
+def test_small_slopes_in_float16_outlive_a_scaler() -> None:
+    logits = (5 * torch.randn(3, 4, 11)).half().requires_grad_()
+    scaled, wanted = (
+        torch.autograd.grad(loss(logits, EXPECTED, 0.0) * 2**16, logits)[0]
+        for loss in (training_loss, loss_as_written)
+    )
+    assert scaled.dtype == torch.float16
+    torch.testing.assert_close(scaled, wanted)
+    assert (scaled != 0)[EXPECTED != PAD].all()
+
+
+@pytest.mark.parametrize("loss", [training_loss, loss_as_written])
+def test_what_stands_on_padding_counts_for_nothing(loss: Callable[..., Tensor]) -> None:
+    logits = torch.randn(3, 4, 11)
+    wanted = loss(logits, EXPECTED, 0.1)
+    logits[0, 3, 5] = torch.inf
+    torch.testing.assert_close(loss(logits, EXPECTED, 0.1), wanted)
+
+
+@pytest.mark.parametrize("loss", [training_loss, loss_as_written])
+def test_nothing_but_padding_moves_nothing(loss: Callable[..., Tensor]) -> None:
+    for consistency in (0.0, 1.5):
+        passes = 2 if consistency else 1
+        logits = torch.randn(2 * passes, 3, 7)
+        nothing = torch.full((2, 3), PAD)
+        value, gradient = with_gradient(loss, logits, nothing, 0.1, consistency)
+        assert float(value) == 0.0
+        assert not gradient.any()
+
+
+@pytest.mark.parametrize(
+    ("logits", "expected", "consistency"),
+    [((4, 4, 11), (3, 4), 0.0), ((3, 5, 11), (3, 4), 0.0), ((9, 4, 11), (3, 4), 0.0),
+     ((3, 4, 11), (3, 4), 1.5), ((0, 4, 11), (0, 4), 0.0)],
+)  # fmt: skip
+def test_logits_of_other_positions_are_refused(
+    logits: tuple[int, ...], expected: tuple[int, ...], consistency: float
+) -> None:
+    targets = torch.ones(expected, dtype=torch.long)
+    with pytest.raises(ValueError, match="one row of logits a target and pass"):
+        training_loss(torch.zeros(logits), targets, 0.1, consistency)
 
 
 def test_a_compiler_sees_the_equations(monkeypatch: pytest.MonkeyPatch) -> None:

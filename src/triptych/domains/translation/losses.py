@@ -17,8 +17,17 @@ def training_loss(
 
     logits [B, T, V], or [2 B, T, V] with consistency: one pass and then the other; expected [B, T].
     R-Drop (2106.14448, section 2.1) adds the disagreement to the sum of both passes' nats; here it
-    is their mean. Computed in float32, from logits in half precision too.
+    is their mean. Computed in float32 at least, from logits in half precision too; 0 where nothing
+    but padding is expected.
+
+    Raises ValueError if the logits are of other positions than what is expected.
     """
+    passes = 2 if consistency or len(logits) != len(expected) else 1
+    if logits.shape[:-1] != (passes * len(expected), *expected.shape[1:]) or not expected.numel():
+        raise ValueError(
+            f"logits {list(logits.shape)} for targets {list(expected.shape)}: expected one row of "
+            "logits a target and pass, and two passes with consistency"
+        )
     if logits.device.type == "cpu" and not torch.compiler.is_compiling():
         return loss_in_tiles(logits, expected, smoothing, consistency)
     return loss_as_written(logits, expected, smoothing, consistency)
@@ -44,7 +53,7 @@ def smoothed_loss(log_p: Tensor, expected: Tensor, smoothing: float) -> Tensor:
     right = log_p.gather(-1, expected.unsqueeze(-1)).squeeze(-1)  # [B, T]
     everywhere = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.shape[-1] - 1)  # [B, T]
     nats = -((1.0 - smoothing) * right + smoothing * everywhere)  # [B, T]
-    return nats.masked_fill(~real, 0.0).sum() / real.sum()
+    return nats.masked_fill(~real, 0.0).sum() / real.sum().clamp(min=1)
 
 
 def disagreement(log_p: Tensor, expected: Tensor) -> Tensor:
@@ -56,4 +65,4 @@ def disagreement(log_p: Tensor, expected: Tensor) -> Tensor:
     first, second = log_p.chunk(2)  # 2 x [B, T, V]
     both_ways = ((first.exp() - second.exp()) * (first - second)).sum(-1) / 2  # [B, T]
     real = expected != PAD  # [B, T]
-    return both_ways.masked_fill(~real, 0.0).sum() / real.sum()
+    return both_ways.masked_fill(~real, 0.0).sum() / real.sum().clamp(min=1)

@@ -31,14 +31,20 @@ def loss_in_tiles(
     logits: Tensor, expected: Tensor, smoothing: float, consistency: float = 0.0
 ) -> Tensor:
     """`losses.training_loss`, the same numbers: logits [B or 2 B, T, V], expected [B, T] -> []."""
-    loss: Tensor = _Tiled.apply(logits, expected, smoothing, consistency)
+    keep = torch.is_grad_enabled() and logits.requires_grad
+    loss: Tensor = _Tiled.apply(logits, expected, smoothing, consistency, keep)
     return loss
 
 
 class _Tiled(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, logits: Tensor, expected: Tensor, smoothing: float, consistency: float
+        ctx: Any,
+        logits: Tensor,
+        expected: Tensor,
+        smoothing: float,
+        consistency: float,
+        keep: bool,
     ) -> Tensor:
         types = logits.shape[-1]
         passes = len(logits) // len(expected)
@@ -46,18 +52,21 @@ class _Tiled(torch.autograd.Function):
         targets = expected.reshape(-1, 1)  # [N, 1]
         real = targets != PAD
         wide = torch.promote_types(logits.dtype, torch.float32)
-        share = real.to(wide) / real.sum()  # [N, 1]
-        gradient = torch.empty_like(rows) if ctx.needs_input_grad[0] else None
+        share = real.to(wide) / real.sum().clamp(min=1)  # [N, 1]
+        # In float16 small slopes would be lost before a scaler comes to lift them.
+        like = rows.new_empty(0, dtype=wide) if rows.dtype == torch.float16 else rows
+        gradient = like.new_empty(rows.shape) if keep else None
         total = torch.zeros((), dtype=torch.float64)
         for first in range(0, len(targets), length := max(1, ROOM // (passes * types))):
             part = slice(first, first + length)
             log_p = at_least_float32(rows[:, part]).log_softmax(-1)  # [P, n, V]
             nats, slope = _tile(log_p, targets[part], smoothing, consistency)
-            total += (nats * share[part]).sum()
+            total += (nats * share[part]).masked_fill_(~real[part], 0.0).sum()
             if gradient is not None:
                 gradient[:, part] = slope.mul_(share[part])
         if gradient is not None:
             ctx.save_for_backward(gradient.view_as(logits))
+        ctx.dtype = logits.dtype
         return total.to(wide)
 
     @staticmethod
@@ -66,7 +75,7 @@ class _Tiled(torch.autograd.Function):
         (gradient,) = ctx.saved_tensors
         # Usually 1, and one walk less; not in place, for a second backward pass reads it again.
         scaled = gradient if d_loss.item() == 1.0 else gradient * d_loss
-        return scaled, None, None, None
+        return scaled.to(ctx.dtype), None, None, None, None
 
 
 def _tile(

@@ -12,7 +12,8 @@ LEVELS = 256
 """A weight is kept by one random byte, so shares are multiples of 1/256 (0.1 becomes 26/256)."""
 ROW_STEP = 1009
 TILE_STEP = 127
-TILE_STARTS = 64 * TILE_STEP
+TILE_STARTS = ROW_STEP * TILE_STEP
+"""The steps have no common divisor: up to 1009 tiles of any number of rows begin each elsewhere."""
 
 
 class Dropped(NamedTuple):
