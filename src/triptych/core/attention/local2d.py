@@ -34,7 +34,7 @@ class Local2D(AttentionConfig):
     in bfloat16 1.0 and 0.26 (with AMX 1.2 and 0.52, in bfloat16 1.1 and 0.47). Against full causal
     attention blocks were 2.2 times as fast at 32x32x3 and 7 times at 64x64, in bfloat16 3.6 and 10
     times (two cores with AVX512-BF16). With AMX, where PyTorch's own is faster and serves the
-    blocks in float32 too, 1.9 to 2.0 and 3.7 to 4.7 times, in bfloat16 1.8 to 2.0 and 4.0 to 4.3.
+    blocks in float32 too, 1.6 to 2.0 and 3.7 to 4.7 times, in bfloat16 1.8 to 2.0 and 4.0 to 4.3.
     """
 
     block_height: int = 8

@@ -54,10 +54,11 @@ class _Tiled(torch.autograd.Function):
         wide = torch.promote_types(logits.dtype, torch.float32)
         share = real.to(wide) / real.sum().clamp(min=1)  # [N, 1]
         # In float16 small slopes would be lost before a scaler comes to lift them.
-        like = rows.new_empty(0, dtype=wide) if rows.dtype == torch.float16 else rows
-        gradient = like.new_empty(rows.shape) if keep else None
+        kept = wide if logits.dtype == torch.float16 else logits.dtype
+        gradient = rows.new_empty(rows.shape, dtype=kept) if keep else None
         total = torch.zeros((), dtype=torch.float64)
-        for first in range(0, len(targets), length := max(1, ROOM // (passes * types))):
+        length = max(1, ROOM // (passes * types))
+        for first in range(0, len(targets), length):
             part = slice(first, first + length)
             log_p = at_least_float32(rows[:, part]).log_softmax(-1)  # [P, n, V]
             nats, slope = _tile(log_p, targets[part], smoothing, consistency)
@@ -89,19 +90,26 @@ def _tile(
     nats = -((1.0 - smoothing) * log_p.gather(-1, targets) + rest * everywhere).mean(0)  # [n, 1]
     apart = log_p[0] - log_p[1] if consistency else None  # [n, V]
     p = log_p.exp_()
-    of_divergence = None
+    of_divergences = None
     if apart is not None:
-        signed = torch.stack([apart, -apart])  # log of a pass over the other: [2, n, V]
-        divergence = (p * signed).sum(-1, keepdim=True)  # [2, n, 1]
-        nats += consistency / 4 * divergence.sum(0)
-        # Of both divergences by one pass's logits.
-        of_divergence = signed.sub_(divergence - 1.0).mul_(p).sub_(p.flip(0))
+        divergences, of_divergences = _divergences(p, apart)
+        nats += consistency / 4 * divergences
     # The softmax less the distribution that is wanted.
-    slope = p.sub_(rest) if rest else p
+    slope = p.sub_(rest)
     slope[..., PAD] += rest
     slope.scatter_add_(-1, targets, slope.new_full((), smoothing - 1.0).expand(targets.shape))
     if passes > 1:
         slope /= passes
-    if of_divergence is not None:
-        slope.add_(of_divergence, alpha=consistency / 4)
+    if of_divergences is not None:
+        slope.add_(of_divergences, alpha=consistency / 4)
     return nats, slope
+
+
+def _divergences(p: Tensor, apart: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of two passes' divergences, one way and the other, and its slope by their logits.
+
+    p [2, n, V], apart = log p[0] - log p[1] [n, V] -> [n, 1], [2, n, V].
+    """
+    signed = torch.stack([apart, -apart])  # log of a pass over the other: [2, n, V]
+    one_way = (p * signed).sum(-1, keepdim=True)  # [2, n, 1]
+    return one_way.sum(0), signed.sub_(one_way - 1.0).mul_(p).sub_(p.flip(0))
