@@ -13,8 +13,9 @@ import sys
 from pathlib import Path
 
 import triptych
-from triptych import cli, pretrained
-from triptych.commands.options import write_json
+from triptych import pretrained
+from triptych.cli import main as cli
+from triptych.cli.options import write_json
 
 SENTENCES = (
     "A man plays the guitar.",

@@ -57,7 +57,7 @@ def take_up(out: Path, row: Any, seed: int) -> dict[str, Any]:
     import torch
     from benchmarks import machine
 
-    from triptych.commands.options import check_output
+    from triptych.cli.options import check_output
     from triptych.errors import UserError
 
     check_output(str(out), [], overwrite=False)
@@ -97,7 +97,7 @@ def train(row: Any, out: Path, result: dict[str, Any], deadline: float | None) -
     deadline: a time of the monotonic clock. Else the exit code of the training. Keeps `finished`
     and `minutes` of the result up to date, in its file too.
     """
-    from triptych.commands.options import write_json
+    from triptych.cli.options import write_json
 
     checkpoints = out / "run/checkpoints"
     resume = any((checkpoints / name).exists() for name in ("last.ckpt", "best.ckpt"))

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from triptych import before_torch, cli
+from triptych import before_torch
+from triptych.cli import main as cli
 
 NAMES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "THP_MEM_ALLOC_ENABLE")
 PAGES = Path("/sys/kernel/mm/transparent_hugepage")

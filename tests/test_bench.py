@@ -29,7 +29,7 @@ from benchmarks.measuring import Budget, CannotRunError, Case, Timing  # noqa: E
 from benchmarks.rows import Row, Section, Table  # noqa: E402
 from benchmarks.run import Options, run  # noqa: E402
 
-from triptych.core.seq2seq import Seq2Seq  # noqa: E402
+from triptych.core.models.encoder_decoder import Seq2Seq  # noqa: E402
 from triptych.core.transformer import TransformerConfig  # noqa: E402
 
 CPU = torch.device("cpu")

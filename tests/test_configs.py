@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from triptych.training.settings import from_plain, to_plain
+from triptych.config.schema import from_plain, to_plain
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 FILES = sorted(CONFIGS.rglob("*.yaml"))

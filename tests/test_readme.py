@@ -91,7 +91,7 @@ def test_every_config_named_is_there(path: str) -> None:
 def test_every_option_shown_is_known_to_its_command(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from triptych.cli import main
+    from triptych.cli.main import main
 
     words = command[1:2] if command[1] == "translate" else command[1:3]
     with contextlib.suppress(SystemExit):  # argparse leaves so after printing the help

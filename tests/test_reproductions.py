@@ -16,8 +16,8 @@ sys.path.insert(0, str(ROOT / "scripts"))
 
 import reproductions  # noqa: E402
 
+from triptych.config.schema import from_plain  # noqa: E402
 from triptych.errors import UserError  # noqa: E402
-from triptych.training.settings import from_plain  # noqa: E402
 
 PLAIN = {"domain": "music", "config": "c.yaml", "metric": "nats_per_token", "splits": ["test"]}
 MEASURED = {"tolerance": 0.1, "hardware": "a machine", "minutes": 0.1, "commit": "abc"}

@@ -12,6 +12,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
+from triptych.config.files import read_settings_file
+from triptych.config.messages import allows_null, in_words
+from triptych.config.schema import from_plain, parser_for, split_config, to_plain
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
@@ -25,9 +28,6 @@ from triptych.domains.translation.corpora import ParallelText, TabSeparated
 from triptych.domains.translation.task import Config as TranslationConfig
 from triptych.errors import UserError
 from triptych.training.run_settings import RunConfig
-from triptych.training.setting_errors import allows_null, in_words
-from triptych.training.setting_files import read_settings_file
-from triptych.training.settings import from_plain, parser_for, split_config, to_plain
 
 CONFIGS = [ImageConfig, MusicConfig, TranslationConfig]
 

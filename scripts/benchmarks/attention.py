@@ -20,8 +20,8 @@ from benchmarks.machine import free_bytes
 from benchmarks.measuring import CannotRunError, Case, Run
 from benchmarks.rows import Table
 from benchmarks.setting import DTYPES, Setting
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.relative import Relative
 

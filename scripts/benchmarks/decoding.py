@@ -18,7 +18,7 @@ from benchmarks.machine import missing
 from benchmarks.measuring import Case
 from benchmarks.rows import Table
 from benchmarks.setting import Setting
-from triptych.core.attention.interface import AttentionConfig
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
 

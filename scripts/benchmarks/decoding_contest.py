@@ -10,12 +10,12 @@ from torch import Tensor, nn
 from benchmarks import models, peers_hf, peers_minimal, peers_xt
 from benchmarks.measuring import Case, Run
 from benchmarks.setting import DTYPES, Setting
-from triptych.core.attention.interface import AttentionConfig
-from triptych.core.orders import raster
-from triptych.core.sequence import SequenceModel
-from triptych.decoding.pick import Sampling
-from triptych.decoding.session import sample
-from triptych.decoding.weights import for_decoding
+from triptych.core.attention.base import AttentionConfig
+from triptych.core.generation_order import raster
+from triptych.core.models.decoder_only import SequenceModel
+from triptych.decoding.generate import sample
+from triptych.decoding.quantize import for_decoding
+from triptych.decoding.sampling import Sampling
 
 GREEDY = Sampling(temperature=0)
 FLOOR = "floor: the weights read once a token"

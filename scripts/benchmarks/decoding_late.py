@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from benchmarks.decoding_contest import GREEDY, Sizes, no_weights, ready_model
 from benchmarks.rows import Row, Table
 from benchmarks.setting import Setting
-from triptych.core.sequence import SequenceModel
-from triptych.decoding.session import sample
+from triptych.core.models.decoder_only import SequenceModel
+from triptych.decoding.generate import sample
 
 READING = "reading its keys and values, ms"
 """What the late token reads more of them, over the bandwidth: no attention is faster."""

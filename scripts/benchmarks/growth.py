@@ -13,13 +13,13 @@ from benchmarks.measuring import Case, Run
 from benchmarks.rows import Table
 from benchmarks.setting import Setting
 from benchmarks.training_step import step
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
-from triptych.decoding.session import sample
-from triptych.decoding.weights import for_decoding
+from triptych.decoding.generate import sample
+from triptych.decoding.quantize import for_decoding
 
 VOCABULARY = 256
 MINIMAL = "minimal"

@@ -12,10 +12,10 @@ from torch.nn import functional as F
 from benchmarks.measuring import Case, Run
 from benchmarks.rows import Row, Table
 from benchmarks.setting import DTYPES, Setting
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local2d import Local2D
-from triptych.core.orders import raster
+from triptych.core.generation_order import raster
 
 Shape = tuple[int, int, int]
 

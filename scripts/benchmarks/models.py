@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
+from triptych.core.models.decoder_only import SequenceModel
 from triptych.core.positions import Grid, Learned, NoPosition
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
 
 

@@ -15,8 +15,8 @@ from benchmarks.rows import Table
 from benchmarks.setting import Setting
 from benchmarks.training_pairs import PairSizes, translation
 from benchmarks.training_step import step
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative

@@ -14,7 +14,7 @@ from benchmarks.measuring import Case, Run
 from benchmarks.rows import Table
 from benchmarks.setting import Setting
 from benchmarks.training_step import step
-from triptych.core.seq2seq import Seq2Seq
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.core.transformer import TransformerConfig
 
 

@@ -26,9 +26,9 @@ from benchmarks.translation_search import (
     read_lines,
     without_cache,
 )
-from triptych.core.seq2seq import Seq2Seq
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.weights import Weights, for_decoding
+from triptych.decoding.quantize import Weights, for_decoding
 
 FIRST_WORD = 4
 BEAM = 4

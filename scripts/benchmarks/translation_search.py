@@ -11,8 +11,8 @@ from torch import Tensor
 
 from benchmarks.peers_hf import END, PAD, START
 from benchmarks.setting import Setting
-from triptych.core.seq2seq import Seq2Seq
-from triptych.decoding.beam import beam_search
+from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.decoding.beam_search import beam_search
 
 
 @dataclass(frozen=True)

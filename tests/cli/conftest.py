@@ -17,7 +17,7 @@ import pytest
 import yaml
 from export_cases import rewritten
 
-from triptych.cli import main
+from triptych.cli.main import main
 from triptych.domains.translation.numbers import NumberWords
 
 MODEL = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 16, "dropout": 0.0}

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 import triptych
-from triptych import cli as module
+from triptych.cli import main as module
 from triptych.errors import UserError
-from triptych.training.stopped import Interrupted
+from triptych.training.exceptions import Interrupted
 
 HEAVY = ("torch", "numpy", "pytorch_lightning", "matplotlib", "wandb", "torchvision")
 DOMAINS = ("image", "music", "translation")
@@ -25,7 +25,7 @@ def in_a_new_process(*lines: list[str], cwd: Path) -> list[dict[str, Any]]:
     """Run command lines one after the other; the heavy modules there were after each."""
     code = (
         "import json, sys\n"
-        "from triptych.cli import main\n"
+        "from triptych.cli.main import main\n"
         "for line in json.loads(sys.argv[1]):\n"
         "    code = main(line)\n"
         f"    heavy = [name for name in {HEAVY} if name in sys.modules]\n"
@@ -124,7 +124,7 @@ def test_a_wrong_word_is_answered_with_the_right_one(
 def test_help_has_a_text_and_a_default_for_every_option(
     cli, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    from triptych.training.settings import SettingsParser
+    from triptych.config.schema import SettingsParser
 
     parsers = []
     original = SettingsParser.format_help

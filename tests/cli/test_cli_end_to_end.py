@@ -208,7 +208,7 @@ def test_translate_says_how_fast_and_what_the_weights_change(
 def test_an_odd_translation_stays_on_its_line() -> None:
     import io
 
-    from triptych.commands.translate import write_lines
+    from triptych.cli.translate import write_lines
 
     stream = io.BytesIO()
     write_lines(stream, ["a\nb", "c\rd"], n_best=1)

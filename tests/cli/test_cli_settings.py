@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from triptych.commands.trainer import check_batches, check_trainer
+from triptych.cli.trainer import check_batches, check_trainer
+from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import task as task_module
 from triptych.domains.image.task import Config
 from triptych.errors import UserError
-from triptych.training import run as run_module
-from triptych.training.settings import from_plain, to_plain
+from triptych.training import trainer as run_module
 
 RELATIVE = "triptych.core.attention.relative.Relative"
 ATTENTION = "model: {attention: {class_path: triptych.core.attention.%s, init_args: {%s}}}"

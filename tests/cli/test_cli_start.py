@@ -14,7 +14,7 @@ import yaml
 from triptych.domains.image.task import restore
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.start import start_with
+from triptych.training.init_from import start_with
 
 DOMAINS = ["image", "translation", "music"]
 

@@ -14,10 +14,11 @@ import pytest
 import torch
 
 import triptych
-from triptych.decoding import comparison, session
-from triptych.decoding import weights as matrices
+from triptych.decoding import comparison
+from triptych.decoding import generate as session
+from triptych.decoding import quantize as matrices
 from triptych.decoding.comparison import Comparison, speeds
-from triptych.decoding.pick import Sampling
+from triptych.decoding.sampling import Sampling
 from triptych.domains.music.task import MusicTask
 from triptych.errors import UserError
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from triptych.commands import options
-from triptych.commands.options import ProgressOnStderr
+from triptych.cli import options
+from triptych.cli.options import ProgressOnStderr
 
 
 class Clock:

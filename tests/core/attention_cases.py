@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 import triptych.core.attention as package
-from triptych.core.attention.interface import AttentionConfig, Example, SelfAttention
+from triptych.core.attention.base import AttentionConfig, Example, SelfAttention
 
 D_MODEL, N_HEADS, BATCH = 12, 3, 2
 

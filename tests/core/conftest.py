@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from triptych.core.attention import local2d, pitch_time, relative
-from triptych.core.attention.kernels import choice, grid_fused, grid_tiles, passes, tiles
+from triptych.core.attention.backends import dispatch as choice
+from triptych.core.attention.backends import grid_fused, grid_tiles, passes
+from triptych.core.attention.backends import tiled as tiles
 
 
 @pytest.fixture(params=["as chosen", "many small tiles"])

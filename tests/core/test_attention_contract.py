@@ -13,10 +13,10 @@ import pytest
 import torch
 from attention_cases import CAUSAL, EXAMPLES, all_examples, build, inputs, length_of, name
 
+from triptych.core.attention.base import Example, SelfAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import Example, SelfAttention
-from triptych.core.attention.softmax import SoftmaxAttention
-from triptych.decoding.beam import reorder_rows
+from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.decoding.beam_search import reorder_rows
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=name)

@@ -7,22 +7,22 @@ import torch
 from attention_cases import CAUSAL, D_MODEL, build, length_of, name
 from torch import Tensor, nn
 
-from triptych.core.attention import softmax
+from triptych.core.attention import multihead as softmax
+from triptych.core.attention.base import AttentionConfig, Example, LayerState, Place
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig, Example, LayerState, Place
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.multihead import SoftmaxAttention
 from triptych.core.attention.relative import Relative
-from triptych.core.attention.softmax import SoftmaxAttention
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.core.positions import Cycles, Grid, Learned, Sinusoid, Sum
-from triptych.core.seq2seq import Seq2Seq
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import Decoder, TransformerConfig
-from triptych.decoding.beam import beam_search
-from triptych.decoding.pick import Sampling, draw
+from triptych.decoding.beam_search import beam_search
+from triptych.decoding.sampling import Sampling, draw
 
 D = 12
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from triptych.core.attention.backends import passes
+from triptych.core.attention.backends.dropout import Dropped
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig
-from triptych.core.attention.kernels import passes
-from triptych.core.attention.kernels.dropout import Dropped
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
 from triptych.core.dropout import Dropout, kept, random_bytes

@@ -6,10 +6,10 @@ import pytest
 import torch
 from attention_cases import EXAMPLES, build, inputs, length_of, name
 
-from triptych.core.attention.interface import Example
-from triptych.core.attention.kernels.flex import attend_by_flex
+from triptych.core.attention.backends.flex import attend_by_flex
+from triptych.core.attention.base import Example
+from triptych.core.attention.multihead import SoftmaxAttention
 from triptych.core.attention.pitch_time import PitchTime
-from triptych.core.attention.softmax import SoftmaxAttention
 from triptych.core.transformer import TransformerConfig
 
 # A variant that is told symbols does not go this way, see `SoftmaxAttention.forward`.

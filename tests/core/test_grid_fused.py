@@ -11,11 +11,12 @@ from autocast import assert_autocast_changes_nothing
 from torch import Tensor
 
 from triptych.core.attention import local2d
-from triptych.core.attention.interface import Example
-from triptych.core.attention.kernels import choice, grid_fused
-from triptych.core.attention.kernels.choice import attend_over_picture, fused_blocks_pay
-from triptych.core.attention.kernels.grid import Blocks, hidden_keys
-from triptych.core.attention.kernels.grid_fused import attend_in_fused_blocks
+from triptych.core.attention.backends import dispatch as choice
+from triptych.core.attention.backends import grid_fused
+from triptych.core.attention.backends.dispatch import attend_over_picture, fused_blocks_pay
+from triptych.core.attention.backends.grid import Blocks, hidden_keys
+from triptych.core.attention.backends.grid_fused import attend_in_fused_blocks
+from triptych.core.attention.base import Example
 
 PICTURES = [example for example in EXAMPLES if isinstance(example.config, local2d.Local2D)]
 BLOCKS = Blocks(5, 4, 1, block_height=2, block_width=2, up=1, side=1)  # 3 rows of 2 blocks

@@ -7,10 +7,10 @@ import torch
 from saved import saved_bytes
 from torch import Tensor
 
-from triptych.core.attention.kernels import grid_tiles
-from triptych.core.attention.kernels.dropout import Dropped
-from triptych.core.attention.kernels.grid import Blocks, hidden_keys
-from triptych.core.attention.kernels.grid_tiles import attend_in_blocks, weights_to_keep
+from triptych.core.attention.backends import grid_tiles
+from triptych.core.attention.backends.dropout import Dropped
+from triptych.core.attention.backends.grid import Blocks, hidden_keys
+from triptych.core.attention.backends.grid_tiles import attend_in_blocks, weights_to_keep
 
 BLOCKS = Blocks(5, 4, 1, block_height=2, block_width=2, up=1, side=1)  # 3 rows of 2 blocks
 LENGTH = 20

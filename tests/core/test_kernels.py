@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triptych.core.attention.backends import dispatch as choice
+from triptych.core.attention.backends.dispatch import attend, attend_masked, kernel_for
+from triptych.core.attention.backends.spans import Reach
 from triptych.core.attention.full import Full
-from triptych.core.attention.kernels import choice
-from triptych.core.attention.kernels.choice import attend, attend_masked, kernel_for
-from triptych.core.attention.kernels.products import causal_mask, products
-from triptych.core.attention.kernels.spans import Reach
+from triptych.core.attention.reference import causal_mask, products
 
 CAUSAL = Reach()
 EVERYTHING = Reach(before=None, after=None)

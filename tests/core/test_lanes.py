@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from triptych.core.attention.kernels import lanes
-from triptych.core.attention.kernels.grid import Blocks, hidden_keys
-from triptych.core.attention.kernels.grid_fused import attend_in_fused_blocks
-from triptych.core.attention.kernels.grid_tiles import attend_in_blocks
-from triptych.core.attention.kernels.lanes import n_lanes, parts_of, side_by_side
-from triptych.core.attention.kernels.spans import Reach, tiles_over
-from triptych.core.attention.kernels.tile_rows import TileRows
-from triptych.core.attention.kernels.tiles import attend_in_tiles
+from triptych.core.attention.backends import lanes
+from triptych.core.attention.backends.grid import Blocks, hidden_keys
+from triptych.core.attention.backends.grid_fused import attend_in_fused_blocks
+from triptych.core.attention.backends.grid_tiles import attend_in_blocks
+from triptych.core.attention.backends.lanes import n_lanes, parts_of, side_by_side
+from triptych.core.attention.backends.spans import Reach, tiles_over
+from triptych.core.attention.backends.tile_rows import TileRows
+from triptych.core.attention.backends.tiled import attend_in_tiles
 from triptych.core.attention.relative import Relative
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triptych.core import orders
+from triptych.core import generation_order as orders
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.core.positions import Grid, Sinusoid
-from triptych.core.seq2seq import Seq2Seq
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}

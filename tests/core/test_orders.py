@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triptych.core import orders
-from triptych.core.attention.kernels.grid import Blocks, Grid
+from triptych.core import generation_order as orders
+from triptych.core.attention.backends.grid import Blocks, Grid
 from triptych.core.attention.local2d import Local2D, Local2DPattern
 
 SHAPES = [(4, 6, 3), (5, 7, 1), (7, 5, 2), (1, 9, 1)]

@@ -8,13 +8,13 @@ from autocast import assert_autocast_changes_nothing
 from saved import saved_bytes
 from torch import Tensor
 
-from triptych.core.attention.kernels import grid_tiles, passes, spans
-from triptych.core.attention.kernels import tiles as module
-from triptych.core.attention.kernels.grid import Blocks, hidden_keys
-from triptych.core.attention.kernels.grid_tiles import attend_in_blocks
-from triptych.core.attention.kernels.passes import to_keep
-from triptych.core.attention.kernels.spans import Reach, tiles_over
-from triptych.core.attention.kernels.tiles import attend_in_tiles
+from triptych.core.attention.backends import grid_tiles, passes, spans
+from triptych.core.attention.backends import tiled as module
+from triptych.core.attention.backends.grid import Blocks, hidden_keys
+from triptych.core.attention.backends.grid_tiles import attend_in_blocks
+from triptych.core.attention.backends.passes import to_keep
+from triptych.core.attention.backends.spans import Reach, tiles_over
+from triptych.core.attention.backends.tiled import attend_in_tiles
 from triptych.core.attention.relative import Relative
 
 CPU = torch.device("cpu")

@@ -6,8 +6,8 @@ import pytest
 import torch
 from attention_cases import CAUSAL, D_MODEL, build, length_of, name
 
+from triptych.core.attention.base import Example, SelfAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import Example, SelfAttention
 from triptych.core.attention.local2d import Local2D
 
 

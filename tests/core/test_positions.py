@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from triptych.core import orders
+from triptych.core import generation_order as orders
 from triptych.core.positions import Cycles, Grid, Learned, NoPosition, Sinusoid, Sum, waves
 
 

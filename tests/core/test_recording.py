@@ -6,17 +6,17 @@ import pytest
 import torch
 from attention_cases import EXAMPLES, build, inputs, length_of, name
 
+from triptych.core.attention.base import Example
+from triptych.core.attention.capture import recorded
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import Example
+from triptych.core.attention.multihead import SoftmaxAttention
 from triptych.core.attention.relative import Relative
-from triptych.core.attention.softmax import SoftmaxAttention
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
+from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.core.positions import NoPosition
-from triptych.core.recording import recorded
-from triptych.core.seq2seq import Seq2Seq
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}

@@ -6,14 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from triptych.core.attention.kernels import grid_tiles, passes, spans
-from triptych.core.attention.kernels import tiles as module
-from triptych.core.attention.kernels.dropout import Dropped
-from triptych.core.attention.kernels.grid import Blocks, hidden_keys
-from triptych.core.attention.kernels.grid_tiles import attend_in_blocks
-from triptych.core.attention.kernels.skew import Distances, skewed, unskewed
-from triptych.core.attention.kernels.spans import Reach, queries_per_tile, tiles_over
-from triptych.core.attention.kernels.tiles import attend_in_tiles
+from triptych.core.attention.backends import grid_tiles, passes, spans
+from triptych.core.attention.backends import tiled as module
+from triptych.core.attention.backends.dropout import Dropped
+from triptych.core.attention.backends.grid import Blocks, hidden_keys
+from triptych.core.attention.backends.grid_tiles import attend_in_blocks
+from triptych.core.attention.backends.skew import Distances, skewed, unskewed
+from triptych.core.attention.backends.spans import Reach, queries_per_tile, tiles_over
+from triptych.core.attention.backends.tiled import attend_in_tiles
 
 CPU = torch.device("cpu")
 REACHES = [

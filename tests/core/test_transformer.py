@@ -6,10 +6,11 @@ import pytest
 import torch
 from attention_cases import CAUSAL, length_of, name
 
+from triptych.core.attention.backends import dispatch as choice
+from triptych.core.attention.backends import grid_tiles, spans
+from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.kernels import choice, grid_tiles, spans
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative

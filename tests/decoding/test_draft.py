@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 import torch
 
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
+from triptych.core.models.decoder_only import SequenceModel
 from triptych.core.positions import Learned
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.draft import Draft
-from triptych.decoding.pick import Sampling
-from triptych.decoding.session import sample
+from triptych.decoding.generate import sample
+from triptych.decoding.sampling import Sampling
+from triptych.decoding.speculative import Draft
 
 GREEDY = Sampling(temperature=0.0)
 

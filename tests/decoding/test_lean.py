@@ -11,20 +11,20 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from triptych.core.attention.capture import recorded
 from triptych.core.attention.full import Full
 from triptych.core.block import Block
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import FeedForward
+from triptych.core.models.decoder_only import SequenceModel
 from triptych.core.positions import Sinusoid
 from triptych.core.processor import has_wide_vectors
-from triptych.core.recording import recorded
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding import weights
+from triptych.decoding import quantize as weights
 from triptych.decoding.lean import gelu_of_a_row, unchanged
 from triptych.decoding.matrices import OneDNN, Plain, RowSum
-from triptych.decoding.weights import TOLERANCE, for_decoding
+from triptych.decoding.quantize import TOLERANCE, for_decoding
 
 needs_onednn = pytest.mark.skipif(
     not has_wide_vectors(), reason="oneDNN packs bfloat16 on processors with AVX-512 alone"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.decoding.pick import Sampling, draw, filtered, pick
+from triptych.decoding.sampling import Sampling, draw, filtered, pick
 
 LOGITS = torch.tensor([[0.1, 0.2, 0.3, 0.25, 0.15]]).log()
 

@@ -5,21 +5,21 @@ import functools
 import pytest
 import torch
 
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
+from triptych.core.models.decoder_only import SequenceModel
 from triptych.core.positions import Sinusoid
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding import session
-from triptych.decoding.draft import Draft
-from triptych.decoding.pick import Sampling, draw
-from triptych.decoding.session import Reader, sample
-from triptych.decoding.weights import for_decoding
+from triptych.decoding import generate as session
+from triptych.decoding.generate import Reader, sample
+from triptych.decoding.quantize import for_decoding
+from triptych.decoding.sampling import Sampling, draw
+from triptych.decoding.speculative import Draft
 
 GREEDY = Sampling(temperature=0.0)
 

@@ -13,16 +13,15 @@ from torch.nn import functional as F
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
+from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.encoder_decoder import Seq2Seq, Tie
 from triptych.core.positions import Sinusoid
 from triptych.core.processor import has_matrix_units, has_wide_vectors
-from triptych.core.seq2seq import Seq2Seq, Tie
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding import weights as subject
+from triptych.decoding import quantize as subject
+from triptych.decoding.generate import sample
 from triptych.decoding.matrices import Columns, Int8, OneDNN, Plain, RowSum
-from triptych.decoding.pick import Sampling
-from triptych.decoding.session import sample
-from triptych.decoding.weights import (
+from triptych.decoding.quantize import (
     SMALL,
     TOLERANCE,
     bytes_of_a_step,
@@ -31,6 +30,7 @@ from triptych.decoding.weights import (
     for_decoding,
     is_small,
 )
+from triptych.decoding.sampling import Sampling
 
 SIZES = TransformerConfig(
     n_layers=2, d_model=32, n_heads=4, d_ff=64, dropout=0.1, attention=Relative(4, window=7)

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from torch import Tensor
 
-from triptych.cli import main
+from triptych.cli.main import main
 from triptych.core.attention.full import Full
 from triptych.domains.image.data import DataConfig as PictureData
 from triptych.domains.image.data import read

@@ -8,7 +8,7 @@ import torch
 from triptych.errors import UserError
 from triptych.training import arguments
 from triptych.training.arguments import check_arguments, choose_precision, writable
-from triptych.training.folder import is_first_process
+from triptych.training.run_folder import is_first_process
 
 
 def test_unknown_and_reserved_arguments_are_named() -> None:

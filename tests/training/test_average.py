@@ -16,14 +16,14 @@ from test_resume import KillAt, run_config, settings
 from torch import Tensor, nn
 from toy_task import ToyTask, train_loader, validation_loader, weights
 
-from triptych.training.average import WeightAverage, decay_at, training_weights_first
+from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.evaluation import evaluate
-from triptych.training.media import Media
+from triptych.training.evaluate import evaluate
+from triptych.training.exceptions import Interrupted
+from triptych.training.loggers.media import Media
 from triptych.training.optim import OptimConfig
-from triptych.training.run import train
 from triptych.training.run_settings import RunConfig
-from triptych.training.stopped import Interrupted
+from triptych.training.trainer import train
 
 OPTIM = OptimConfig(learning_rate=0.05, warmup_steps=3, weight_decay=0.1, average_decay=0.6)
 Named = dict[str, Tensor]

@@ -23,8 +23,8 @@ from triptych.training.checkpoint import (
     read_checkpoint,
     remove_unfinished,
 )
-from triptych.training.stopped import SaveFailed
-from triptych.training.versions import FORMAT, block, plain
+from triptych.training.exceptions import SaveFailed
+from triptych.training.metadata import FORMAT, block, plain
 
 
 def content(value: float = 1.0, size: int = 10) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from toy_task import Batch, ToyTask, train_loader, validation_loader, weights
 
 from triptych.errors import UserError
 from triptych.training import compiled as module
-from triptych.training import run as run_module
+from triptych.training import trainer as run_module
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.compiled import check_compiler, verdict
-from triptych.training.run import train
+from triptych.training.exceptions import Interrupted
 from triptych.training.run_settings import RunConfig
-from triptych.training.stopped import Interrupted
+from triptych.training.trainer import train
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 

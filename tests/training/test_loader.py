@@ -11,8 +11,8 @@ import torch
 from toy_task import make_batch, uneven_plan
 
 from triptych.errors import UserError
-from triptych.training import loader as module
-from triptych.training.loader import (
+from triptych.training import data as module
+from triptych.training.data import (
     ResumableLoader,
     derive_seed,
     fixed_batches,

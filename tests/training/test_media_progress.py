@@ -12,11 +12,11 @@ import pytest
 from rich.console import Console
 from toy_task import ToyTask, train_loader, validation_loader
 
-from triptych.training import run as run_module
-from triptych.training.media import Media, log_media, write_table
-from triptych.training.progress import ShowProgress, clock, quiet_lightning
-from triptych.training.run import train
+from triptych.training import trainer as run_module
+from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning
+from triptych.training.loggers.media import Media, log_media, write_table
 from triptych.training.run_settings import RunConfig
+from triptych.training.trainer import train
 
 
 def test_media_that_do_not_fit_their_kind_are_refused() -> None:

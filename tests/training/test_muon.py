@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.full import Full
-from triptych.core.seq2seq import Seq2Seq
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
 from triptych.training.muon import hidden_matrices

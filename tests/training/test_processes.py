@@ -16,9 +16,9 @@ import torch
 from toy_task import ToyTask, train_loader, validation_loader
 
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.evaluation import evaluate
-from triptych.training.run import train
+from triptych.training.evaluate import evaluate
 from triptych.training.run_settings import RunConfig
+from triptych.training.trainer import train
 
 SCRIPT = Path(__file__).parent / "toy_script.py"
 TRAINER = {

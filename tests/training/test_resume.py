@@ -15,12 +15,12 @@ from pytorch_lightning import Callback
 from toy_task import ToyTask, train_loader, validation_loader, weights
 
 from triptych.errors import UserError
-from triptych.training import keep_checkpoints as keep_module
+from triptych.training.callbacks import checkpointing as keep_module
 from triptych.training.checkpoint import read_checkpoint
+from triptych.training.exceptions import Interrupted
 from triptych.training.optim import OptimConfig
-from triptych.training.run import train
 from triptych.training.run_settings import RunConfig
-from triptych.training.stopped import Interrupted
+from triptych.training.trainer import train
 
 STEPS = 12
 

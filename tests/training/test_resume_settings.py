@@ -11,11 +11,11 @@ from toy_task import ToyTask, train_loader, validation_loader
 
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.folder import check_same_model
+from triptych.training.exceptions import Interrupted
 from triptych.training.optim import OptimConfig
-from triptych.training.run import train
+from triptych.training.run_folder import check_same_model
 from triptych.training.run_settings import RunConfig
-from triptych.training.stopped import Interrupted
+from triptych.training.trainer import train
 
 
 class BrokenError(Exception):

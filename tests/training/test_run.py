@@ -19,16 +19,16 @@ from test_resume import KillAt
 from toy_task import Batch, ToyTask, make_batch, train_loader, validation_loader, weights
 
 from triptych.errors import UserError
-from triptych.training import loader as loader_module
-from triptych.training import meter as meter_module
-from triptych.training.callbacks import StopOnSignal
+from triptych.training import data as loader_module
+from triptych.training import throughput as meter_module
+from triptych.training.callbacks.run_control import StopOnSignal
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.evaluation import evaluate
-from triptych.training.loader import ResumableLoader, fixed_batches, shuffled_batches
+from triptych.training.data import ResumableLoader, fixed_batches, shuffled_batches
+from triptych.training.evaluate import evaluate
+from triptych.training.exceptions import Diverged, Interrupted
 from triptych.training.optim import OptimConfig
-from triptych.training.run import train
 from triptych.training.run_settings import RunConfig
-from triptych.training.stopped import Diverged, Interrupted
+from triptych.training.trainer import train
 
 
 def run(tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, **more: Any) -> ToyTask:

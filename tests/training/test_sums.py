@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from triptych.training import sums
+from triptych.training import metric_sums as sums
 
 
 def test_batches_are_added_up_in_double_precision() -> None:

@@ -10,11 +10,11 @@ import torch
 from torch import distributed
 from toy_task import ToyTask, make_batch
 
-from triptych.training import task as module
-from triptych.training.keep_checkpoints import KeepCheckpoints
-from triptych.training.meter import Meter
-from triptych.training.stopped import Diverged
-from triptych.training.versions import code_commit, versions
+from triptych.training import module
+from triptych.training.callbacks.checkpointing import KeepCheckpoints
+from triptych.training.exceptions import Diverged
+from triptych.training.metadata import code_commit, versions
+from triptych.training.throughput import Meter
 
 
 def calm_task() -> ToyTask:
@@ -75,7 +75,7 @@ def test_meter_means_over_targets_and_leaves_validation_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("triptych.training.meter.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("triptych.training.throughput.time.monotonic", lambda: now[0])
     meter = Meter()
     for targets, loss in ((1.0, 4.0), (3.0, 0.0)):
         meter.add(targets=torch.tensor(targets), loss_sum=torch.tensor(targets * loss))

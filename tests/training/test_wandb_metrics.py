@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from toy_task import ToyTask, train_loader, validation_loader
 
-from triptych.training import wandb_metrics as module
-from triptych.training.media import Media
-from triptych.training.run import train
+from triptych.training.loggers import wandb as module
+from triptych.training.loggers.media import Media
+from triptych.training.loggers.wandb import WandbMetrics, open_wandb
+from triptych.training.loggers.wandb_mode import WandbDecision
 from triptych.training.run_settings import RunConfig
-from triptych.training.wandb_decision import WandbDecision
-from triptych.training.wandb_metrics import WandbMetrics, open_wandb
+from triptych.training.trainer import train
 
 
 class FakeRun:

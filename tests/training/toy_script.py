@@ -16,10 +16,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 from toy_task import Batch, ToyTask, train_loader, validation_loader
 
 from triptych.errors import UserError
+from triptych.training.exceptions import TrainingStopped
 from triptych.training.optim import OptimConfig
-from triptych.training.run import train
 from triptych.training.run_settings import RunConfig
-from triptych.training.stopped import TrainingStopped
+from triptych.training.trainer import train
 
 
 class Slow(ToyTask):

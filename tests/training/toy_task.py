@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.training.loader import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
-from triptych.training.media import Media
+from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
+from triptych.training.loggers.media import Media
+from triptych.training.module import Task
 from triptych.training.optim import OptimConfig
-from triptych.training.task import Task
 
 PADDING = -1
 

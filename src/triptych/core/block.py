@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from triptych.core.attention.base import LayerState, SelfAttention
+from triptych.core.attention.context import Place
 from triptych.core.attention.cross import CrossAttention
-from triptych.core.attention.interface import LayerState, SelfAttention
-from triptych.core.attention.place import Place
 from triptych.core.layers import NormPlace, Residual
 
 

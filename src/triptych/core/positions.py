@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from triptych.core.orders import Order
+from triptych.core.generation_order import Order
 
 
 class Sinusoid(nn.Module):

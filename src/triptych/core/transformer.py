@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
+from triptych.core.attention.base import AttentionConfig, LayerState
+from triptych.core.attention.context import Place
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig, LayerState
-from triptych.core.attention.place import Place
-from triptych.core.attention.softmax import SoftmaxAttention
+from triptych.core.attention.multihead import SoftmaxAttention
 from triptych.core.block import Block, remember, through
 from triptych.core.layers import Activation, FeedForward, NormPlace, initialise
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triptych.core.sequence import SequenceModel
-from triptych.decoding.pick import Sampling, draw
-from triptych.decoding.session import COMPILED_ROOM, Reader
+from triptych.core.models.decoder_only import SequenceModel
+from triptych.decoding.generate import COMPILED_ROOM, Reader
+from triptych.decoding.sampling import Sampling, draw
 
 SECONDS = 3.0
 """Longest time that the models are timed together, once they are warm."""

@@ -14,10 +14,10 @@ from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 
 from triptych.errors import UserError
 from triptych.pretrained import WEIGHTS
+from triptych.training.exceptions import SaveFailed
 from triptych.training.files import allow_reading
+from triptych.training.metadata import FORMAT
 from triptych.training.pretrained import read_pretrained
-from triptych.training.stopped import SaveFailed
-from triptych.training.versions import FORMAT
 
 ZIP_START = b"PK\x03\x04"
 TEMPORARY = ".unfinished"

@@ -13,8 +13,8 @@ import torch
 from pytorch_lightning.callbacks import Callback
 
 from triptych.errors import UserError
-from triptych.training.progress import clock, say
-from triptych.training.task import Task
+from triptych.training.callbacks.progress import clock, say
+from triptych.training.module import Task
 
 WATCHED = 12
 """Batches after which the gain is told: the first ones compile, the later half is compared."""

@@ -10,7 +10,8 @@ from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 from pytorch_lightning.utilities import GradClipAlgorithmType
 
 from triptych.errors import UserError
-from triptych.training import optim, sums
+from triptych.training import metric_sums as sums
+from triptych.training import optim
 from triptych.training.accumulation import Accumulation
 from triptych.training.optim import OptimConfig
 

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from triptych.decoding.matrices import Int8, Matrix
-from triptych.decoding.weights import Weights, for_decoding
+from triptych.decoding.quantize import Weights, for_decoding
 from triptych.errors import UserError
-from triptych.training.task import Task
+from triptych.training.module import Task
 
 AnyTask = TypeVar("AnyTask", bound=Task)
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
-from triptych.core.attention.interface import AttentionConfig
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
-from triptych.decoding.pick import Sampling
+from triptych.decoding.sampling import Sampling
 from triptych.domains.image.model import ModelConfig, PictureModel
 
 HEIGHT, WIDTH = 3, 4  # not square on purpose, and not a multiple of the blocks below

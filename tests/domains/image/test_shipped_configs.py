@@ -10,8 +10,8 @@ import pytest
 import torch
 import yaml
 
+from triptych.config.schema import from_plain
 from triptych.domains.image.task import Config
-from triptych.training.settings import from_plain
 
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs" / "image").glob("*.yaml"))
 SHAPES = {

@@ -22,12 +22,12 @@ from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits, PictureFolder
 from triptych.domains.image.task import Config, ImageTask, facts_of, prepare, restore
 from triptych.errors import UserError
-from triptych.training import evaluation
+from triptych.training import evaluate as evaluation
 from triptych.training.checkpoint import read_checkpoint
+from triptych.training.metadata import block
 from triptych.training.optim import OptimConfig
-from triptych.training.run import train
 from triptych.training.run_settings import RunConfig
-from triptych.training.versions import block
+from triptych.training.trainer import train
 
 HEIGHT, WIDTH = 3, 4
 

@@ -22,7 +22,7 @@ from triptych.domains.music.data import Written as WrittenPiece
 from triptych.domains.music.events import END, NOTE_OFF, VOCABULARY_SIZE, reference_notes
 from triptych.domains.music.representation import ChoraleGrid, PerformanceEvents, Piece
 from triptych.domains.music.sources import PieceSource
-from triptych.training.loader import padding_share
+from triptych.training.data import padding_share
 
 
 @dataclass(frozen=True)

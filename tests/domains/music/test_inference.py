@@ -7,7 +7,7 @@ import torch
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
-from triptych.decoding.pick import Sampling
+from triptych.decoding.sampling import Sampling
 from triptych.domains.music import events
 from triptych.domains.music.chorales import SECONDS_PER_STEP, grid_to_midi, midi_to_grid
 from triptych.domains.music.data import DataConfig

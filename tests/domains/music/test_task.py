@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.config.schema import from_plain, to_plain
 from triptych.core.attention.full import Full
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.positions import Cycles, NoPosition, Sinusoid
-from triptych.decoding import session
+from triptych.decoding import generate as session
 from triptych.domains.music.augment import Augmentation
 from triptych.domains.music.data import PADDING, DataConfig, evaluation_loader
 from triptych.domains.music.model import ModelConfig
@@ -19,10 +20,9 @@ from triptych.domains.music.representation import ChoraleGrid, PerformanceEvents
 from triptych.domains.music.sources import JSBChorales, MidiFolder, PieceSource
 from triptych.domains.music.task import Config, MusicTask, prepare, restore
 from triptych.errors import UserError
-from triptych.training.evaluation import evaluate
+from triptych.training.evaluate import evaluate
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
-from triptych.training.settings import from_plain, to_plain
 
 
 def scale(steps, seed):

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full, FullPattern
-from triptych.core.attention.interface import AttentionConfig
+from triptych.core.attention.multihead import SoftmaxAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.attention.softmax import SoftmaxAttention
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.model import ModelConfig

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from triptych.config.schema import from_plain
 from triptych.domains.translation.corpora import ParallelText, TabSeparated
 from triptych.domains.translation.lines import read_lines
 from triptych.domains.translation.numbers import NumberWords
 from triptych.domains.translation.task import Config
 from triptych.errors import UserError
-from triptych.training.evaluation import reading_from
-from triptych.training.settings import from_plain
+from triptych.training.evaluate import reading_from
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -21,7 +21,7 @@ from triptych.domains.translation.data import (
     without_empty,
 )
 from triptych.domains.translation.tokenizer import END, PAD, START, BytePairTokenizer, Tokenizers
-from triptych.training.loader import cut, padding_share
+from triptych.training.data import cut, padding_share
 
 WORDS = ["ein", "Hund", "läuft", "über", "die", "große", "Wiese", "und", "bellt"]
 

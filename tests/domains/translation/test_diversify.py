@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from triptych.config.schema import from_plain
 from triptych.domains.translation.corpora import Corpus, Pair, ParallelText
 from triptych.domains.translation.diversify import (
     Translate,
@@ -21,8 +22,7 @@ from triptych.domains.translation.diversify import (
 from triptych.domains.translation.lines import read_lines
 from triptych.domains.translation.numbers import NumberWords
 from triptych.errors import UserError
-from triptych.training.evaluation import Progress
-from triptych.training.settings import from_plain
+from triptych.training.evaluate import Progress
 
 PAIRS = [("a", "x"), ("b", "y"), ("", "z"), ("c", "")]
 

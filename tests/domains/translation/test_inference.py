@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from triptych.core.seq2seq import Seq2Seq
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.decoding.hypotheses import Found
 from triptych.decoding.matrices import Plain
-from triptych.decoding.weights import Weights, candidates, row_steps
+from triptych.decoding.quantize import Weights, candidates, row_steps
 from triptych.domains.translation import decode
 from triptych.domains.translation.compare import log_p_per_token
 from triptych.domains.translation.corpora import ParallelText

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from triptych.core.seq2seq import Seq2Seq
+from triptych.config.schema import parser_for
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.domains.translation.model import ModelConfig, transformer_base, transformer_big
 from triptych.domains.translation.task import Config
 from triptych.training.optim import learning_rate_at
-from triptych.training.settings import parser_for
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "translation"
 
@@ -26,7 +26,7 @@ def parameters(model: torch.nn.Module) -> int:
 
 
 def read_config(name: str, *overrides: str) -> Config:
-    from triptych.training.settings import build
+    from triptych.config.schema import build
 
     parser = parser_for(Config, prog="test", description="test")
     parser.add_argument("--trainer", type=dict)

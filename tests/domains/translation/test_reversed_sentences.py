@@ -19,7 +19,7 @@ from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.reversed_sentences import ReversedSentences
 from triptych.domains.translation.task import Config, TranslationTask, prepare, scoring_batches
 from triptych.domains.translation.tokenizer import END, Tokenizers
-from triptych.training.evaluation import evaluate
+from triptych.training.evaluate import evaluate
 
 TINY = ReversedSentences(
     words=3, shortest=2, longest=4, change=0.2, train=60, validation=60, test=5, seed=3

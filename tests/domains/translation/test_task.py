@@ -23,7 +23,7 @@ from triptych.domains.translation.task import (
 )
 from triptych.domains.translation.tokenizer import END, PAD, START
 from triptych.errors import UserError
-from triptych.training.evaluation import evaluate
+from triptych.training.evaluate import evaluate
 
 # Scores ------------------------------------------------------------------------------------------
 

@@ -6,11 +6,11 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from triptych.core.attention.interface import LayerState
-from triptych.core.attention.kernels.choice import attend
-from triptych.core.attention.kernels.products import products
-from triptych.core.attention.kernels.spans import Reach
-from triptych.core.attention.softmax import head_width
+from triptych.core.attention.backends.dispatch import attend
+from triptych.core.attention.backends.spans import Reach
+from triptych.core.attention.base import LayerState
+from triptych.core.attention.multihead import head_width
+from triptych.core.attention.reference import products
 from triptych.core.linear import Linear
 
 

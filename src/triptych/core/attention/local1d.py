@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.kernels.choice import attend
-from triptych.core.attention.kernels.spans import Reach
-from triptych.core.attention.pattern import Pattern
-from triptych.core.attention.softmax import SoftmaxAttention
+from triptych.core.attention.backends.dispatch import attend
+from triptych.core.attention.backends.spans import Reach
+from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.mask import Pattern
+from triptych.core.attention.multihead import SoftmaxAttention
 
 
 @dataclass(frozen=True)

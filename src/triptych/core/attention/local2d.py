@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triptych.core import orders
-from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.kernels.choice import attend_masked, attend_over_picture
-from triptych.core.attention.kernels.grid import Blocks, hidden_keys
-from triptych.core.attention.pattern import Pattern
-from triptych.core.attention.softmax import SoftmaxAttention
+from triptych.core import generation_order as orders
+from triptych.core.attention.backends.dispatch import attend_masked, attend_over_picture
+from triptych.core.attention.backends.grid import Blocks, hidden_keys
+from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.mask import Pattern
+from triptych.core.attention.multihead import SoftmaxAttention
 
 LARGEST_SHARE = 0.4
 """Share of all pairs from which on full attention under a mask is faster than blocks."""

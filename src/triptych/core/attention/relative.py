@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.interface import AttentionConfig, Example
-from triptych.core.attention.kernels.skew import Distances
-from triptych.core.attention.kernels.spans import Reach, queries_per_tile, tiles_over
-from triptych.core.attention.kernels.tiles import attend_in_tiles
-from triptych.core.attention.pattern import Pattern, by_head
-from triptych.core.attention.softmax import SoftmaxAttention, head_width
+from triptych.core.attention.backends.skew import Distances
+from triptych.core.attention.backends.spans import Reach, queries_per_tile, tiles_over
+from triptych.core.attention.backends.tiled import attend_in_tiles
+from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.mask import Pattern, by_head
+from triptych.core.attention.multihead import SoftmaxAttention, head_width
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from triptych.core.recording import recorded
+from triptych.core.attention.capture import recorded
 from triptych.domains.image.task import ImageTask
 from triptych.errors import UserError
 from triptych.training.attended import check_layer_and_head
-from triptych.training.evaluation import scoring
+from triptych.training.evaluate import scoring
 
 Pixel = tuple[int, int]
 """Row and column, from 0."""

@@ -10,13 +10,13 @@ from torch import Tensor
 from triptych.domains.image.pictures import Pictures, Split
 from triptych.domains.image.sources import Digits, PictureSource
 from triptych.errors import UserError
-from triptych.training.held_out import ALL
-from triptych.training.loader import (
+from triptych.training.data import (
     FixedBatches,
     ResumableLoader,
     fixed_batches,
     shuffled_batches,
 )
+from triptych.training.held_out import ALL
 
 
 @dataclass(frozen=True)

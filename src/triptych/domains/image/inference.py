@@ -10,8 +10,8 @@ import torch
 
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.comparison import Compared, Comparison, speeds
-from triptych.decoding.pick import Sampling
-from triptych.decoding.weights import Weights
+from triptych.decoding.quantize import Weights
+from triptych.decoding.sampling import Sampling
 from triptych.domains.image import grid, task
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import DataConfig, evaluation_batches, read
@@ -19,7 +19,7 @@ from triptych.domains.image.model import PictureModel
 from triptych.domains.image.pictures import Pictures, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
-from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
 from triptych.training.held_out import ALL, check_all
 from triptych.training.known_law import beside
 from triptych.training.weights import check_weights, with_weights

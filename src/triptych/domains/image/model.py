@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
+from triptych.core.generation_order import Order
 from triptych.core.heads import Categorical, HeadConfig
-from triptych.core.orders import Order
+from triptych.core.models.decoder_only import SequenceModel
 from triptych.core.positions import Grid
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.pick import Sampling
-from triptych.decoding.session import sample
+from triptych.decoding.generate import sample
+from triptych.decoding.sampling import Sampling
 
 
 @dataclass(frozen=True)

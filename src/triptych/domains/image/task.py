@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import data
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import Batch, DataConfig
@@ -16,13 +17,12 @@ from triptych.domains.image.grid import write_grid
 from triptych.domains.image.model import ModelConfig, PictureModel
 from triptych.domains.image.pictures import Pictures
 from triptych.errors import UserError
-from triptych.training.loader import FixedBatches, ResumableLoader
-from triptych.training.media import Media
+from triptych.training.data import FixedBatches, ResumableLoader
+from triptych.training.loggers.media import Media
+from triptych.training.metric_sums import in_double
+from triptych.training.module import Task
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
-from triptych.training.settings import from_plain, to_plain
-from triptych.training.sums import in_double
-from triptych.training.task import Task
 
 
 @dataclass(frozen=True)

@@ -13,14 +13,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.core.recording import recorded
+from triptych.core.attention.capture import recorded
 from triptych.domains.music.data import NO_PREVIOUS
 from triptych.domains.music.midi import read_midi
 from triptych.domains.music.representation import Ids
 from triptych.domains.music.task import MusicTask
 from triptych.errors import UserError
 from triptych.training.attended import check_layer_and_head
-from triptych.training.evaluation import scoring
+from triptych.training.evaluate import scoring
 
 
 @dataclass(frozen=True)

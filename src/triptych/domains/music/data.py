@@ -12,8 +12,8 @@ from triptych.domains.music.augment import Augmentation
 from triptych.domains.music.cache import AUTO, NotesCache
 from triptych.domains.music.representation import Piece, Representation
 from triptych.domains.music.sources import Music21Chorales, PieceSource, Split
+from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
 from triptych.training.held_out import ALL
-from triptych.training.loader import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
 
 PADDING = -1
 """Fills rows of unequal length; no representation has an id below 0."""

@@ -9,8 +9,8 @@ import pretty_midi
 import torch
 
 from triptych.decoding.comparison import Compared, Comparison, speeds
-from triptych.decoding.pick import Sampling
-from triptych.decoding.weights import Weights
+from triptych.decoding.quantize import Weights
+from triptych.decoding.sampling import Sampling
 from triptych.domains.music import task
 from triptych.domains.music.baselines import ladder
 from triptych.domains.music.data import Written, evaluation_loader, read_pieces, scoring_loader
@@ -20,7 +20,7 @@ from triptych.domains.music.sources import SPLITS, PieceSource, Split
 from triptych.domains.music.windows import PositionSums, with_windows
 from triptych.errors import UserError
 from triptych.training.devices import device_named
-from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
 from triptych.training.held_out import ALL, check_all
 from triptych.training.known_law import beside
 from triptych.training.weights import check_weights, with_weights

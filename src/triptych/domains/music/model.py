@@ -5,13 +5,13 @@ from typing import Literal
 
 from torch import nn
 
-from triptych.core.attention.interface import AttentionConfig
+from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import Categorical
+from triptych.core.models.decoder_only import SequenceModel
 from triptych.core.positions import Cycles, NoPosition, Sinusoid, Sum
-from triptych.core.sequence import SequenceModel
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.representation import Representation
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from triptych.core.sequence import SequenceModel
-from triptych.decoding import session
-from triptych.decoding.pick import Sampling
+from triptych.core.models.decoder_only import SequenceModel
+from triptych.decoding import generate as session
+from triptych.decoding.sampling import Sampling
 from triptych.domains.music.representation import Forbid
 
 Progress = Callable[[int, int], None]

@@ -10,9 +10,10 @@ import pretty_midi
 import torch
 from torch import Tensor
 
-from triptych.core.sequence import SequenceModel
-from triptych.decoding.draft import Draft
-from triptych.decoding.pick import Sampling
+from triptych.config.schema import from_plain, to_plain
+from triptych.core.models.decoder_only import SequenceModel
+from triptych.decoding.sampling import Sampling
+from triptych.decoding.speculative import Draft
 from triptych.domains.music import render
 from triptych.domains.music.baselines import ladder
 from triptych.domains.music.data import (
@@ -28,13 +29,12 @@ from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.representation import REPRESENTATIONS, Representation
 from triptych.domains.music.sampling import Progress, extend
 from triptych.errors import UserError
-from triptych.training.loader import FixedBatches, ResumableLoader, generator_for, padding_share
-from triptych.training.media import Media
+from triptych.training.data import FixedBatches, ResumableLoader, generator_for, padding_share
+from triptych.training.loggers.media import Media
+from triptych.training.metric_sums import in_double
+from triptych.training.module import Task
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
-from triptych.training.settings import from_plain, to_plain
-from triptych.training.sums import in_double
-from triptych.training.task import Task
 
 MOST_DRAFTED = 4
 """Pieces at a time up to which guessing held notes pays."""

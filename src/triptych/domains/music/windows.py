@@ -11,7 +11,7 @@ from torch import Tensor
 from triptych.domains.music.data import Batch
 from triptych.domains.music.task import MusicTask
 from triptych.errors import UserError
-from triptych.training.sums import in_double
+from triptych.training.metric_sums import in_double
 
 
 def with_windows(task: MusicTask, *, length: int | None, context: int | None) -> MusicTask:

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triptych.core.recording import recorded
+from triptych.core.attention.capture import recorded
 from triptych.decoding.hypotheses import Hypothesis
 from triptych.domains.translation.decode import one_line, search_lines
 from triptych.domains.translation.inference import Translator
 from triptych.domains.translation.lines import BLANKS
 from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer
 from triptych.training.attended import check_layer_and_head
-from triptych.training.evaluation import scoring
+from triptych.training.evaluate import scoring
 
 BLANK = "·"
 """Stands for a blank in a piece, which would not be seen."""

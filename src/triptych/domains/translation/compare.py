@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from triptych.core.seq2seq import Seq2Seq
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.decoding.hypotheses import Hypothesis
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.decode import NEVER
 from triptych.domains.translation.lines import BLANKS
 from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
-from triptych.training.sums import in_double
+from triptych.training.metric_sums import in_double
 
 SAMPLE = 64
 """Lines that a comparison takes at most: 0.2 to 20 seconds of searching on two cores."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from triptych.core.seq2seq import Seq2Seq
-from triptych.decoding.beam import beam_search
+from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import Found, Hypothesis, LengthPenalty
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.lines import BLANKS

@@ -15,12 +15,12 @@ from typing import Any, Protocol
 
 import yaml
 
+from triptych.config.schema import to_plain
 from triptych.domains.translation.corpora import Corpus, Pair, ParallelText
 from triptych.domains.translation.lines import BLANKS
 from triptych.errors import UserError
-from triptych.training.evaluation import Progress
+from triptych.training.evaluate import Progress
 from triptych.training.files import write_whole
-from triptych.training.settings import to_plain
 
 SETTINGS = "source.yaml"
 """The file of the folder that `triptych train translation` takes as a second --config."""

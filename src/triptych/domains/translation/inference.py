@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, overload
 
-from triptych.core.seq2seq import Seq2Seq
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, PenaltyName
-from triptych.decoding.weights import Weights, row_steps
+from triptych.decoding.quantize import Weights, row_steps
 from triptych.domains.translation import task as tasks
 from triptych.domains.translation.compare import Comparison, compare
 from triptych.domains.translation.corpora import check_folder
@@ -20,7 +20,7 @@ from triptych.domains.translation.decode import search_lines, texts
 from triptych.domains.translation.score import score_translations
 from triptych.errors import UserError
 from triptych.training.devices import device_named
-from triptych.training.evaluation import Evaluation, Progress, evaluate, reading_from
+from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
 from triptych.training.known_law import beside
 from triptych.training.weights import around, check_weights, ready
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from triptych.core.seq2seq import Seq2Seq, Tie
+from triptych.core.models.encoder_decoder import Seq2Seq, Tie
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.tokenizer import Tokenizers
 

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from triptych.config.schema import from_plain, to_plain
 from triptych.core.heads import cross_entropy
-from triptych.core.seq2seq import Seq2Seq
+from triptych.core.models.encoder_decoder import Seq2Seq
 from triptych.domains.translation.corpora import Pair
 from triptych.domains.translation.data import (
     Batch,
@@ -29,18 +30,17 @@ from triptych.domains.translation.model import ModelConfig, build_model
 from triptych.domains.translation.score import score_translations
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
 from triptych.errors import UserError
-from triptych.training.loader import (
+from triptych.training.data import (
     FixedBatches,
     ResumableLoader,
     fixed_batches,
     padding_share,
 )
-from triptych.training.media import Media
+from triptych.training.loggers.media import Media
+from triptych.training.metric_sums import in_double
+from triptych.training.module import Task
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
-from triptych.training.settings import from_plain, to_plain
-from triptych.training.sums import in_double
-from triptych.training.task import Task
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,57 @@
+"""`triptych sample image`: new pictures as PNG files, and a grid that shows all of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from triptych.cli.options import (
+    ProgressOnStderr,
+    check_checkpoint,
+    check_output,
+    counted,
+    open_model,
+    read_options,
+)
+from triptych.cli.shared_options import SamplingOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(SamplingOptions):
+    """Options of `triptych sample image`."""
+
+    out: str
+    """Folder for grid.png and one PNG a picture; made where it is missing."""
+    count: int = 16
+    """Pictures to make."""
+    label: int | None = None
+    """Class to draw, a number from 0, where the model knows classes; null for each in turn."""
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Sample pictures and say where they are; raises UserError for what a user got wrong."""
+    options, flags = read_options(
+        Options,
+        arguments,
+        prog="triptych sample image",
+        description="Sample pictures. Existing files are kept unless --overwrite is given.",
+        flags={"overwrite": "Replace files of the same names in the output folder."},
+    )
+    path = check_checkpoint(options.checkpoint)
+    names = ["grid.png", *(f"sample-{index:04d}.png" for index in range(options.count))]
+    out = check_output(options.out, names, overwrite="overwrite" in flags)
+
+    model, _ = open_model(path, domain="image", device=options.device)
+    pictures = model.with_weights(options.weights).sample(
+        options.count,
+        label=options.label,
+        progress=ProgressOnStderr("drawn positions"),
+        **options.drawing(),
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    model.save_pictures(out, pictures)
+    model.save_grid(out / "grid.png", pictures)
+    made = counted(options.count, "picture", "pictures")
+    print(f"{made} and grid.png are in {out}", file=sys.stderr)
+    return 0

@@ -1,0 +1,111 @@
+"""Arguments of Lightning's Trainer as options: which, as what, and refused before time is spent."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import math
+from typing import Any
+
+from pytorch_lightning import Trainer
+from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
+from pytorch_lightning.utilities.exceptions import MisconfigurationException
+
+from triptych.config.messages import import_class
+from triptych.errors import UserError
+from triptych.training.arguments import check_arguments
+from triptych.training.callbacks.progress import quiet_lightning
+
+PARAMETERS = inspect.signature(Trainer.__init__).parameters
+"""Everything that Lightning's Trainer takes, with its defaults."""
+
+# What the run settles itself, or what has no form on a command line. Everything else of the
+# Lightning Trainer is an option.
+NOT_OPTIONS = {
+    "logger", "callbacks", "plugins", "default_root_dir", "enable_checkpointing",
+    "enable_model_summary", "barebones", "model_registry",
+} & set(PARAMETERS)  # fmt: skip
+
+_SMALLEST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "log_every_n_steps": 1}
+
+
+def trainer_settings(values: Any) -> dict[str, Any]:
+    """Arguments for Lightning's Trainer: those that differ from its own defaults."""
+    given = {k: value for k, value in vars(values).items() if value != PARAMETERS[k].default}
+    return {name: _lightning_value(name, value) for name, value in given.items()}
+
+
+def check_trainer(settings: dict[str, Any]) -> Trainer:
+    """Raise UserError for values that Lightning's Trainer refuses, now or in its first step.
+
+    Gives the Trainer that is made to find out, to be asked and thrown away, and a strategy in
+    `settings` with it.
+    """
+    quiet_lightning()
+    for name, smallest in _SMALLEST.items():
+        value = settings.get(name)
+        if value is not None and value < smallest:
+            raise UserError(f"trainer.{name} must be at least {smallest}, got {value}")
+    interval = settings.get("val_check_interval")
+    if isinstance(interval, int | float) and interval <= 0:
+        raise UserError(
+            f"trainer.val_check_interval must be above 0, got {interval}; for no validation set "
+            "trainer.limit_val_batches to 0"
+        )
+    for name in ("max_steps", "max_epochs", "limit_train_batches"):
+        if settings.get(name) == 0:
+            raise UserError(f"trainer.{name} is 0, so that nothing would be trained")
+    own = dict.fromkeys(("enable_checkpointing", "enable_model_summary"), False)
+    arguments = {**check_arguments(settings), "logger": False, "enable_progress_bar": False}
+    try:
+        tried = Trainer(**arguments, **own)
+    except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
+        names = [f"trainer.{name}" for name in settings if name in str(error)]
+        about = f" ({', '.join(names)})" if names else ""
+        raise UserError(f"Lightning's Trainer refuses its settings{about}: {error}") from error
+    if isinstance(tried.strategy.launcher, _MultiProcessingLauncher):
+        # What happens in its children is lost to the process that started the run.
+        raise UserError(
+            f"trainer.strategy {settings.get('strategy', 'auto')} trains in copies of this process "
+            "(fork or spawn), which Triptych does not support; expected another, such as ddp"
+        )
+    return tried
+
+
+def check_batches(tried: Trainer, n_train: int, n_validation: int) -> None:
+    """Raise UserError where a limit leaves no batch, or where validation would stand beyond the end
+    of every epoch.
+
+    tried: what `check_trainer` gave. n_train, n_validation: batches of all processes together.
+    """
+    left = {}
+    for name, count in (("train", n_train), ("val", n_validation)):
+        each = -(-count // tried.world_size)
+        limit = getattr(tried, f"limit_{name}_batches")
+        left[name] = min(each, limit) if isinstance(limit, int) else int(each * limit)
+        if limit > 0 and left[name] == 0:
+            raise UserError(
+                f"trainer.limit_{name}_batches is {limit}, which leaves none of {each} batches; "
+                f"expected at least {math.ceil(1000 / each) / 1000:g}, or a whole number of batches"
+            )
+    interval, by_epoch = tried.val_check_interval, tried.check_val_every_n_epoch is not None
+    validates = by_epoch and left["val"] > 0
+    if validates and isinstance(interval, int) and interval > left["train"]:
+        raise UserError(
+            f"trainer.val_check_interval is {interval}, but an epoch has {left['train']} batches: "
+            "set trainer.check_val_every_n_epoch to null, so that steps are counted across epochs, "
+            "or give a smaller interval"
+        )
+
+
+def _lightning_value(name: str, value: Any) -> Any:
+    if "class_path" in getattr(value, "__dict__", {}):  # a strategy or accelerator by its class
+        arguments = vars(value.get("init_args") or argparse.Namespace()).items()
+        kind = import_class(value.class_path)
+        try:
+            return kind(**{k: v for k, v in arguments if v is not None})
+        except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
+            raise UserError(f"trainer.{name} cannot be {value.class_path}: {error}") from error
+    if name == "devices" and isinstance(value, str) and value.isdigit():
+        return int(value)  # the parser tries text before numbers here
+    return value

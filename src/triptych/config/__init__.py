@@ -1,0 +1,1 @@
+"""Settings: dataclasses, YAML files, the command-line parser and its error messages."""

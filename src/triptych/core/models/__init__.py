@@ -1,0 +1,1 @@
+"""Models: a decoder-only model and an encoder-decoder model."""

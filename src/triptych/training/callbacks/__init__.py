@@ -1,0 +1,1 @@
+"""Lightning callbacks: exponential moving average, checkpointing, progress, signals."""

@@ -1,0 +1,1 @@
+"""Loggers: CSV, wandb and media files."""
