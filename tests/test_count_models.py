@@ -49,7 +49,7 @@ def test_each_split_is_printed_and_written(
     assert figures["train"]["uniform"] == pytest.approx(1.58496, abs=1e-5)
     assert figures["train"]["histogram per place"] < figures["test"]["histogram per place"]
     source = CopiedRows(levels=3, train=50, test=9)
-    law = source.nats("test") / math.log(2) / (9 * 64)
+    law = source.nll("test") / math.log(2) / (9 * 64)
     assert figures["test"]["the law itself"] == pytest.approx(law)
 
 

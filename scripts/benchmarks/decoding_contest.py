@@ -12,7 +12,7 @@ from benchmarks.measuring import Case, Run
 from benchmarks.setting import DTYPES, Setting
 from triptych.core.attention.base import AttentionConfig
 from triptych.core.generation_order import raster
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.generate import sample
 from triptych.decoding.quantize import for_decoding
 from triptych.decoding.sampling import Sampling
@@ -117,14 +117,14 @@ def ready_model(
     rows: int,
     attention: AttentionConfig | None = None,
     compiled: bool = False,
-) -> SequenceModel:
+) -> DecoderOnly:
     """Triptych's model as it is, or as `for_decoding` packs it."""
     model = models.sequence_model(sizes.vocabulary, shape, attention=attention, **sizes.model)
     model = model.to(setting.device).eval()
     if weights is None:
         return model
     packed = for_decoding(model, weights, rows=rows, compiled=compiled)
-    assert isinstance(packed, SequenceModel)
+    assert isinstance(packed, DecoderOnly)
     return packed
 
 

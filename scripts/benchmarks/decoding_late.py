@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from benchmarks.decoding_contest import GREEDY, Sizes, no_weights, ready_model
 from benchmarks.rows import Row, Table
 from benchmarks.setting import Setting
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.generate import sample
 
 READING = "reading its keys and values, ms"
@@ -61,7 +61,7 @@ def late_tokens(setting: Setting, sizes: Sizes) -> Table:
     return table
 
 
-def token_costs(setting: Setting, model: SequenceModel, length: int) -> list[float]:
+def token_costs(setting: Setting, model: DecoderOnly, length: int) -> list[float]:
     """Milliseconds of each token of a greedy run, by the calls of `progress`."""
     stamps = [time.perf_counter()]
 

@@ -138,7 +138,7 @@ def states(sizes: Sizes) -> Table:
         for height in sizes.heights:
             shape = (height, sizes.width, 3)
             layer = config.build(sizes.n_heads * sizes.d_head, sizes.n_heads, shape, True)
-            state = layer.empty_state(1, raster(shape).length)
+            state = layer.init_cache(1, raster(shape).length)
             held = sum(tensor.numel() * tensor.element_size() for tensor in state.values())
             row.extra[f"height {height}, MiB"] = held / 2**20
         table.rows.append(row)

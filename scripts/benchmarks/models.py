@@ -14,7 +14,7 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Grid, Learned, NoPosition
 from triptych.core.transformer import TransformerConfig
 
@@ -32,7 +32,7 @@ def mean_keys(attention: AttentionConfig, shape: tuple[int, ...]) -> float:
     """How many keys a query reads by the variant's definition, on average over all queries."""
     position = torch.arange(attention.order_of(shape).length)
     pattern = attention.build(1, 1, shape, True).pattern
-    return float(pattern.allowed(position[:, None], position[None, :]).sum(1).float().mean())
+    return float(pattern.visible(position[:, None], position[None, :]).sum(1).float().mean())
 
 
 def sequence_model(
@@ -44,7 +44,7 @@ def sequence_model(
     n_heads: int,
     attention: AttentionConfig | None = None,
     **settings: Any,
-) -> SequenceModel:
+) -> DecoderOnly:
     """The decoder-only model, without dropout; positions as the domains give them."""
     attention = attention or Full()
     config = TransformerConfig(
@@ -64,7 +64,7 @@ def sequence_model(
         positions = NoPosition(d_model)
     else:
         positions = Learned(order.length, d_model)
-    return SequenceModel(
+    return DecoderOnly(
         TokenEmbedding(vocabulary, d_model),
         positions,
         config.decoder(shape),

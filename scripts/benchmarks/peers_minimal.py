@@ -18,19 +18,19 @@ class MinimalBlock(nn.Module):
         self.n_heads = n_heads
         self.attention_norm = nn.LayerNorm(d_model)
         self.feed_norm = nn.LayerNorm(d_model)
-        self.project_in = nn.Linear(d_model, 3 * d_model)
-        self.project_out = nn.Linear(d_model, d_model)
+        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
         self.widen = nn.Linear(d_model, 4 * d_model)
         self.narrow = nn.Linear(4 * d_model, d_model)
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch, length, _ = x.shape
-        packed = self.project_in(self.attention_norm(x)).view(batch, length, 3, self.n_heads, -1)
+        packed = self.qkv_proj(self.attention_norm(x)).view(batch, length, 3, self.n_heads, -1)
         q, k, v = packed.permute(2, 0, 3, 1, 4).unbind(0)  # 3 x [B, H, L, E]
         return q, k, v
 
     def rest(self, x: Tensor, y: Tensor) -> Tensor:
-        x = x + self.project_out(y.transpose(1, 2).flatten(2))
+        x = x + self.out_proj(y.transpose(1, 2).flatten(2))
         return x + self.narrow(F.gelu(self.widen(self.feed_norm(x))))
 
     def forward(self, x: Tensor) -> Tensor:

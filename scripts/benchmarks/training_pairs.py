@@ -14,7 +14,7 @@ from benchmarks.measuring import Case, Run
 from benchmarks.rows import Table
 from benchmarks.setting import Setting
 from benchmarks.training_step import step
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 
 
@@ -64,7 +64,7 @@ def translation(setting: Setting, sizes: PairSizes, dtype: str, tables_left: int
     def ours(*, padded: bool) -> Callable[[], Run]:
         def build() -> Run:
             config = TransformerConfig(**shape, dropout=0.0)
-            model = Seq2Seq.build(
+            model = EncoderDecoder.build(
                 config,
                 source_vocabulary=vocabulary,
                 target_vocabulary=vocabulary,

@@ -26,7 +26,7 @@ from benchmarks.translation_search import (
     read_lines,
     without_cache,
 )
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.quantize import Weights, for_decoding
 
@@ -80,7 +80,7 @@ def drawn(setting: Setting, sizes: Sizes) -> Table:
         d_ff=4 * sizes.d_model,
         dropout=0.0,
     )
-    model = Seq2Seq.build(
+    model = EncoderDecoder.build(
         config, source_vocabulary=sizes.vocabulary, target_vocabulary=sizes.vocabulary
     )
     model = model.to(setting.device).eval()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from benchmarks.peers_hf import END, PAD, START
 from benchmarks.setting import Setting
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.beam_search import beam_search
 
 
@@ -43,10 +43,10 @@ def in_batches(
 
 
 @torch.no_grad()
-def forced_search(model: Seq2Seq, batch: Batch, beam: int) -> list[list[int]]:
+def forced_search(model: EncoderDecoder, batch: Batch, beam: int) -> list[list[int]]:
     """Search in which no row ends before its length."""
     memory = model.encode(batch.source, batch.padding)  # [B, S, D]
-    state = model.empty_state(memory, batch.padding, int(batch.lengths.max()))
+    state = model.init_cache(memory, batch.padding, int(batch.lengths.max()))
     rows = beam_search(
         model.step,
         state,
@@ -61,7 +61,7 @@ def forced_search(model: Seq2Seq, batch: Batch, beam: int) -> list[list[int]]:
 
 
 @torch.no_grad()
-def without_cache(model: Seq2Seq, batch: Batch) -> list[list[int]]:
+def without_cache(model: EncoderDecoder, batch: Batch) -> list[list[int]]:
     """Greedy outputs of these lengths, the whole prefix anew for every token."""
     memory = model.encode(batch.source, batch.padding)  # [B, S, D]
     tokens = torch.full_like(batch.source[:, :1], START)  # [B, 1]

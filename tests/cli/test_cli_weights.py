@@ -92,7 +92,7 @@ def test_the_costs_are_those_of_the_drawn_pictures(image_checkpoint: Path, weigh
     task = triptych.load(image_checkpoint, device="cpu").task
     pixels, labels = torch.from_numpy(pictures), task.turn_labels(2)
     with torch.no_grad():
-        nats = task.model.nats(pixels, labels).mean()
+        nats = task.model.nll(pixels, labels).mean()
     assert told.cost_fp32 == pytest.approx(float(nats) / math.log(2), abs=1e-5)
     assert told.cost != told.cost_fp32
     assert told.cost == pytest.approx(told.cost_fp32, abs=0.1)
@@ -106,7 +106,7 @@ def nats_by_hand(task: MusicTask, tokens: torch.Tensor, n_prompt: int) -> float:
             start = 0 if at < 32 else (at - 16) // 16 * 16
             before = row[start - 1].view(1) if start else None
             with torch.no_grad():
-                nats.append(float(task.model.nats(row[None, start : at + 1], before)[0, -1]))
+                nats.append(float(task.model.nll(row[None, start : at + 1], before)[0, -1]))
             if row[at] == task.representation.end:
                 break
     return sum(nats) / len(nats)

@@ -25,7 +25,7 @@ def nats_by_steps(
     """Minus the sum of log p(value), each predicted after those before it were read singly."""
     total = 0.0
     with torch.inference_mode():
-        state = model.empty_state(1, len(values))
+        state = model.init_cache(1, len(values))
         logits: Tensor = model.prefill(torch.zeros(1, 0, dtype=torch.int64), state, None, condition)
         for position, value in enumerate(values):
             if position:
@@ -105,7 +105,7 @@ def test_sentences_in_nats_per_token(cli, tmp_path: Path) -> None:
         target = [*task.tokenizers.target.encode(german), end]
         with torch.inference_mode():
             memory = task.model.encode(torch.tensor([source]))
-            state = task.model.empty_state(memory, None, len(target))
+            state = task.model.init_cache(memory, None, len(target))
             for position, (last, value) in enumerate(zip([start, *target], target, strict=False)):
                 logits = task.model.step(torch.tensor([last]), torch.tensor(position), state)
                 scores = logits[0].double()

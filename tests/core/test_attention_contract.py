@@ -15,7 +15,7 @@ from attention_cases import CAUSAL, EXAMPLES, all_examples, build, inputs, lengt
 
 from triptych.core.attention.base import Example, SelfAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.decoding.beam_search import reorder_rows
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -70,7 +70,7 @@ def test_the_fast_path_has_the_gradients_of_the_reference(example: Example) -> N
 @every_causal_example
 def test_stepping_is_the_forward_pass_at_every_position(example: Example) -> None:
     layer, x = build(example), inputs(example)
-    stepped = run_steps(layer, x, layer.empty_state(2, length_of(example)))
+    stepped = run_steps(layer, x, layer.init_cache(2, length_of(example)))
     torch.testing.assert_close(stepped, layer(x), **EXACT)
 
 
@@ -79,7 +79,7 @@ def test_stepping_is_the_forward_pass_at_every_position(example: Example) -> Non
 def test_steps_on_narrowed_states_are_the_forward_pass(example: Example, room: int) -> None:
     """`room`: the views are made anew at every so many positions, and serve all until then."""
     layer, x = build(example), inputs(example)
-    state = layer.empty_state(2, length_of(example))
+    state = layer.init_cache(2, length_of(example))
     steps = []
     for t in range(length_of(example)):
         views = layer.narrow(state, t // room * room + room)
@@ -95,7 +95,7 @@ def test_steps_of_several_positions_are_the_forward_pass(
     """Also where the last ones of each step turn out wrong and are taken anew: drafts."""
     layer, x = build(example), inputs(example)
     length = length_of(example)
-    state = layer.empty_state(2, length, at_once - 1)
+    state = layer.init_cache(2, length, at_once - 1)
     result, t = [layer.prefill(x[:, :1], state)], 1
     while t < length:
         positions = torch.arange(t, min(t + at_once, length))
@@ -115,7 +115,7 @@ def test_prefill_of_any_length_and_then_steps_is_the_forward_pass(example: Examp
     for prefix in (
         range(1, length + 1) if length < 40 else (1, 2, 7, length // 2, length - 1, length)
     ):
-        state = layer.empty_state(2, length)
+        state = layer.init_cache(2, length)
         result = [layer.prefill(x[:, :prefix], state)]
         if prefix < length:
             result.append(run_steps(layer, x, state, prefix))
@@ -125,7 +125,7 @@ def test_prefill_of_any_length_and_then_steps_is_the_forward_pass(example: Examp
 @every_causal_example
 def test_the_state_is_bounded_and_stays_where_it_is(example: Example) -> None:
     layer, x = build(example), inputs(example)
-    state = layer.empty_state(2, length_of(example))
+    state = layer.init_cache(2, length_of(example))
     before = {key: (tensor.data_ptr(), tensor.shape) for key, tensor in state.items()}
     assert all(tensor.shape[0] == 2 for tensor in state.values())
     run_steps(layer, x, state)
@@ -147,9 +147,9 @@ def test_no_position_sees_the_future(example: Example) -> None:
 def test_every_position_that_should_be_seen_is_seen(example: Example) -> None:
     """Coverage against the definition: gradients reach exactly the keys that are allowed."""
     layer, x = build(example), inputs(example, batch=1).requires_grad_()
-    assert isinstance(layer, SoftmaxAttention)
+    assert isinstance(layer, MultiHeadAttention)
     position = torch.arange(length_of(example))
-    allowed = layer.pattern.allowed(position[:, None], position[None, :])
+    allowed = layer.pattern.visible(position[:, None], position[None, :])
     y = layer(x)
     for t in range(length_of(example)):
         (gradient,) = torch.autograd.grad(y[0, t].sum(), x, retain_graph=True)
@@ -188,8 +188,8 @@ def test_a_row_of_padding_alone_is_finite_with_its_gradients(example: Example) -
     assert y.isfinite().all()
     assert x.grad is not None
     assert x.grad.isfinite().all()
-    nothing = torch.nn.functional.linear(torch.zeros_like(x[1]), layer.project_out.weight)
-    torch.testing.assert_close(y[1], nothing + layer.project_out.bias, **EXACT)
+    nothing = torch.nn.functional.linear(torch.zeros_like(x[1]), layer.out_proj.weight)
+    torch.testing.assert_close(y[1], nothing + layer.out_proj.bias, **EXACT)
 
 
 @every_causal_example
@@ -197,7 +197,7 @@ def test_reordering_the_state_is_exact(example: Example) -> None:
     layer, x = build(example), inputs(example, batch=3)
     length, rows = length_of(example), torch.tensor([2, 0, 0])
     middle = length // 2
-    state = layer.empty_state(3, length)
+    state = layer.init_cache(3, length)
     layer.prefill(x[:, :middle], state)
     reorder_rows([state], rows)
     continued = torch.cat([x[rows, :middle], x[:, middle:]], dim=1)

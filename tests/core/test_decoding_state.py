@@ -8,17 +8,17 @@ from attention_cases import CAUSAL, D_MODEL, build, length_of, name
 from torch import Tensor, nn
 
 from triptych.core.attention import multihead as softmax
-from triptych.core.attention.base import AttentionConfig, Example, LayerState, Place
+from triptych.core.attention.base import AttentionConfig, Example, LayerCache, Place
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.core.models.decoder_only import SequenceModel
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Cycles, Grid, Learned, Sinusoid, Sum
 from triptych.core.transformer import Decoder, TransformerConfig
 from triptych.decoding.beam_search import beam_search
@@ -51,7 +51,7 @@ def test_the_device_without_values_finds_what_waits() -> None:
 def test_a_step_of_every_variant_never_waits_for_the_device(example: Example) -> None:
     layer = build(example)
     device = no_sync_device(layer)
-    state = layer.empty_state(2, length_of(example))
+    state = layer.init_cache(2, length_of(example))
     x = torch.empty(2, 1, D_MODEL, dtype=torch.float64, device=device)
     assert layer.step(x, torch.tensor(3, device=device), state).shape == x.shape
 
@@ -62,26 +62,26 @@ def sizes(attention: AttentionConfig) -> TransformerConfig:
     )
 
 
-def music_model() -> SequenceModel:
+def music_model() -> DecoderOnly:
     positions = Sum([Sinusoid(D), Cycles(D, [(1, 4), (4, 4)]), Learned(24, D)])
-    return SequenceModel(
+    return DecoderOnly(
         TokenEmbedding(7, D), positions, sizes(Relative(4, window=5)).decoder((24,)),
         CategoricalHead(D, 7), d_model=D,
     )  # fmt: skip
 
 
-def sub_pixel_model() -> SequenceModel:
+def sub_pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (4, 2, 3)
     order = attention.order_of(shape)
-    return SequenceModel(
+    return DecoderOnly(
         ChannelEmbedding(7, order.coordinates[:, 2], D), Grid(order, D),
         sizes(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
     )  # fmt: skip
 
 
-def pixel_model() -> SequenceModel:
+def pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1), (4, 6, 1)
-    return SequenceModel(
+    return DecoderOnly(
         PixelEmbedding(7, 3, D), Grid(attention.order_of(shape), D),
         sizes(attention).decoder(shape),
         MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
@@ -93,7 +93,7 @@ def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(make: object) 
     model = make().eval()  # type: ignore[operator]
     device = no_sync_device(model)
     value = torch.zeros(2, *model.embedding.value_shape, dtype=torch.int64, device=device)
-    state = model.empty_state(2, 24)
+    state = model.init_cache(2, 24)
     parameters = model.step(value, torch.tensor(3, device=device), state, None)
     filters = {"top_k": 3, "top_p": 0.5} if isinstance(model.head, CategoricalHead) else {}
     for sampling in (Sampling(), Sampling(temperature=0.0), Sampling(temperature=0.5, **filters)):
@@ -102,10 +102,10 @@ def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(make: object) 
 
 def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
     config = TransformerConfig(n_layers=2, d_model=D, n_heads=3, d_ff=16)
-    model = Seq2Seq.build(config, source_vocabulary=9, target_vocabulary=9).eval()
+    model = EncoderDecoder.build(config, source_vocabulary=9, target_vocabulary=9).eval()
     device = no_sync_device(model)
     source = torch.zeros(2, 5, dtype=torch.int64, device=device)
-    state = model.empty_state(model.encode(source, source == 0), source == 0, 8)
+    state = model.init_cache(model.encode(source, source == 0), source == 0, 8)
     assert model.step(source[:, 0], torch.tensor(3, device=device), state).shape == (2, 9)
 
 
@@ -129,7 +129,7 @@ def test_what_is_kept_and_read_is_the_designs(
     """The table of the design: slots kept, and slots read in a step."""
     layer = config.build(8, 2, shape, causal=True)
     length = torch.Size(shape).numel()
-    state = layer.empty_state(1, length)
+    state = layer.init_cache(1, length)
     assert state["key"].shape[2] == state["value"].shape[2] == slots
     place = layer.place(torch.tensor(length - 1), state)
     assert place is not None
@@ -147,7 +147,7 @@ def test_keys_are_kept_in_the_precision_that_one_query_reads_fastest(
         (torch.bfloat16, torch.bfloat16 if matrix_units else torch.float32),
     ]:
         layer = Relative(4).build(8, 2, (9,), causal=True).to(dtype)
-        state = layer.empty_state(1, 9)
+        state = layer.init_cache(1, 9)
         assert {tensor.dtype for tensor in state.values()} == {kept}
         assert layer.step(torch.randn(1, 1, 8).to(dtype), torch.tensor(0), state).dtype == dtype
 
@@ -155,7 +155,7 @@ def test_keys_are_kept_in_the_precision_that_one_query_reads_fastest(
 @pytest.mark.parametrize("height", [8, 40, 120])
 def test_the_state_of_local_2d_does_not_grow_with_the_pictures_height(height: int) -> None:
     layer = Local2D(4, 4, 2, 1).build(8, 2, (height, 16, 3), causal=True)
-    state = layer.empty_state(1, height * 16 * 3)
+    state = layer.init_cache(1, height * 16 * 3)
     assert sum(tensor.numel() for tensor in state.values()) == 2 * (6 * 16 * 3) * 8
 
 
@@ -168,7 +168,7 @@ def test_a_step_reads_no_more_slots_than_positions_so_far(
     config: AttentionConfig, used: int
 ) -> None:
     layer = config.build(8, 2, (1000,), causal=True)
-    state = layer.empty_state(1, 1000)
+    state = layer.init_cache(1, 1000)
     views = layer.narrow(state, 9)
     assert views["key"].shape[2] == views["value"].shape[2] == used
     assert views["key"].data_ptr() == state["key"].data_ptr()  # a view: what is written stays
@@ -181,7 +181,7 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = TransformerConfig(n_layers=3, d_model=D, n_heads=3, d_ff=16)
-    model = Seq2Seq.build(config, source_vocabulary=9, target_vocabulary=9).eval()
+    model = EncoderDecoder.build(config, source_vocabulary=9, target_vocabulary=9).eval()
     projected: list[int] = []
     remember = CrossAttention.remember
 
@@ -197,7 +197,7 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     monkeypatch.setattr(Decoder, "prefill", whole)
     source = torch.randint(3, 9, (2, 5))
     with torch.no_grad():
-        state = model.empty_state(model.encode(source), None, 7)
+        state = model.init_cache(model.encode(source), None, 7)
         beam_search(model.step, state, beam=3, start=1, end=2, max_lengths=torch.tensor([7, 7]))
     assert projected == [2, 2, 2]  # once a layer, for both sentences, before the beams
 
@@ -208,14 +208,14 @@ def test_blocks_of_one_kind_share_what_depends_on_the_position_alone(
     one, other = sizes(Relative(4, window=5)).decoder((24,)), sizes(Local1D(3, 2)).decoder((24,))
     mixed = Decoder([*one.blocks, *other.blocks, *one.blocks]).eval()  # type: ignore[arg-type]
     made: list[str] = []
-    original = SoftmaxAttention.place
+    original = MultiHeadAttention.place
 
-    def counted(layer: SoftmaxAttention, position: Tensor, state: LayerState) -> Place:
+    def counted(layer: MultiHeadAttention, position: Tensor, state: LayerCache) -> Place:
         made.append(type(layer.pattern).__name__)
         return original(layer, position, state)
 
-    monkeypatch.setattr(SoftmaxAttention, "place", counted)
-    mixed.step(torch.randn(2, 1, D), torch.tensor(0), mixed.empty_state(2, 24))
+    monkeypatch.setattr(MultiHeadAttention, "place", counted)
+    mixed.step(torch.randn(2, 1, D), torch.tensor(0), mixed.init_cache(2, 24))
     assert made == ["RelativePattern", "Local1DPattern"]
 
 

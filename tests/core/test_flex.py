@@ -8,11 +8,11 @@ from attention_cases import EXAMPLES, build, inputs, length_of, name
 
 from triptych.core.attention.backends.flex import attend_by_flex
 from triptych.core.attention.base import Example
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.transformer import TransformerConfig
 
-# A variant that is told symbols does not go this way, see `SoftmaxAttention.forward`.
+# A variant that is told symbols does not go this way, see `MultiHeadAttention.forward`.
 every_example = pytest.mark.parametrize(
     "example", [example for example in EXAMPLES if not build(example).reads_symbols], ids=name
 )
@@ -23,7 +23,7 @@ every_example = pytest.mark.parametrize(
 @torch.no_grad()
 def test_the_pattern_and_its_scores_are_those_of_the_reference(example: Example) -> None:
     layer, x = build(example).float(), inputs(example).float()
-    assert isinstance(layer, SoftmaxAttention)
+    assert isinstance(layer, MultiHeadAttention)
     padding = torch.zeros(2, length_of(example), dtype=torch.bool)
     padding[1, -3:] = True
     q, k, v = layer._heads(x)

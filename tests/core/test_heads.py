@@ -31,7 +31,7 @@ def test_a_uniform_categorical_gives_exactly_the_logarithm_of_its_levels() -> No
 
 def test_categorical_likelihood_is_never_computed_in_half_precision() -> None:
     head = CategoricalHead(8, 300).bfloat16()
-    nats = head.nats(head(torch.randn(2, 3, 8).bfloat16()), torch.randint(300, (2, 3)))
+    nats = head.nll(head(torch.randn(2, 3, 8).bfloat16()), torch.randint(300, (2, 3)))
     assert nats.dtype == torch.float32
 
 
@@ -41,7 +41,7 @@ def test_the_masses_of_all_pixels_sum_to_one(levels: int, channels: int, spread:
     head = MixtureOfLogisticsHead(4, levels=levels, channels=channels, components=4).double()
     pixels = all_pixels(levels, channels)
     parameters = wild_parameters(head, spread).expand(len(pixels), -1)
-    total = (-head.nats(parameters, pixels)).exp().sum().item()
+    total = (-head.nll(parameters, pixels)).exp().sum().item()
     assert total == pytest.approx(1.0, abs=1e-9)
 
 
@@ -49,8 +49,8 @@ def test_a_mixture_in_single_precision_stays_finite_with_its_gradient() -> None:
     head = MixtureOfLogisticsHead(4, levels=256, channels=3, components=10)
     parameters = (torch.randn(4000, 100) * 20).requires_grad_()
     targets = torch.randint(256, (4000, 3))
-    nats = head.nats(parameters, targets)
-    exact = head.double().nats(parameters.detach().double(), targets)
+    nats = head.nll(parameters, targets)
+    exact = head.double().nll(parameters.detach().double(), targets)
     torch.testing.assert_close(nats.double(), exact, rtol=1e-3, atol=1e-3)
     nats.sum().backward()
     assert parameters.grad is not None
@@ -63,9 +63,9 @@ def test_a_mean_far_from_the_pixel_in_single_precision() -> None:
     parameters = torch.zeros(5, 3)
     parameters[:, 1] = torch.tensor([30.0, 300.0, 3e3, 3e4, 1e5])  # the mean; values are -1 to 1
     targets = torch.full((5, 1), 100)
-    exact = head.double().nats(parameters.double(), targets)
+    exact = head.double().nll(parameters.double(), targets)
     torch.testing.assert_close(
-        head.float().nats(parameters, targets).double(), exact, rtol=1e-6, atol=1e-4
+        head.float().nll(parameters, targets).double(), exact, rtol=1e-6, atol=1e-4
     )
 
 
@@ -83,7 +83,7 @@ def test_samples_follow_the_likelihood(channels: int) -> None:
     head = MixtureOfLogisticsHead(4, levels=levels, channels=channels, components=3).double()
     parameters = wild_parameters(head, 1.5)
     pixels = all_pixels(levels, channels)
-    expected = (-head.nats(parameters.expand(len(pixels), -1), pixels)).exp()
+    expected = (-head.nll(parameters.expand(len(pixels), -1), pixels)).exp()
     generator = torch.Generator().manual_seed(3)
     drawn = head.sample(
         parameters.expand(n, -1),
@@ -108,7 +108,7 @@ def test_green_and_blue_depend_on_red() -> None:
     assert correlation[0, 1] > 0.99
     assert correlation[0, 2] > 0.99
     like, unlike = torch.tensor([[200, 200, 200]]), torch.tensor([[200, 50, 50]])
-    assert head.nats(parameters[None], like) < head.nats(parameters[None], unlike) - 10
+    assert head.nll(parameters[None], like) < head.nll(parameters[None], unlike) - 10
 
 
 def test_temperature_zero_takes_the_middle_of_the_likeliest_component() -> None:

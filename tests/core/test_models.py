@@ -12,8 +12,8 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.core.models.decoder_only import SequenceModel
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Grid, Sinusoid
 from triptych.core.transformer import TransformerConfig
 
@@ -27,34 +27,34 @@ def config(attention: object = None) -> TransformerConfig:
     )
 
 
-def tokens_model() -> SequenceModel:
-    return SequenceModel(
+def tokens_model() -> DecoderOnly:
+    return DecoderOnly(
         TokenEmbedding(7, D), Sinusoid(D), config(Relative(4)).decoder((11,)),
         CategoricalHead(D, 7), d_model=D,
     ).double()  # fmt: skip
 
 
-def related_notes_model() -> SequenceModel:
+def related_notes_model() -> DecoderOnly:
     """Symbols 0 to 4 are pitches, 5 and 6 are not; three voices."""
     attention = PitchTime(max_distance=6, step=3, max_time=2, scale=5)
-    return SequenceModel(
+    return DecoderOnly(
         TokenEmbedding(7, D), Sinusoid(D), config(attention).decoder((11,)),
         CategoricalHead(D, 7), d_model=D,
     ).double()  # fmt: skip
 
 
-def sub_pixel_model() -> SequenceModel:
+def sub_pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (3, 4, 3)
     order = attention.order_of(shape)
-    return SequenceModel(
+    return DecoderOnly(
         ChannelEmbedding(7, order.coordinates[:, 2], D), Grid(order, D),
         config(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
     ).double()  # fmt: skip
 
 
-def pixel_model() -> SequenceModel:
+def pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1), (3, 4, 1)
-    return SequenceModel(
+    return DecoderOnly(
         PixelEmbedding(7, 3, D), Grid(orders.raster(shape), D),
         config(attention).decoder(shape),
         MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
@@ -79,7 +79,7 @@ def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras
     previous = torch.tensor([3, -1]) if extras and shape == (11,) else None
     condition = torch.randn(2, D).double() if extras else None
     expected = model(values, previous, condition)
-    state = model.empty_state(2, shape[0])
+    state = model.init_cache(2, shape[0])
     parts = [model.prefill(values[:, :prefix], state, previous, condition)]
     for t in range(prefix + 1, shape[0]):
         parts.append(model.step(values[:, t - 1], torch.tensor(t), state, condition))
@@ -91,7 +91,7 @@ def test_several_values_at_once_predict_what_training_predicts(kind: str) -> Non
     build, shape = MODELS[kind]
     model, values, condition = build(), torch.randint(7, (2, *shape)), torch.randn(2, D).double()
     expected = model(values, None, condition)
-    state = model.empty_state(2, shape[0], ahead=3)
+    state = model.init_cache(2, shape[0], ahead=3)
     model.prefill(values[:, :0], state, None, condition)
     for t in (1, 2, 5, 7):  # with steps back
         positions = torch.arange(t, t + 4)
@@ -125,15 +125,15 @@ def test_no_value_before_the_first_is_the_learned_start() -> None:
 def test_likelihood_of_a_row_does_not_depend_on_its_batch(kind: str) -> None:
     build, shape = MODELS[kind]
     model, values = build(), torch.randint(7, (3, *shape))
-    together = model.nats(values)
+    together = model.nll(values)
     assert together.shape == (3, shape[0])
     for row in range(3):
-        torch.testing.assert_close(model.nats(values[row : row + 1])[0], together[row], **EXACT)
+        torch.testing.assert_close(model.nll(values[row : row + 1])[0], together[row], **EXACT)
 
 
-def translator(tie: str = "all", norm: str = "pre") -> Seq2Seq:
+def translator(tie: str = "all", norm: str = "pre") -> EncoderDecoder:
     sizes = TransformerConfig(n_layers=2, d_model=D, n_heads=3, d_ff=16, dropout=0.0, norm=norm)
-    return Seq2Seq.build(sizes, source_vocabulary=9, target_vocabulary=9, tie=tie).double()
+    return EncoderDecoder.build(sizes, source_vocabulary=9, target_vocabulary=9, tie=tie).double()
 
 
 @pytest.mark.parametrize("tie", ["all", "target", "none"])
@@ -143,7 +143,7 @@ def test_a_translator_steps_as_it_trains(tie: str, norm: str) -> None:
     source, target = torch.randint(9, (2, 6)), torch.randint(9, (2, 8))
     padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
     expected = model(source, padding, target)
-    state = model.empty_state(model.encode(source, padding), padding, 8)
+    state = model.init_cache(model.encode(source, padding), padding, 8)
     stepped = [model.step(target[:, t], torch.tensor(t), state) for t in range(8)]
     torch.testing.assert_close(torch.stack(stepped, dim=1), expected, **EXACT)
 
@@ -163,13 +163,13 @@ def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
     x = model.target_embedding(torch.tensor([[4]]), torch.tensor([0]))
     torch.testing.assert_close(x[0, 0], model.target_embedding.table.weight[4] * D**0.5, **EXACT)
     with pytest.raises(ValueError, match="one vocabulary"):
-        Seq2Seq.build(config(), source_vocabulary=9, target_vocabulary=8, tie="all")
+        EncoderDecoder.build(config(), source_vocabulary=9, target_vocabulary=8, tie="all")
     with pytest.raises(ValueError, match="tie is all, target or none, got both"):
-        Seq2Seq.build(config(), source_vocabulary=9, target_vocabulary=9, tie="both")
+        EncoderDecoder.build(config(), source_vocabulary=9, target_vocabulary=9, tie="both")
 
 
 def test_attention_to_symbols_refuses_whole_pixels() -> None:
     decoder = config(PitchTime()).decoder((12,))
     head = MixtureOfLogisticsHead(D, levels=7, channels=3, components=2)
     with pytest.raises(ValueError, match="one symbol a position"):
-        SequenceModel(PixelEmbedding(7, 3, D), Sinusoid(D), decoder, head, d_model=D)
+        DecoderOnly(PixelEmbedding(7, 3, D), Sinusoid(D), decoder, head, d_model=D)

@@ -10,7 +10,7 @@ from triptych.core.attention.local2d import Local2D, Local2DPattern
 SHAPES = [(4, 6, 3), (5, 7, 1), (7, 5, 2), (1, 9, 1)]
 
 
-def both_orders(shape: tuple[int, int, int]) -> list[orders.Order]:
+def both_orders(shape: tuple[int, int, int]) -> list[orders.GenerationOrder]:
     return [orders.raster(shape), orders.blocks(shape, 2, 3), orders.blocks(shape, 4, 4)]
 
 
@@ -54,7 +54,7 @@ def test_wrong_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="6 steps"):
         order.to_pictures(torch.zeros(1, 5))
     with pytest.raises(ValueError, match="same rank"):
-        orders.Order(torch.zeros(1, 2, 1, dtype=torch.int64))
+        orders.GenerationOrder(torch.zeros(1, 2, 1, dtype=torch.int64))
     with pytest.raises(ValueError, match="one to three axes"):
         orders.grid_shape((1, 2, 3, 4))
 
@@ -64,7 +64,7 @@ def local_2d_mask(order: str) -> torch.Tensor:
     pattern = Local2DPattern(config.order_of((4, 6)), block=(2, 2), up=1, side=1)
     steps = config.order_of((4, 6)).steps[:, :, 0]
     query = steps[3, 2]  # lower left pixel of the block in rows 2-3, columns 2-3
-    return pattern.allowed(query, steps).long()
+    return pattern.visible(query, steps).long()
 
 
 def test_what_a_pixel_sees_by_hand() -> None:
@@ -95,7 +95,7 @@ def test_the_cost_of_local_2d_grows_with_the_pixels() -> None:
 def test_the_state_of_local_2d_does_not_grow_with_the_height() -> None:
     def slots(height: int) -> int:
         layer = Local2D(4, 4, 2, 2).build(4, 1, (height, 16, 3), causal=True)
-        return layer.empty_state(1, height * 48)["key"].shape[2]
+        return layer.init_cache(1, height * 48)["key"].shape[2]
 
     assert slots(64) == slots(8) == (4 + 2) * 16 * 3
 

@@ -65,9 +65,9 @@ def test_symbols_that_are_missing_are_asked_for() -> None:
     with pytest.raises(ValueError, match="must be told them"):
         layer(torch.randn(1, 8, 12))
     with pytest.raises(ValueError, match="must be told them"):
-        layer.prefill(torch.randn(1, 8, 12), layer.empty_state(1, 8))
+        layer.prefill(torch.randn(1, 8, 12), layer.init_cache(1, 8))
     with pytest.raises(ValueError, match="must be told them"):
-        layer.step(torch.randn(1, 1, 12), torch.tensor(0), layer.empty_state(1, 8))
+        layer.step(torch.randn(1, 1, 12), torch.tensor(0), layer.init_cache(1, 8))
     with pytest.raises(ValueError, match="causal"):
         PitchTime().build(12, 3, (8,), False)
     with pytest.raises(ValueError, match="max_time must be at least 1, got 0"):

@@ -16,7 +16,7 @@ def test_places_of_many_positions_are_those_of_each(example: Example) -> None:
     """In the views that a step is given too, whose slots are fewer than the state's."""
     layer = build(example)
     length = length_of(example)
-    state = layer.narrow(layer.empty_state(2, length), length - 2)
+    state = layer.narrow(layer.init_cache(2, length), length - 2)
     positions = torch.arange(2, length - 2)
     places = layer.places(positions, state)
     assert len(places) == len(positions)
@@ -47,9 +47,9 @@ def test_where_the_first_slots_are_visible_no_mask_is_needed() -> None:
         build(next(example for example in CAUSAL if isinstance(example.config, kind)))
         for kind in (Full, Local2D)
     )
-    places = full.places(torch.arange(1, 6), full.empty_state(2, 13))
+    places = full.places(torch.arange(1, 6), full.init_cache(2, 13))
     assert [place and place.n_read for place in places] == [2, 3, 4, 5, 6]
-    within = local.places(torch.arange(1, 6), local.empty_state(2, 72))
+    within = local.places(torch.arange(1, 6), local.init_cache(2, 72))
     assert [place and place.n_read for place in within] == [None] * 5  # it chooses its slots
 
 
@@ -58,7 +58,7 @@ def test_a_step_with_what_was_made_before_is_the_step_without() -> None:
         layer = build(example)
         length = length_of(example)
         x = torch.randn(2, length, D_MODEL, dtype=torch.float64)
-        states = [layer.empty_state(2, length) for _ in range(2)]
+        states = [layer.init_cache(2, length) for _ in range(2)]
         places = layer.places(torch.arange(length), states[0])
         for t in range(length):
             position, now = torch.tensor(t), x[:, t : t + 1]
@@ -71,7 +71,7 @@ def test_a_step_with_what_was_made_before_is_the_step_without() -> None:
 def test_places_wait_for_no_device(example: Example) -> None:
     """On a device without values every look at one is an error."""
     layer = build(example).to("meta")
-    state = layer.empty_state(2, length_of(example))
+    state = layer.init_cache(2, length_of(example))
     places = layer.places(torch.arange(1, 5, device="meta"), state)
     assert [place and place.start for place in places] == [None] * 4
     x = torch.empty(2, 1, D_MODEL, dtype=torch.float64, device="meta")
@@ -82,7 +82,7 @@ def test_places_wait_for_no_device(example: Example) -> None:
 def test_a_variant_that_makes_places_one_by_one_is_served_too() -> None:
     """What a new variant inherits: as many, each its own."""
     layer = build(CAUSAL[0])
-    state = layer.empty_state(2, length_of(CAUSAL[0]))
+    state = layer.init_cache(2, length_of(CAUSAL[0]))
     positions = torch.tensor([1, 4, 2])
     places = SelfAttention.places(layer, positions, state)
     assert len(places) == 3

@@ -7,15 +7,15 @@ import torch
 from attention_cases import EXAMPLES, build, inputs, length_of, name
 
 from triptych.core.attention.base import Example
-from triptych.core.attention.capture import recorded
+from triptych.core.attention.capture import capture_attention
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.decoder_only import SequenceModel
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import NoPosition
 from triptych.core.transformer import TransformerConfig
 
@@ -26,18 +26,18 @@ EXACT = {"rtol": 0.0, "atol": 1e-12}
 @pytest.mark.parametrize("padded", [False, True])
 def test_the_weights_times_the_values_are_the_reference(example: Example, padded: bool) -> None:
     layer, x = build(example), inputs(example)
-    assert isinstance(layer, SoftmaxAttention)
+    assert isinstance(layer, MultiHeadAttention)
     length = length_of(example)
     padding = torch.zeros(2, length, dtype=torch.bool)
     padding[1, length - 3 :] = True
     told = padding if padded else None
     weights = layer.weights(x, told)
     values = layer._heads(x)[2]  # [B, H, L, E]
-    merged = layer.project_out((weights @ values).transpose(1, 2).flatten(2))
+    merged = layer.out_proj((weights @ values).transpose(1, 2).flatten(2))
     torch.testing.assert_close(merged, layer.reference(x, told), **EXACT)
 
     place = torch.arange(length)
-    visible = layer.pattern.allowed(place.unsqueeze(1), place).expand(2, length, length)
+    visible = layer.pattern.visible(place.unsqueeze(1), place).expand(2, length, length)
     if padded:
         visible = visible & ~padding.unsqueeze(1)
     hidden = ~visible.unsqueeze(1).expand_as(weights)
@@ -58,7 +58,7 @@ def test_cross_weights_times_the_values_are_what_is_read() -> None:
         weights = layer.weights(x, state)
         assert weights.shape == (3, 3, 4, 5)
         y = (weights @ state["memory_value"]).transpose(1, 2).flatten(2)
-        torch.testing.assert_close(layer.project_out(y), layer.read(x, state), **EXACT)
+        torch.testing.assert_close(layer.out_proj(y), layer.read(x, state), **EXACT)
         if told is not None:
             hidden = padding[:, None, None, :].expand_as(weights)
             assert (weights[hidden] == 0).all()
@@ -74,12 +74,12 @@ def config(attention: object) -> TransformerConfig:
 
 def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() -> None:
     sizes = {"source_vocabulary": 9, "target_vocabulary": 9, "n_decoder_layers": 3}
-    model = Seq2Seq.build(config(Full()), **sizes).double().eval()
+    model = EncoderDecoder.build(config(Full()), **sizes).double().eval()
     source, target = torch.randint(3, 9, (2, 7)), torch.randint(3, 9, (2, 4))
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[1, 5:] = True
     plain = model(source, padding, target)
-    with recorded(model.encoder) as reading, recorded(model.decoder) as writing:
+    with capture_attention(model.encoder) as reading, capture_attention(model.decoder) as writing:
         seen = model(source, padding, target)
     torch.testing.assert_close(seen, plain, rtol=0, atol=0)
     assert [tuple(w.shape) for w in reading.own] == [(2, 3, 7, 7)] * 2
@@ -99,10 +99,10 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
 
 def test_a_model_that_fails_is_left_as_it_was() -> None:
     decoder = config(Relative(4)).decoder((11,))
-    model = SequenceModel(
+    model = DecoderOnly(
         TokenEmbedding(7, 12), NoPosition(12), decoder, CategoricalHead(12, 7), d_model=12
     ).eval()
-    with pytest.raises(RuntimeError, match="stop"), recorded(model):  # noqa: PT012
+    with pytest.raises(RuntimeError, match="stop"), capture_attention(model):  # noqa: PT012
         model(torch.zeros(1, 5, dtype=torch.int64))
         raise RuntimeError("stop")
     for layer in model.modules():

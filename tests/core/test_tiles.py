@@ -40,7 +40,7 @@ def test_tiles_hold_exactly_the_visible_pairs(reach: Reach, queries: int) -> Non
             pairs[:, edge.first : edge.first + edge.hidden.shape[1]].masked_fill_(edge.hidden, 0)
         seen[tile.first : tile.stop, tile.start : tile.end] += pairs
     position = torch.arange(length)
-    wanted = reach.allowed(position.unsqueeze(1), position)
+    wanted = reach.visible(position.unsqueeze(1), position)
     assert torch.equal(seen, wanted.long())
 
 
@@ -54,7 +54,7 @@ def test_tiles_made_in_inference_serve_training() -> None:
 
 def test_a_reach_is_what_it_says() -> None:
     position = torch.arange(8)
-    allowed = Reach(before=1, after=0, run=4).allowed(torch.tensor(6), position)
+    allowed = Reach(before=1, after=0, run=4).visible(torch.tensor(6), position)
     assert allowed.tolist() == [False, False, False, True, True, True, True, False]
 
 

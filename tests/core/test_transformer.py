@@ -35,7 +35,7 @@ def decode(
     def told(part: slice) -> torch.Tensor | None:
         return None if symbols is None else symbols[:, part]
 
-    state = decoder.empty_state(x.shape[0], x.shape[1], **memory)
+    state = decoder.init_cache(x.shape[0], x.shape[1], **memory)
     parts = [decoder.prefill(x[:, :prefix], state, told(slice(prefix)))] if prefix else []
     for t in range(prefix, x.shape[1]):
         now = slice(t, t + 1)
@@ -89,7 +89,7 @@ def test_cross_attention_to_padding_alone_is_zero_and_finite() -> None:
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()
-    torch.testing.assert_close(y, layer.project_out.bias.expand_as(y), **EXACT)
+    torch.testing.assert_close(y, layer.out_proj.bias.expand_as(y), **EXACT)
 
 
 def test_an_encoder_reads_both_ways_and_not_its_padding() -> None:

@@ -13,7 +13,7 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Learned
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import sample
@@ -23,12 +23,12 @@ from triptych.decoding.speculative import Draft
 GREEDY = Sampling(temperature=0.0)
 
 
-def stubborn(attention: AttentionConfig, shape: tuple[int, ...], end: int = 5) -> SequenceModel:
+def stubborn(attention: AttentionConfig, shape: tuple[int, ...], end: int = 5) -> DecoderOnly:
     """A model that mostly repeats what stood three positions before, so that guesses hold."""
     config = TransformerConfig(
         n_layers=2, d_model=12, n_heads=3, d_ff=16, dropout=0.0, attention=attention
     )
-    model = SequenceModel(
+    model = DecoderOnly(
         TokenEmbedding(6, 12), Learned(60, 12), config.decoder(shape), CategoricalHead(12, 6),
         d_model=12,
     ).double()  # fmt: skip
@@ -64,13 +64,13 @@ def test_a_draft_changes_no_value(
     """Every value is drawn from its own distribution, with the same random numbers as without."""
     model = stubborn(attention, shape)
     passes: list[int] = []
-    extend = SequenceModel.extend
+    extend = DecoderOnly.extend
 
-    def counted(model: SequenceModel, values: torch.Tensor, *rest: object) -> torch.Tensor:
+    def counted(model: DecoderOnly, values: torch.Tensor, *rest: object) -> torch.Tensor:
         passes.append(values.shape[1])
         return extend(model, values, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SequenceModel, "extend", counted)
+    monkeypatch.setattr(DecoderOnly, "extend", counted)
     prefix = torch.randint(5, (3, 2))
     for batch in (1, 3):
         results, n_passes = [], []

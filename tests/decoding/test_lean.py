@@ -11,13 +11,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from triptych.core.attention.capture import recorded
+from triptych.core.attention.capture import capture_attention
 from triptych.core.attention.full import Full
 from triptych.core.block import Block
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import FeedForward
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Sinusoid
 from triptych.core.processor import has_wide_vectors
 from triptych.core.transformer import TransformerConfig
@@ -32,9 +32,9 @@ needs_onednn = pytest.mark.skipif(
 
 
 @pytest.fixture
-def model() -> SequenceModel:
+def model() -> DecoderOnly:
     config = TransformerConfig(n_layers=2, d_model=32, n_heads=4, d_ff=64, attention=Full())
-    return SequenceModel(
+    return DecoderOnly(
         TokenEmbedding(11, 32),
         Sinusoid(32),
         config.decoder((20,)),
@@ -116,11 +116,11 @@ def test_several_rows_pass_where_one_was_expected(
     assert (y - block(x)).norm() / block(x).norm() < TOLERANCE[name]
 
 
-def test_its_parts_are_found_at_once_and_are_still_its_parts(model: SequenceModel) -> None:
+def test_its_parts_are_found_at_once_and_are_still_its_parts(model: DecoderOnly) -> None:
     fast = for_decoding(model)
     block = fast.decoder.blocks[0]
     assert isinstance(block, Block)
-    assert vars(block.attention)["project_in"] is block.attention.project_in
+    assert vars(block.attention)["qkv_proj"] is block.attention.qkv_proj
     assert {name for name, _ in fast.named_modules()} == {name for name, _ in model.named_modules()}
     block.feed_forward.narrow = nn.Identity()
     assert isinstance(dict(block.named_modules())["feed_forward.narrow"], nn.Identity)
@@ -128,7 +128,7 @@ def test_its_parts_are_found_at_once_and_are_still_its_parts(model: SequenceMode
 
 
 def test_a_ready_model_can_be_copied_pickled_and_made_ready_again(
-    model: SequenceModel, monkeypatch: pytest.MonkeyPatch
+    model: DecoderOnly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     only(Plain, monkeypatch)
     fast = for_decoding(model)
@@ -139,17 +139,17 @@ def test_a_ready_model_can_be_copied_pickled_and_made_ready_again(
         assert type(again) is type(fast)
         torch.testing.assert_close(again(values), wanted)
         inner = again.decoder.blocks[0].attention
-        assert vars(inner)["project_in"] is inner._modules["project_in"]
-    assert type(fast).__bases__ == (SequenceModel,)
-    assert type(model) is SequenceModel
+        assert vars(inner)["qkv_proj"] is inner._modules["qkv_proj"]
+    assert type(fast).__bases__ == (DecoderOnly,)
+    assert type(model) is DecoderOnly
 
 
-def test_hooks_are_passed_by_and_recording_is_not(model: SequenceModel) -> None:
+def test_hooks_are_passed_by_and_recording_is_not(model: DecoderOnly) -> None:
     fast, values = for_decoding(model), torch.randint(11, (2, 9))
     seen: list[str] = []
     for one in (model, fast):
         one.decoder.register_forward_hook(lambda *_, one=one: seen.append(type(one).__name__))
-        with recorded(one) as found:
+        with capture_attention(one) as found:
             one(values)
         assert len(found.own) == 2
     assert len(seen) == 1

@@ -12,7 +12,7 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Sinusoid
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as session
@@ -25,12 +25,12 @@ GREEDY = Sampling(temperature=0.0)
 
 
 @pytest.fixture
-def model() -> SequenceModel:
+def model() -> DecoderOnly:
     torch.manual_seed(0)
     config = TransformerConfig(
         n_layers=2, d_model=12, n_heads=3, d_ff=16, dropout=0.5, attention=Relative(4, window=5)
     )
-    return SequenceModel(
+    return DecoderOnly(
         TokenEmbedding(6, 12), Sinusoid(12), config.decoder((20,)), CategoricalHead(12, 6),
         d_model=12, dropout=0.5,
     ).double()  # fmt: skip
@@ -38,7 +38,7 @@ def model() -> SequenceModel:
 
 @pytest.mark.parametrize("compile", [False, True])
 def test_no_step_keeps_a_graph_and_the_result_can_be_trained_on(
-    model: SequenceModel, monkeypatch: pytest.MonkeyPatch, compile: bool
+    model: DecoderOnly, monkeypatch: pytest.MonkeyPatch, compile: bool
 ) -> None:
     """A step that autograd follows holds all steps before it in memory."""
     seen = []
@@ -55,7 +55,7 @@ def test_no_step_keeps_a_graph_and_the_result_can_be_trained_on(
     model(drawn).sum().backward()
 
 
-def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: SequenceModel) -> None:
+def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: DecoderOnly) -> None:
     """Every position, the last included, is drawn from its own distribution."""
     prefix = torch.randint(6, (64, 10))
     values = sample(model, batch=64, length=20, sampling=GREEDY, prefix=prefix)
@@ -64,7 +64,7 @@ def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: SequenceModel
     assert (values[:, -1] != values[:, -2]).any()  # else the last two would be mixed up unseen
 
 
-def test_a_prefix_is_kept_and_continued(model: SequenceModel) -> None:
+def test_a_prefix_is_kept_and_continued(model: DecoderOnly) -> None:
     prefix = torch.randint(6, (2, 7))
     values = sample(model, batch=2, length=15, sampling=GREEDY, prefix=prefix)
     assert torch.equal(values[:, :7], prefix)
@@ -74,7 +74,7 @@ def test_a_prefix_is_kept_and_continued(model: SequenceModel) -> None:
         sample(model, batch=2, length=6, prefix=prefix)
 
 
-def test_the_first_value_follows_its_distribution(model: SequenceModel) -> None:
+def test_the_first_value_follows_its_distribution(model: DecoderOnly) -> None:
     generator = torch.Generator().manual_seed(2)
     values = sample(model, batch=20_000, length=2, generator=generator)
     expected = model.eval()(values[:1]).softmax(-1)[0, 0]
@@ -82,7 +82,7 @@ def test_the_first_value_follows_its_distribution(model: SequenceModel) -> None:
     torch.testing.assert_close(share.double(), expected, rtol=0.0, atol=0.015)
 
 
-def test_each_row_stops_at_its_own_end(model: SequenceModel) -> None:
+def test_each_row_stops_at_its_own_end(model: DecoderOnly) -> None:
     generator = torch.Generator().manual_seed(2)
     values = sample(model, batch=50, length=20, generator=generator, end=5)
     lengths = set()
@@ -96,7 +96,7 @@ def test_each_row_stops_at_its_own_end(model: SequenceModel) -> None:
     assert torch.equal(values[started], free[started])  # an ended row disturbs nobody
 
 
-def test_a_batch_that_has_ended_does_no_more_work(model: SequenceModel) -> None:
+def test_a_batch_that_has_ended_does_no_more_work(model: DecoderOnly) -> None:
     seen: list[int] = []
     with torch.no_grad():
         model.head.logits.bias[5] += 1000
@@ -104,7 +104,7 @@ def test_a_batch_that_has_ended_does_no_more_work(model: SequenceModel) -> None:
     assert seen == [1]
 
 
-def test_forbidden_values_never_come(model: SequenceModel) -> None:
+def test_forbidden_values_never_come(model: DecoderOnly) -> None:
     def no_repeats(so_far: torch.Tensor) -> torch.Tensor:
         forbidden = torch.zeros(so_far.shape[0], 6, dtype=torch.bool)
         if so_far.shape[1]:
@@ -115,7 +115,7 @@ def test_forbidden_values_never_come(model: SequenceModel) -> None:
     assert (values[:, 1:] != values[:, :-1]).all()
 
 
-def test_a_seed_gives_the_same_again(model: SequenceModel) -> None:
+def test_a_seed_gives_the_same_again(model: DecoderOnly) -> None:
     one, other, third = (
         sample(model, batch=2, length=20, generator=torch.Generator().manual_seed(seed))
         for seed in (1, 1, 2)
@@ -125,7 +125,7 @@ def test_a_seed_gives_the_same_again(model: SequenceModel) -> None:
 
 
 def slow_sample(
-    model: SequenceModel, batch: int, length: int, seed: int, end: int | None = None
+    model: DecoderOnly, batch: int, length: int, seed: int, end: int | None = None
 ) -> torch.Tensor:
     """The definition: the whole training pass again for every value, one row's end its own."""
     generator = torch.Generator().manual_seed(seed)
@@ -139,9 +139,9 @@ def slow_sample(
     return values
 
 
-def tiny(attention: AttentionConfig) -> SequenceModel:
+def tiny(attention: AttentionConfig) -> DecoderOnly:
     config = TransformerConfig(n_layers=2, d_model=12, n_heads=3, d_ff=16, attention=attention)
-    return SequenceModel(
+    return DecoderOnly(
         TokenEmbedding(19, 12), Sinusoid(12), config.decoder((70,)), CategoricalHead(12, 19),
         d_model=12,
     )  # fmt: skip
@@ -172,16 +172,16 @@ def test_a_seed_gives_what_the_plain_slow_loop_gives(
 
 
 def test_rows_that_have_ended_leave_the_batch(
-    model: SequenceModel, monkeypatch: pytest.MonkeyPatch
+    model: DecoderOnly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sizes: list[int] = []
-    step = SequenceModel.step
+    step = DecoderOnly.step
 
-    def counted(model: SequenceModel, value: torch.Tensor, *rest: object) -> torch.Tensor:
+    def counted(model: DecoderOnly, value: torch.Tensor, *rest: object) -> torch.Tensor:
         sizes.append(len(value))
         return step(model, value, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(SequenceModel, "step", counted)
+    monkeypatch.setattr(DecoderOnly, "step", counted)
     condition = torch.randn(40, 12, dtype=torch.float64)
     generator = torch.Generator().manual_seed(2)
     sample(model, batch=40, length=20, generator=generator, end=5, condition=condition)
@@ -226,7 +226,7 @@ def test_a_ring_that_does_not_grow_is_looked_at_rarely() -> None:
     assert len(reader.places) == 15  # the steps 1 to 15
 
 
-def test_a_step_whose_matrices_are_opaque_is_not_compiled(model: SequenceModel) -> None:
+def test_a_step_whose_matrices_are_opaque_is_not_compiled(model: DecoderOnly) -> None:
     packed = for_decoding(model.float(), "int8")
     with pytest.raises(ValueError, match=r"Int8 weights cannot be compiled; .*compiled=True"):
         sample(packed, batch=1, length=3, compile=True)
@@ -235,14 +235,14 @@ def test_a_step_whose_matrices_are_opaque_is_not_compiled(model: SequenceModel) 
 
 
 @pytest.mark.parametrize("weights", ["fp32", "bf16"])
-def test_a_model_made_for_it_can_be_compiled(model: SequenceModel, weights: str) -> None:
+def test_a_model_made_for_it_can_be_compiled(model: DecoderOnly, weights: str) -> None:
     for rows in (1, 3):
         ready = for_decoding(model.float(), weights, rows=rows, compiled=True)
         assert all(getattr(part, "compiles", True) for part in ready.modules())
 
 
 def test_a_compiled_step_draws_the_same(
-    model: SequenceModel, monkeypatch: pytest.MonkeyPatch
+    model: DecoderOnly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Through the compiler's front end alone: its back end needs a C++ compiler and 10 s."""
     whole = functools.partial(torch.compile, backend="eager", fullgraph=True)
@@ -266,7 +266,7 @@ def test_a_compiled_step_draws_the_same(
 # Drafts ------------------------------------------------------------------------------------------
 
 
-def test_drafts_that_cannot_be_are_refused(model: SequenceModel) -> None:
+def test_drafts_that_cannot_be_are_refused(model: DecoderOnly) -> None:
     with pytest.raises(ValueError, match="lag must be at least 1"):
         Draft(lag=0)
     with pytest.raises(ValueError, match="count must be at least 1"):

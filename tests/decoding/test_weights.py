@@ -13,8 +13,8 @@ from torch.nn import functional as F
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.decoder_only import SequenceModel
-from triptych.core.models.encoder_decoder import Seq2Seq, Tie
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_decoder import EncoderDecoder, Tie
 from triptych.core.positions import Sinusoid
 from triptych.core.processor import has_matrix_units, has_wide_vectors
 from triptych.core.transformer import TransformerConfig
@@ -44,8 +44,8 @@ def nothing_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def model() -> SequenceModel:
-    return SequenceModel(
+def model() -> DecoderOnly:
+    return DecoderOnly(
         TokenEmbedding(11, 32), Sinusoid(32), SIZES.decoder((20,)), CategoricalHead(32, 11),
         d_model=32, dropout=0.1,
     )  # fmt: skip
@@ -56,8 +56,8 @@ def linear(outputs: int = 48, inputs: int = 40, bias: bool = True) -> nn.Linear:
     return layer.requires_grad_(False)
 
 
-def plain_steps(model: SequenceModel, values: torch.Tensor) -> torch.Tensor:
-    state = model.empty_state(values.shape[0], values.shape[1])
+def plain_steps(model: DecoderOnly, values: torch.Tensor) -> torch.Tensor:
+    state = model.init_cache(values.shape[0], values.shape[1])
     parts = [model.prefill(values[:, :5], state)]
     for t in range(6, values.shape[1]):
         parts.append(model.step(values[:, t - 1], torch.tensor(t), state))
@@ -67,7 +67,7 @@ def plain_steps(model: SequenceModel, values: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize(("weights", "rows"), KINDS)
 @torch.no_grad()
 def test_a_model_made_ready_predicts_what_the_plain_one_does(
-    model: SequenceModel, weights: str, rows: int
+    model: DecoderOnly, weights: str, rows: int
 ) -> None:
     values = torch.randint(11, (rows, 20))
     expected = plain_steps(model.eval(), values)
@@ -78,7 +78,7 @@ def test_a_model_made_ready_predicts_what_the_plain_one_does(
 
 @pytest.mark.parametrize(("weights", "rows"), KINDS)
 def test_every_linear_is_replaced_and_the_original_stays(
-    model: SequenceModel, weights: str, rows: int
+    model: DecoderOnly, weights: str, rows: int
 ) -> None:
     before = copy.deepcopy(model.state_dict())
     fast = for_decoding(model, weights, rows=rows)
@@ -98,7 +98,7 @@ def test_every_linear_is_replaced_and_the_original_stays(
 @pytest.mark.parametrize("tie", ["all", "none"])
 @torch.no_grad()
 def test_a_translator_and_the_output_it_shares(weights: str, tie: str) -> None:
-    model = Seq2Seq.build(
+    model = EncoderDecoder.build(
         TransformerConfig(n_layers=2, d_model=32, n_heads=4, d_ff=64),
         source_vocabulary=19, target_vocabulary=19, tie=tie,
     ).eval()  # fmt: skip
@@ -109,7 +109,7 @@ def test_a_translator_and_the_output_it_shares(weights: str, tie: str) -> None:
     source = torch.randint(19, (3, 6))
     results = []
     for one in (model, fast):
-        state = one.empty_state(one.encode(source), None, 4)
+        state = one.init_cache(one.encode(source), None, 4)
         results.append(one.step(source[:, 0], torch.tensor(0), state).float())
     error = (results[0] - results[1]).norm() / results[0].norm()
     assert error < {"fp32": 1e-5, "bf16": 0.02, "int8": 0.05}[weights]
@@ -170,7 +170,7 @@ def test_what_raises_or_is_wrong_is_not_used_and_says_why() -> None:
 
 @pytest.mark.parametrize("weights", ["fp32", "bf16", "int8"])
 def test_a_torch_without_the_private_operators_still_decodes(
-    model: SequenceModel, weights: str, monkeypatch: pytest.MonkeyPatch
+    model: DecoderOnly, weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(*_: object) -> None:
         raise AttributeError("'_OpNamespace' object has no attribute 'gone'")
@@ -216,7 +216,7 @@ def test_kernels_are_chosen_by_what_the_processor_can_do(
 
 
 def test_matrices_that_stay_in_the_cache_keep_their_product(
-    model: SequenceModel, monkeypatch: pytest.MonkeyPatch
+    model: DecoderOnly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 4 * sum(p.weight.numel() for p in model.modules() if isinstance(p, nn.Linear))
     for small, plain in ((size, False), (size + 1, True)):
@@ -232,7 +232,7 @@ def test_matrices_that_stay_in_the_cache_keep_their_product(
 @pytest.mark.parametrize("tie", ["all", "none"])
 def test_the_matrices_of_a_step_are_those_that_it_reads(tie: Tie) -> None:
     config = TransformerConfig(n_layers=2, d_model=12, n_heads=3, d_ff=16)
-    model = Seq2Seq.build(config, source_vocabulary=40, target_vocabulary=40, tie=tie)
+    model = EncoderDecoder.build(config, source_vocabulary=40, target_vocabulary=40, tie=tie)
     of_a_block = 4 * 12 * 12 + 2 * 12 * 12 + 2 * 12 * 16  # self, cross without its memory, feed
     assert bytes_of_a_step(model) == 4 * (2 * of_a_block + 40 * 12)
 
@@ -251,7 +251,7 @@ def test_what_a_cache_holds_depends_on_the_processor(
 
 @pytest.mark.parametrize("chosen", [Columns, RowSum, OneDNN])
 def test_what_is_to_be_compiled_gets_kernels_that_can_be(
-    chosen: type, model: SequenceModel, monkeypatch: pytest.MonkeyPatch
+    chosen: type, model: DecoderOnly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "candidates", lambda *_: [chosen])
     kind = Plain if chosen is OneDNN else RowSum
@@ -262,7 +262,7 @@ def test_what_is_to_be_compiled_gets_kernels_that_can_be(
     assert type(for_decoding(model, compiled=True).head.logits) is Plain
 
 
-def test_no_warning_reaches_the_user(model: SequenceModel) -> None:
+def test_no_warning_reaches_the_user(model: DecoderOnly) -> None:
     torch.set_warn_always(True)  # else one that another test has seen would not come again
     try:
         with warnings.catch_warnings():
@@ -273,7 +273,7 @@ def test_no_warning_reaches_the_user(model: SequenceModel) -> None:
         torch.set_warn_always(False)
 
 
-def test_impossible_wishes_are_refused(model: SequenceModel) -> None:
+def test_impossible_wishes_are_refused(model: DecoderOnly) -> None:
     with pytest.raises(ValueError, match="fp32, bf16 or int8, got fp16"):
         for_decoding(model, "fp16")
     with pytest.raises(ValueError, match="rows"):

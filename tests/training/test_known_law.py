@@ -24,7 +24,7 @@ def test_entropy_and_nats_are_those_of_the_probabilities() -> None:
     law = NoisyCopy(4, 0.3)
     probabilities = [0.7, 0.1, 0.1, 0.1]
     assert law.entropy() == pytest.approx(-sum(p * math.log(p) for p in probabilities))
-    assert law.nats(copied=2, changed=3) == pytest.approx(-math.log(0.7**2 * 0.1**3))
+    assert law.nll(copied=2, changed=3) == pytest.approx(-math.log(0.7**2 * 0.1**3))
 
 
 def test_a_law_in_which_nothing_can_change_is_refused() -> None:
@@ -46,7 +46,7 @@ class Coin(KnownLaw):
     def entropy(self) -> float:
         return 1.0
 
-    def nats(self, split: str, limit: int | None = None) -> float:
+    def nll(self, split: str, limit: int | None = None) -> float:
         return (limit or 8) * math.log(2) * (2 if split == "test" else 1)
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.full import Full
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
 from triptych.training.muon import hidden_matrices
@@ -19,10 +19,10 @@ RATE = 0.01
 SETTINGS = OptimConfig(optimizer="muon", learning_rate=RATE, weight_decay=0.5)
 
 
-def translator() -> Seq2Seq:
+def translator() -> EncoderDecoder:
     torch.manual_seed(0)
     config = TransformerConfig(n_layers=1, d_model=16, n_heads=2, d_ff=48, attention=Full())
-    return Seq2Seq.build(
+    return EncoderDecoder.build(
         config, source_vocabulary=11, target_vocabulary=11, tie="all", max_length=8
     )
 

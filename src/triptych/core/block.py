@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from triptych.core.attention.base import LayerState, SelfAttention
+from triptych.core.attention.base import LayerCache, SelfAttention
 from triptych.core.attention.context import Place
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.layers import NormPlace, Residual
@@ -36,7 +36,7 @@ class Block(nn.Module):
         self,
         x: Tensor,
         padding: Tensor | None = None,
-        remembered: LayerState | None = None,
+        remembered: LayerCache | None = None,
         symbols: Tensor | None = None,
     ) -> Tensor:
         """x [B, L, D], padding [B, L], remembered: keys and values of the memory -> [B, L, D].
@@ -47,7 +47,7 @@ class Block(nn.Module):
         x = residual.after(x, self.attention(residual.before(x), padding, symbols))
         return self._rest(x, remembered)
 
-    def prefill(self, x: Tensor, state: LayerState, symbols: Tensor | None = None) -> Tensor:
+    def prefill(self, x: Tensor, state: LayerCache, symbols: Tensor | None = None) -> Tensor:
         """Positions 0..P-1 at once: [B, P, D] -> [B, P, D]."""
         residual = self.attention_residual
         x = residual.after(x, self.attention.prefill(residual.before(x), state, symbols))
@@ -57,7 +57,7 @@ class Block(nn.Module):
         self,
         x: Tensor,
         position: Tensor,
-        state: LayerState,
+        state: LayerCache,
         place: Place | None = None,
         symbols: Tensor | None = None,
     ) -> Tensor:
@@ -67,7 +67,7 @@ class Block(nn.Module):
         x = residual.after(x, y)
         return self._rest(x, state)
 
-    def _rest(self, x: Tensor, remembered: LayerState | None) -> Tensor:
+    def _rest(self, x: Tensor, remembered: LayerCache | None) -> Tensor:
         if self.cross is not None and self.cross_residual is not None:
             if remembered is None:
                 raise ValueError("a block with cross-attention needs a memory to read")
@@ -104,7 +104,7 @@ def through(
 
 def remember(
     block: nn.Module, memory: Tensor | None, memory_padding: Tensor | None
-) -> LayerState | None:
+) -> LayerCache | None:
     """The block's keys and values of the memory, or None where there is none to read."""
     cross = block.cross
     if memory is None or not isinstance(cross, CrossAttention):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-class Order:
+class GenerationOrder:
     """A walk over every cell of a grid (row, column, channel), each visited once.
 
     The one object that mask, shift, position code, cache, sampler and the way back to a picture
@@ -78,13 +78,13 @@ def grid_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return (shape[0], shape[1], shape[2] if len(shape) == 3 else 1)
 
 
-def raster(shape: tuple[int, ...]) -> Order:
+def raster(shape: tuple[int, ...]) -> GenerationOrder:
     """Row by row over the whole picture, left to right, channels innermost."""
     height, width, channels = grid_shape(shape)
-    return Order(torch.arange(height * width * channels).view(height, width, channels))
+    return GenerationOrder(torch.arange(height * width * channels).view(height, width, channels))
 
 
-def blocks(shape: tuple[int, ...], block_height: int, block_width: int) -> Order:
+def blocks(shape: tuple[int, ...], block_height: int, block_width: int) -> GenerationOrder:
     """Block by block in raster order, raster inside a block (Image Transformer, section 3.3).
 
     Sizes are in pixels, so a block never splits a pixel's channels. Blocks at the right and the
@@ -102,4 +102,4 @@ def blocks(shape: tuple[int, ...], block_height: int, block_width: int) -> Order
         (channel, channels),
     ):
         rank = rank * extent + digit
-    return Order(rank)
+    return GenerationOrder(rank)

@@ -25,7 +25,7 @@ class Head(nn.Module, ABC):
         """x [..., D] -> parameters of the distribution [..., P]."""
 
     @abstractmethod
-    def nats(self, parameters: Tensor, targets: Tensor) -> Tensor:
+    def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood of each position's target, in nats, at least float32: [...]."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class CategoricalHead(Head):
         logits: Tensor = self.logits(x)  # [..., V]
         return logits
 
-    def nats(self, parameters: Tensor, targets: Tensor) -> Tensor:
+    def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(parameters, targets)
 
     def sample(
@@ -132,7 +132,7 @@ class MixtureOfLogisticsHead(Head):
     bin, and the first and the last bin reach to infinity, so the levels' masses sum to 1. The
     mean of a channel moves linearly with the pixel's earlier channels. Parameters a pixel:
     components x (1 + 2 channels + channels (channels - 1) / 2), 100 for 10 components in RGB.
-    Targets int64 [..., C]; `nats` is that of the whole pixel.
+    Targets int64 [..., C]; `nll` is that of the whole pixel.
     """
 
     def __init__(self, d_model: int, *, levels: int, channels: int, components: int) -> None:
@@ -154,7 +154,7 @@ class MixtureOfLogisticsHead(Head):
         parameters: Tensor = self.parameters_of(x)  # [..., P]
         return parameters
 
-    def nats(self, parameters: Tensor, targets: Tensor) -> Tensor:
+    def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         mixture, means, log_scales, links = self._split(parameters)
         value = self._position_of(targets, parameters).unsqueeze(-1)  # [..., C, 1]
         means = torch.stack(
@@ -192,7 +192,7 @@ class MixtureOfLogisticsHead(Head):
             seen = torch.stack(values, dim=-2) if values else means[..., :0, :]  # [..., c, 1]
             mean = self._mean(c, means, links, seen).squeeze(-1)  # [...]
             drawn = mean + log_scales[..., c, 0].exp() * noise[..., c]
-            # To the level whose bin it fell into: exactly the mass that `nats` counts.
+            # To the level whose bin it fell into: exactly the mass that `nll` counts.
             level = ((drawn + 1) / 2 * (self.levels - 1)).round().clamp(0, self.levels - 1)
             levels.append(level.long())
             values.append(self._position_of(levels[-1], parameters).unsqueeze(-1))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from triptych.core.generation_order import Order
+from triptych.core.generation_order import GenerationOrder
 
 
 class Sinusoid(nn.Module):
@@ -67,7 +67,7 @@ class Grid(nn.Module):
     [..., D].
     """
 
-    def __init__(self, order: Order, d_model: int) -> None:
+    def __init__(self, order: GenerationOrder, d_model: int) -> None:
         super().__init__()
         height, width, channels = order.shape
         half = d_model // 2

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
-from triptych.core.attention.base import AttentionConfig, LayerState
+from triptych.core.attention.base import AttentionConfig, LayerCache
 from triptych.core.attention.context import Place
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.block import Block, remember, through
 from triptych.core.layers import Activation, FeedForward, NormPlace, initialise
 
-State = list[LayerState]
+State = list[LayerCache]
 """What a decoder keeps between steps: one dict of tensors a layer, B first in each."""
 Places = dict[Hashable, Place | None]
 """What a step takes from its position alone, for each kind of attention."""
@@ -114,7 +114,7 @@ class TransformerConfig:
             for attention in (block.attention, block.cross):
                 if attention is not None:
                     attention.dropout = self.attention_dropout
-            if isinstance(block.attention, SoftmaxAttention):
+            if isinstance(block.attention, MultiHeadAttention):
                 block.attention.flex = self.flex_attention
             blocks.append(block)
         return blocks
@@ -171,7 +171,7 @@ class Decoder(nn.Module):
         y: Tensor = self.final_norm(x)
         return y
 
-    def empty_state(
+    def init_cache(
         self,
         batch: int,
         max_length: int,
@@ -182,10 +182,10 @@ class Decoder(nn.Module):
     ) -> State:
         """Storage to decode at most `max_length` positions; the memory is projected here, once.
 
-        ahead: as in `SelfAttention.empty_state`.
+        ahead: as in `SelfAttention.init_cache`.
         """
         return [
-            block.attention.empty_state(batch, max_length, ahead)
+            block.attention.init_cache(batch, max_length, ahead)
             | (remember(block, memory, memory_padding) or {})
             for block in self._blocks()
         ]

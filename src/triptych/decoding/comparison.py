@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.generate import COMPILED_ROOM, Reader
 from triptych.decoding.sampling import Sampling, draw
 
@@ -55,7 +55,7 @@ Compared = Callable[[Comparison], None]
 
 @torch.no_grad()
 def speeds(
-    models: Sequence[tuple[SequenceModel, Tensor | None]],
+    models: Sequence[tuple[DecoderOnly, Tensor | None]],
     *,
     batch: int,
     length: int,
@@ -84,7 +84,7 @@ def speeds(
 
 
 def _stretches(
-    model: SequenceModel,
+    model: DecoderOnly,
     condition: Tensor | None,
     batch: int,
     length: int,

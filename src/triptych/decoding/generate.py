@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.transformer import State
 from triptych.decoding.sampling import Sampling, draw
 from triptych.decoding.speculative import Draft
@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 @torch.no_grad()
 def sample(
-    model: SequenceModel,
+    model: DecoderOnly,
     *,
     batch: int,
     length: int,
@@ -45,7 +45,7 @@ def sample(
     """Continue `prefix` to `length` values a row: int64 [B, length] or [B, length, C].
 
     prefix: int64 [B, P] that the result begins with; previous [B] and condition [B, D] as in
-    `SequenceModel`. A row that has drawn `end` stops there: the rest of it is filled with `end`,
+    `DecoderOnly`. A row that has drawn `end` stops there: the rest of it is filled with `end`,
     it leaves the model's batch, and the work ends when all rows have stopped. The generator lies
     on the model's device. compile: the step through torch.compile, as `Reader` says. draft: guess
     values, let the model read them at once, and keep those that are then drawn: the same values
@@ -122,7 +122,7 @@ class Reader:
 
     def __init__(
         self,
-        model: SequenceModel,
+        model: DecoderOnly,
         batch: int,
         length: int,
         condition: Tensor | None,
@@ -132,7 +132,7 @@ class Reader:
     ) -> None:
         self.model, self.condition, self.compile = model, condition, compile
         self.batch, self.length, self.ahead = batch, length, ahead
-        self.state = model.empty_state(batch, length, ahead=ahead)
+        self.state = model.init_cache(batch, length, ahead=ahead)
         self.positions = torch.arange(length, device=model.start.device)  # [L]
         self.rows: Tensor | None = None  # those still at work, where not all are
         self.room = 0  # positions that the views hold
@@ -219,7 +219,7 @@ def n_bytes(state: State) -> int:
     return sum(tensor.nbytes for layer in state for tensor in layer.values())
 
 
-def _compiled(model: SequenceModel) -> Callable[..., Tensor]:
+def _compiled(model: DecoderOnly) -> Callable[..., Tensor]:
     opaque = {
         type(part).__name__ for part in model.modules() if not getattr(part, "compiles", True)
     }

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.layers import FeedForward
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.processor import has_matrix_units, has_wide_vectors
 from triptych.decoding.lean import call_straight, join_activation
 from triptych.decoding.matrices import Columns, Int8, Matrix, OneDNN, Plain, RowSum
@@ -42,8 +42,8 @@ def for_decoding(
 
     fp32: the same numbers up to rounding. bf16: the whole model in bfloat16; distributions are
     still computed in float32. int8: the matrices in 8 bits, all else in float32; on a CPU only.
-    Every nn.Linear becomes a `Matrix`, and so does the output that a `Seq2Seq` shares with its
-    embedding. compiled: only kernels that torch.compile can look into, for `sample(compile=True)`.
+    Every nn.Linear becomes a `Matrix`, and so does the output that a `EncoderDecoder` shares with
+    its embedding. compiled: only kernels that torch.compile can follow.
     A matrix that no such kernel serves stays as it is, and says why in its `reason`. Unless it
     is to be compiled, calls go past nn.Module's hooks, and activations may be part of a product.
     Raises ValueError for other names, below one row, and for int8 on another device or compiled.
@@ -75,7 +75,7 @@ def for_decoding(
                 if id(child) not in made:  # one matrix may serve in two places
                     made[id(child)] = fastest(child, makers, rows, TOLERANCE[weights])
                 setattr(part, name, made[id(child)])
-        if isinstance(part, Seq2Seq) and part.output is None:
+        if isinstance(part, EncoderDecoder) and part.output is None:
             table = part.target_embedding.table
             vocabulary, width = table.weight.shape
             output = nn.Linear(width, vocabulary, bias=False, device="meta")
@@ -100,13 +100,13 @@ def row_steps() -> list[int]:
 def bytes_of_a_step(model: nn.Module) -> int:
     """Bytes of the matrices that a step reads: of a translator's none that read the source, which
     have run then, but that of the output that it shares with its embedding."""
-    reads = [model.decoder, model.output] if isinstance(model, Seq2Seq) else [model]
+    reads = [model.decoder, model.output] if isinstance(model, EncoderDecoder) else [model]
     parts = [part for read in reads if read is not None for part in read.modules()]
-    ran = {id(part.project_memory) for part in parts if isinstance(part, CrossAttention)}
+    ran = {id(part.kv_proj) for part in parts if isinstance(part, CrossAttention)}
     total = sum(
         part.weight.nbytes for part in parts if isinstance(part, nn.Linear) and id(part) not in ran
     )
-    if isinstance(model, Seq2Seq) and model.output is None:
+    if isinstance(model, EncoderDecoder) and model.output is None:
         total += model.target_embedding.table.weight.nbytes
     return total
 

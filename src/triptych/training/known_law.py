@@ -27,7 +27,7 @@ class KnownLaw(ABC):
         """The expected score of the law itself, in the unit of `evaluate`: no model is better."""
 
     @abstractmethod
-    def nats(self, split: str, limit: int | None = None) -> float:
+    def nll(self, split: str, limit: int | None = None) -> float:
         """The negative log-likelihood of a split under the law, summed over all of it, in nats.
 
         limit: of the first so many items. It differs from the entropy by the luck of this draw, so
@@ -44,7 +44,7 @@ def beside(
     """
     if not isinstance(source, KnownLaw):
         return {}
-    here = source.nats(split, limit) / nats_per_unit
+    here = source.nll(split, limit) / nats_per_unit
     return {"true_law": {"entropy": source.entropy(), "on_what_was_scored": here}}
 
 
@@ -73,14 +73,14 @@ class NoisyCopy:
         which = (chances / self.change * (self.n_values - 1)).astype(np.int64)
         return np.where(chances < self.change, (values + 1 + which) % self.n_values, values)
 
-    def nats(self, copied: float, changed: float) -> float:
+    def nll(self, copied: float, changed: float) -> float:
         """Nats of so many values that were copied and so many that were changed."""
         one_other = self.change / (self.n_values - 1)
         return -(copied * math.log1p(-self.change) + changed * math.log(one_other))
 
     def entropy(self) -> float:
         """Nats of a value, expected: -(1 - c) ln(1 - c) - c ln(c / (n_values - 1))."""
-        return self.nats(1 - self.change, self.change)
+        return self.nll(1 - self.change, self.change)
 
 
 def chances(seed: int, split: str, shape: tuple[int, ...]) -> NDArray[np.float64]:

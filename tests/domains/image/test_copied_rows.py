@@ -47,8 +47,8 @@ def test_entropy_is_that_of_all_pictures() -> None:
 def test_nats_are_those_of_the_very_pictures(split: str) -> None:
     pictures = TINY.load(split).pixels.squeeze(-1).tolist()  # type: ignore[arg-type]
     nats = [-math.log(probability(picture, TINY)) for picture in pictures]
-    assert TINY.nats(split) == pytest.approx(sum(nats), rel=1e-12)
-    assert TINY.nats(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
+    assert TINY.nll(split) == pytest.approx(sum(nats), rel=1e-12)
+    assert TINY.nll(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
 
 
 def test_the_draw_follows_the_law() -> None:
@@ -91,7 +91,7 @@ class Perfect(nn.Module):
         super().__init__()
         self.shape, self.levels, self.classes = (2, 2, 1), 3, None
 
-    def nats(self, pixels: Tensor, labels: Tensor | None) -> Tensor:
+    def nll(self, pixels: Tensor, labels: Tensor | None) -> Tensor:
         first, second = pixels.squeeze(-1).unbind(1)  # [B, 2]
         copied = torch.where(first == second, -math.log(0.8), -math.log(0.1))
         return torch.cat([torch.full_like(copied, math.log(3)), copied], 1)  # [B, 4]

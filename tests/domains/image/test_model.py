@@ -14,7 +14,7 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.decoding.sampling import Sampling
-from triptych.domains.image.model import ModelConfig, PictureModel
+from triptych.domains.image.model import ImageTransformer, ModelConfig
 
 HEIGHT, WIDTH = 3, 4  # not square on purpose, and not a multiple of the blocks below
 RASTER = Local2D(block_height=2, block_width=3, up=1, side=1, order="raster")
@@ -34,7 +34,7 @@ def tiny(
     levels: int = 5,
     n_classes: int = 0,
     dropout: float = 0.0,
-) -> PictureModel:
+) -> ImageTransformer:
     config = ModelConfig(
         n_layers=1,
         d_model=32,
@@ -62,7 +62,7 @@ def middle_pictures(count: int) -> Tensor:
 
 
 def fit(
-    model: PictureModel, pictures: Tensor, labels: Tensor | None = None, *, steps: int = 600
+    model: ImageTransformer, pictures: Tensor, labels: Tensor | None = None, *, steps: int = 600
 ) -> float:
     """Train until every step of these pictures is nearly certain; the mean nats per sub-pixel."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -70,7 +70,7 @@ def fit(
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = 1e-2 * (1 - step / steps)
-        nats = model.nats(pictures, labels)
+        nats = model.nll(pictures, labels)
         if nats.max() < 0.02:  # the mean would hide one doubtful step, and one is enough
             break
         optimizer.zero_grad()
@@ -150,12 +150,12 @@ def test_drawing_step_by_step_has_the_likelihood_of_training(
     model = tiny(head=head, attention=attention).double().eval()
     pictures = random_pictures(2, (HEIGHT, WIDTH, 3), 5)
     values = model.to_sequence(pictures)
-    state = model.core.empty_state(2, model.order.length)
+    state = model.core.init_cache(2, model.order.length)
     parameters = [model.core.prefill(values[:, :0], state)]
     for t in range(1, model.order.length):
         parameters.append(model.core.step(values[:, t - 1], torch.tensor(t), state))
-    stepped = model.core.head.nats(torch.stack(parameters, dim=1), values)
-    torch.testing.assert_close(stepped, model.nats(pictures), rtol=1e-10, atol=1e-10)
+    stepped = model.core.head.nll(torch.stack(parameters, dim=1), values)
+    torch.testing.assert_close(stepped, model.nll(pictures), rtol=1e-10, atol=1e-10)
 
 
 @each_head
@@ -165,11 +165,11 @@ def test_no_step_sees_what_comes_later_and_each_sees_all_before(head: HeadConfig
         model = tiny(head=head, attention=attention, shape=shape).double().eval()
         sequence = model.to_sequence(random_pictures(1, shape, 5))
         length = sequence.shape[1]
-        before = model.nats(model.to_pictures(sequence))
+        before = model.nll(model.to_pictures(sequence))
         for changed in range(length):
             other = sequence.clone()
             other[:, changed] = (other[:, changed] + 1) % 5
-            difference = (model.nats(model.to_pictures(other)) - before).abs()[0]  # [L]
+            difference = (model.nll(model.to_pictures(other)) - before).abs()[0]  # [L]
             assert (difference[:changed] == 0).all()
             assert (difference[changed + 1 :] > 0).all()
 
@@ -210,7 +210,7 @@ def test_probabilities_of_all_pictures_sum_to_one(head: HeadConfig) -> None:
     levels = 3
     every = torch.cartesian_prod(*[torch.arange(levels)] * 6).view(-1, 1, 2, 3).to(torch.uint8)
     model = tiny(head=head, shape=(1, 2, 3), levels=levels).double().eval()
-    total = (-model.nats(every).sum(1)).exp().sum()
+    total = (-model.nll(every).sum(1)).exp().sum()
     assert total.item() == pytest.approx(1, abs=1e-9)
 
 
@@ -237,7 +237,7 @@ def test_the_class_vector_decides_the_picture(head: HeadConfig) -> None:
     drawn = model.sample(3, labels=torch.tensor([1, 0, 1]), sampling=Sampling(temperature=0.0))
     assert torch.equal(drawn, pictures[[1, 0, 1]])
     with pytest.raises(ValueError, match="needs the labels"):
-        model.nats(pictures)
+        model.nll(pictures)
 
 
 def test_a_seed_gives_the_same_pictures() -> None:

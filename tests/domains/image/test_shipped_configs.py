@@ -48,7 +48,7 @@ def test_a_shipped_config_is_complete_and_builds(path: Path) -> None:
     shape = SHAPES.get(path.stem, (32, 32, 3))
     model = small.build(*shape, levels=levels, n_classes=10)
     pictures = torch.randint(0, levels, (1, *shape), dtype=torch.uint8)
-    nats = model.nats(pictures, torch.tensor([3]))
+    nats = model.nll(pictures, torch.tensor([3]))
     assert nats.shape == (1, model.order.length)
     assert torch.isfinite(nats).all()
     assert torch.equal(model.to_pictures(model.to_sequence(pictures)), pictures)

@@ -112,7 +112,7 @@ def test_bits_per_dim_by_hand(folder: Path, head: HeadConfig) -> None:
     by_hand = 0.0
     for row, label in zip(pictures.pixels, pictures.labels, strict=True):
         with torch.no_grad():
-            by_hand += task.model.eval().nats(row[None], label[None]).double().sum().item()
+            by_hand += task.model.eval().nll(row[None], label[None]).double().sum().item()
     by_hand /= math.log(2) * len(pictures) * HEIGHT * WIDTH * 3
     assert metrics["bits_per_dim"] == pytest.approx(by_hand, rel=1e-6)
 

@@ -49,8 +49,8 @@ def test_entropy_is_that_of_all_pieces():
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_nats_are_those_of_the_very_pieces(split):
     nats = [-math.log(probability(piece.content.tolist(), TINY)) for piece in TINY.load(split)]
-    assert TINY.nats(split) == pytest.approx(sum(nats), rel=1e-12)
-    assert TINY.nats(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
+    assert TINY.nll(split) == pytest.approx(sum(nats), rel=1e-12)
+    assert TINY.nll(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
 
 
 def test_the_draw_follows_the_law():
@@ -102,7 +102,7 @@ def test_every_voice_can_be_sung_and_played():
 class Perfect(nn.Module):
     """A model that knows the law of TINY, whose motif is 8 tokens long."""
 
-    def nats(self, values, *, previous):
+    def nll(self, values, *, previous):
         copied = torch.where(values[:, 8:] == values[:, :-8], -math.log(0.8), -math.log(0.2))
         first = torch.full((len(values), 8), math.log(2))
         return torch.cat([first, copied], 1)  # [B, L]

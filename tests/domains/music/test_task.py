@@ -109,7 +109,7 @@ def test_the_score_is_that_of_each_token_by_hand(task):
             start = max(0, -(-(place - length + 1) // (length - context))) * (length - context)
             previous = tokens[start - 1 : start] if start else torch.tensor([-1])
             seen = tokens[start : place + 1].unsqueeze(0)
-            total += task.model.nats(seen, previous=previous)[0, -1].item()
+            total += task.model.nll(seen, previous=previous)[0, -1].item()
     metrics, _ = evaluate(task, evaluation_loader([piece], data, batch_size=3))
     assert len(tokens) > 2 * length - context  # at least three windows
     assert metrics["nats_per_token"] == pytest.approx(total / len(tokens), abs=1e-10)

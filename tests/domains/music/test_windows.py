@@ -12,7 +12,7 @@ from torch import nn
 
 from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full, FullPattern
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.domains.music.data import DataConfig
@@ -50,7 +50,7 @@ class OneLength(AttentionConfig):
         return []  # no case of the contract
 
 
-class Tabled(SoftmaxAttention):
+class Tabled(MultiHeadAttention):
     def __init__(self, d_model, n_heads, length):
         super().__init__(d_model, n_heads, FullPattern(True))
         self.table = nn.Parameter(torch.randn(length))
@@ -89,7 +89,7 @@ def test_each_position_of_longer_windows_is_scored_as_by_hand(attention):
             window = ids[start : start + 128].unsqueeze(0)
             previous = ids[start - 1].view(1) if start else None
             with torch.no_grad():
-                by_hand = model.task.model.nats(window, previous=previous)[0].numpy()
+                by_hand = model.task.model.nll(window, previous=previous)[0].numpy()
             nats[: len(by_hand)] += by_hand
             tokens[: len(by_hand)] += 1
     curve = found.details["by_position"]

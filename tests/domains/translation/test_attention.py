@@ -95,8 +95,8 @@ def test_the_weights_are_those_of_the_model_by_hand(translator: Translator) -> N
         memory = model.encode(source)
         x = model._enter(model.target_embedding, torch.tensor([[START, *target]]))
         x = block.attention_residual.after(x, block.attention(block.attention_residual.before(x)))
-        q = block.cross.project_query(block.cross_residual.before(x))[0]  # [T, D]
-        k, _ = block.cross.project_memory(memory)[0].chunk(2, -1)  # [S, D]
+        q = block.cross.q_proj(block.cross_residual.before(x))[0]  # [T, D]
+        k, _ = block.cross.kv_proj(memory)[0].chunk(2, -1)  # [S, D]
         width = q.shape[1] // 2
         logits = q[:, width:] @ k[:, width:].T / width**0.5
         encoder = model.encoder.blocks[0]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Found
 from triptych.decoding.matrices import Plain
 from triptych.decoding.quantize import Weights, candidates, row_steps
@@ -177,7 +177,7 @@ def test_what_single_precision_cannot_decide_is_searched_in_double(
 def test_double_precision_is_made_only_where_it_is_needed(taught: TranslationTask) -> None:
     class NoDouble(Translator):
         @property
-        def double(self) -> Seq2Seq:  # type: ignore[override]
+        def double(self) -> EncoderDecoder:  # type: ignore[override]
             raise AssertionError("asked for")
 
     found = NoDouble(taught).translate(["seven", "nine hundred and four"], beam=2)
@@ -228,7 +228,7 @@ def test_a_model_that_never_ends_is_stopped(taught: TranslationTask) -> None:
         def encode(self, source: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
             return torch.zeros(*source.shape, 1)
 
-        def empty_state(self, memory: torch.Tensor, *_: object) -> list[dict[str, torch.Tensor]]:
+        def init_cache(self, memory: torch.Tensor, *_: object) -> list[dict[str, torch.Tensor]]:
             return [{"x": memory[:, :1, 0].clone()}]
 
         def narrow(self, state: list[dict[str, torch.Tensor]], _: int) -> object:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from triptych.config.schema import parser_for
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.translation.model import ModelConfig, transformer_base, transformer_big
 from triptych.domains.translation.task import Config
 from triptych.training.optim import learning_rate_at
@@ -16,7 +16,7 @@ from triptych.training.optim import learning_rate_at
 CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "translation"
 
 
-def on_meta(config: ModelConfig, vocabulary: int) -> Seq2Seq:
+def on_meta(config: ModelConfig, vocabulary: int) -> EncoderDecoder:
     with torch.device("meta"):
         return config.build(vocabulary, vocabulary)
 

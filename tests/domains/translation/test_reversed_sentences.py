@@ -53,8 +53,8 @@ def test_entropy_is_that_of_all_targets() -> None:
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_nats_are_those_of_the_very_pairs(split: str) -> None:
     nats = [-math.log(probability(s.split(), t.split(), TINY)) for s, t in TINY.pairs(split)]
-    assert TINY.nats(split) == pytest.approx(sum(nats), rel=1e-12)
-    assert TINY.nats(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
+    assert TINY.nll(split) == pytest.approx(sum(nats), rel=1e-12)
+    assert TINY.nll(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
 
 
 def test_the_draw_follows_the_law() -> None:
@@ -132,7 +132,7 @@ def test_a_perfect_model_scores_what_the_law_scores(task: TranslationTask) -> No
     perfect.model = Perfect(task.tokenizers)  # type: ignore[assignment]
     encoded = EncodedPairs(TINY.pairs("test"), task.tokenizers)
     metrics, totals = evaluate(perfect, scoring_batches(encoded, 64))
-    law = TINY.nats("test") / totals["tokens"]
+    law = TINY.nll("test") / totals["tokens"]
     assert metrics["nats_per_token"] == pytest.approx(law, rel=1e-6)
 
 
@@ -140,7 +140,7 @@ def test_the_law_stands_beside_a_models_figure(task: TranslationTask) -> None:
     found = Translator(task).evaluate("test", limit=3, beam=1)
     law = found.details["true_law"]
     assert law["entropy"] == TINY.entropy()
-    expected = TINY.nats("test", 3) / found.details["tokens"]
+    expected = TINY.nll("test", 3) / found.details["tokens"]
     assert law["on_what_was_scored"] == pytest.approx(expected)
     assert found.metrics["nats_per_token"] > expected
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from triptych.core import generation_order as orders
 from triptych.core.attention.context import Place
 
-LayerState = dict[str, Tensor]
+LayerCache = dict[str, Tensor]
 """What one layer keeps between steps: tensors only, B first, shapes fixed for the whole decode."""
 
 
@@ -43,7 +43,7 @@ class AttentionConfig(ABC):
         Raises ValueError where the variant cannot serve such a sequence.
         """
 
-    def order_of(self, shape: tuple[int, ...]) -> orders.Order:
+    def order_of(self, shape: tuple[int, ...]) -> orders.GenerationOrder:
         """The order in which this variant's positions walk over a grid of this shape."""
         return orders.raster(shape)
 
@@ -82,14 +82,14 @@ class SelfAttention(nn.Module, ABC):
         """The same as `forward`, computed slowly from the definition."""
 
     @abstractmethod
-    def empty_state(self, batch: int, max_length: int, ahead: int = 0) -> LayerState:
+    def init_cache(self, batch: int, max_length: int, ahead: int = 0) -> LayerCache:
         """Storage for decoding at most `max_length` positions of `batch` sequences.
 
         ahead: a step takes so many positions more than one, or goes back by so many.
         """
 
     @abstractmethod
-    def prefill(self, x: Tensor, state: LayerState, symbols: Tensor | None = None) -> Tensor:
+    def prefill(self, x: Tensor, state: LayerCache, symbols: Tensor | None = None) -> Tensor:
         """Positions 0..P-1 at once into an empty state: [B, P, D] -> [B, P, D]."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class SelfAttention(nn.Module, ABC):
         self,
         x: Tensor,
         position: Tensor,
-        state: LayerState,
+        state: LayerCache,
         place: Place | None = None,
         symbols: Tensor | None = None,
     ) -> Tensor:
@@ -108,7 +108,7 @@ class SelfAttention(nn.Module, ABC):
         place: what `place` or `places` gave for this position, where the caller has it already.
         """
 
-    def narrow(self, state: LayerState, length: int) -> LayerState:
+    def narrow(self, state: LayerCache, length: int) -> LayerCache:
         """Views of what the first `length` positions need, so that a step reads no more."""
         return state
 
@@ -116,10 +116,10 @@ class SelfAttention(nn.Module, ABC):
         """Layers of the same kind, with states of the same sizes, share a `place`."""
         return self
 
-    def place(self, position: Tensor, state: LayerState) -> Place | None:
+    def place(self, position: Tensor, state: LayerCache) -> Place | None:
         """What a step at this position needs beside its input, for all layers of this kind."""
         return None
 
-    def places(self, positions: Tensor, state: LayerState) -> Sequence[Place | None]:
+    def places(self, positions: Tensor, state: LayerCache) -> Sequence[Place | None]:
         """The `place` of each of some positions, int64 [R]; for steps with this very state."""
         return [self.place(position, state) for position in positions]

@@ -1,6 +1,6 @@
 """The weights that every attention of a model gave while it ran, to look at.
 
-They come from the definition that judges the fast path (`SoftmaxAttention.weights`,
+They come from the definition that judges the fast path (`MultiHeadAttention.weights`,
 `CrossAttention.weights`), on the very inputs that the layer got.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from triptych.core.attention.cross import CrossAttention
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.multihead import MultiHeadAttention
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Recording:
 
 
 @contextmanager
-def recorded(model: nn.Module) -> Iterator[Recording]:
+def capture_attention(model: nn.Module) -> Iterator[Recording]:
     """Record the weights of all attention below `model` that runs on whole sequences meanwhile.
 
     Memory grows with the square of the length, for every layer and head: give one block of a large
@@ -38,7 +38,7 @@ def recorded(model: nn.Module) -> Iterator[Recording]:
     found = Recording()
     listening: list[tuple[nn.Module, str]] = []
 
-    def listen(layer: SoftmaxAttention | CrossAttention, name: str, kept: list[Tensor]) -> None:
+    def listen(layer: MultiHeadAttention | CrossAttention, name: str, kept: list[Tensor]) -> None:
         original = getattr(layer, name)
 
         def run(*arguments: Any, **options: Any) -> Tensor:
@@ -52,7 +52,7 @@ def recorded(model: nn.Module) -> Iterator[Recording]:
 
     try:
         for layer in model.modules():
-            if isinstance(layer, SoftmaxAttention):
+            if isinstance(layer, MultiHeadAttention):
                 listen(layer, "forward", found.own)
             elif isinstance(layer, CrossAttention):
                 listen(layer, "read", found.cross)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from triptych.core.attention.backends.dispatch import attend
 from triptych.core.attention.backends.spans import Reach
-from triptych.core.attention.base import LayerState
+from triptych.core.attention.base import LayerCache
 from triptych.core.attention.multihead import head_width
 from triptych.core.attention.reference import products
 from triptych.core.linear import Linear
@@ -28,21 +28,21 @@ class CrossAttention(nn.Module):
         self.dropout = 0.0
         """Share of the weights that training drops."""
         head_width(d_model, n_heads)
-        self.project_query = Linear(d_model, d_model)
-        self.project_memory = Linear(d_model, 2 * d_model)
-        self.project_out = Linear(d_model, d_model)
+        self.q_proj = Linear(d_model, d_model)
+        self.kv_proj = Linear(d_model, 2 * d_model)
+        self.out_proj = Linear(d_model, d_model)
 
-    def remember(self, memory: Tensor, padding: Tensor | None = None) -> LayerState:
+    def remember(self, memory: Tensor, padding: Tensor | None = None) -> LayerCache:
         """memory [B, K, D], padding [B, K] True on padding -> keys and values [B, H, K, E]."""
         k, v = rearrange(
-            self.project_memory(memory), "b k (two h e) -> two b h k e", two=2, h=self.n_heads
+            self.kv_proj(memory), "b k (two h e) -> two b h k e", two=2, h=self.n_heads
         ).unbind(0)  # 2 x [B, H, K, E]
         state = {"memory_key": k, "memory_value": v}
         if padding is not None:
             state["memory_padding"] = padding
         return state
 
-    def read(self, x: Tensor, state: LayerState) -> Tensor:
+    def read(self, x: Tensor, state: LayerCache) -> Tensor:
         """x reads what `remember` kept of B sentences -> the form of x.
 
         x [B, L, D], or [B N, L, D] with the N hypotheses of a sentence in a row: they are so many
@@ -50,29 +50,27 @@ class CrossAttention(nn.Module):
         """
         keys, values = state["memory_key"], state["memory_value"]  # [B, H, K, E]
         times = x.shape[0] // keys.shape[0]
-        q = rearrange(
-            self.project_query(x), "(b n) l (h e) -> b h (n l) e", n=times, h=self.n_heads
-        )
+        q = rearrange(self.q_proj(x), "(b n) l (h e) -> b h (n l) e", n=times, h=self.n_heads)
         everything = Reach(before=None, after=None)
         padding = state.get("memory_padding")
         dropout = self.dropout if self.training else 0.0
         y = attend(q, keys, values, everything, padding=padding, dropout=dropout)  # [B, H, N L, E]
         merged = rearrange(y, "b h (n l) e -> (b n) l (h e)", n=times)  # [B N, L, D]
-        out: Tensor = self.project_out(merged)
+        out: Tensor = self.out_proj(merged)
         return out
 
     def forward(self, x: Tensor, memory: Tensor, padding: Tensor | None = None) -> Tensor:
         """x [B, L, D] reads memory [B, K, D], whose padding [B, K] is True -> [B, L, D]."""
         return self.read(x, self.remember(memory, padding))
 
-    def weights(self, x: Tensor, state: LayerState) -> Tensor:
+    def weights(self, x: Tensor, state: LayerCache) -> Tensor:
         """How much each query of `read` reads of each key, by the definition: [B, H, L, K].
 
         x [B, L, D], a row a sentence. Rows add up to 1, or to 0 where all of the memory is padding;
         without dropout.
         """
         keys, padding = state["memory_key"], state.get("memory_padding")
-        q = rearrange(self.project_query(x), "b l (h e) -> b h l e", h=self.n_heads)
+        q = rearrange(self.q_proj(x), "b l (h e) -> b h l e", h=self.n_heads)
         mask = None if padding is None else ~padding[:, None, None, :]  # [B, 1, 1, K]
         # With the rows of the identity as values, what a query reads is its weights themselves.
         n_keys = keys.shape[2]

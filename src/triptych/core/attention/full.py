@@ -11,8 +11,8 @@ from torch import Tensor
 from triptych.core.attention.backends.dispatch import attend
 from triptych.core.attention.backends.spans import Reach
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import Pattern
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.multihead import MultiHeadAttention
 
 
 @dataclass(frozen=True)
@@ -21,22 +21,22 @@ class Full(AttentionConfig):
 
     def build(
         self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
-    ) -> SoftmaxAttention:
-        return SoftmaxAttention(d_model, n_heads, FullPattern(causal))
+    ) -> MultiHeadAttention:
+        return MultiHeadAttention(d_model, n_heads, FullPattern(causal))
 
     @classmethod
     def examples(cls) -> list[Example]:
         return [Example(cls(), (13,)), Example(cls(), (13,), causal=False)]
 
 
-class FullPattern(Pattern):
+class FullPattern(MaskPattern):
     """All keys, or all keys that are not later than the query."""
 
     def __init__(self, causal: bool) -> None:
         super().__init__()
         self.causal = causal
 
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor:
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
         if self.causal:
             return key <= query
         return torch.ones_like(key <= query)

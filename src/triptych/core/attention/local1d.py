@@ -10,8 +10,8 @@ from torch import Tensor
 from triptych.core.attention.backends.dispatch import attend
 from triptych.core.attention.backends.spans import Reach
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import Pattern
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.multihead import MultiHeadAttention
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Local1D(AttentionConfig):
 
     def build(
         self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
-    ) -> SoftmaxAttention:
+    ) -> MultiHeadAttention:
         if not causal:
             raise ValueError("local 1-D attention is causal; an encoder cannot use it")
-        return SoftmaxAttention(d_model, n_heads, Local1DPattern(self.block, self.memory))
+        return MultiHeadAttention(d_model, n_heads, Local1DPattern(self.block, self.memory))
 
     @classmethod
     def examples(cls) -> list[Example]:
@@ -51,7 +51,7 @@ class Local1D(AttentionConfig):
         ]
 
 
-class Local1DPattern(Pattern):
+class Local1DPattern(MaskPattern):
     """Keys of the query's own run and of `memory` positions before it, none later."""
 
     def __init__(self, block: int, memory: int) -> None:
@@ -59,7 +59,7 @@ class Local1DPattern(Pattern):
         self.block = block
         self.memory = memory
 
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor:
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
         start = query // self.block * self.block
         return (key <= query) & (key >= start - self.memory)
 

@@ -14,8 +14,8 @@ from triptych.core import generation_order as orders
 from triptych.core.attention.backends.dispatch import attend_masked, attend_over_picture
 from triptych.core.attention.backends.grid import Blocks, hidden_keys
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import Pattern
-from triptych.core.attention.multihead import SoftmaxAttention
+from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.multihead import MultiHeadAttention
 
 LARGEST_SHARE = 0.4
 """Share of all pairs from which on full attention under a mask is faster than blocks."""
@@ -57,14 +57,14 @@ class Local2D(AttentionConfig):
         if self.order not in ("raster", "blocks"):
             raise ValueError(f"order is raster or blocks, got {self.order}")
 
-    def order_of(self, shape: tuple[int, ...]) -> orders.Order:
+    def order_of(self, shape: tuple[int, ...]) -> orders.GenerationOrder:
         if self.order == "blocks":
             return orders.blocks(shape, self.block_height, self.block_width)
         return orders.raster(shape)
 
     def build(
         self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
-    ) -> SoftmaxAttention:
+    ) -> MultiHeadAttention:
         if not causal:
             raise ValueError("local 2-D attention is causal; an encoder cannot use it")
         pattern = Local2DPattern(
@@ -73,7 +73,7 @@ class Local2D(AttentionConfig):
             up=self.up,
             side=self.side,
         )
-        return SoftmaxAttention(d_model, n_heads, pattern)
+        return MultiHeadAttention(d_model, n_heads, pattern)
 
     @classmethod
     def examples(cls) -> list[Example]:
@@ -87,7 +87,7 @@ class Local2D(AttentionConfig):
         ]
 
 
-class Local2DPattern(Pattern):
+class Local2DPattern(MaskPattern):
     """Keys of the query's block and its halo that were generated before, in either order.
 
     The rule is the same for both orders: a key is read if it lies in the block, up to `up` rows
@@ -98,7 +98,9 @@ class Local2DPattern(Pattern):
     rows over `block width + 2 side` columns.
     """
 
-    def __init__(self, order: orders.Order, *, block: tuple[int, int], up: int, side: int) -> None:
+    def __init__(
+        self, order: orders.GenerationOrder, *, block: tuple[int, int], up: int, side: int
+    ) -> None:
         super().__init__()
         height, width, channels = order.shape
         self.length = order.length
@@ -111,7 +113,7 @@ class Local2DPattern(Pattern):
 
         # Decoding: a ring of rows, and for each block column the slots that its queries read.
         # The band of columns is shifted inwards at the edges, so that its size is always the same
-        # and every slot is real; what it holds too much, `allowed` hides.
+        # and every slot is real; what it holds too much, `visible` hides.
         band = self._band(self.block_width, side, width)  # [block columns, columns read]
         reads = band.unsqueeze(-1) * channels + torch.arange(channels)  # [., columns, C]
         steps = order.steps.flatten()  # [L]
@@ -125,7 +127,7 @@ class Local2DPattern(Pattern):
             self._keep(hidden=hidden_keys(self.blocks, order.steps))
         else:
             position = torch.arange(self.length)
-            self._keep(visible=self.allowed(position.unsqueeze(1), position))
+            self._keep(visible_pairs=self.visible(position.unsqueeze(1), position))
 
     row: Tensor  # [L] of every step
     column: Tensor  # [L]
@@ -133,9 +135,9 @@ class Local2DPattern(Pattern):
     steps: Tensor  # [L] when each cell is visited, the cells in raster order
     cells: Tensor  # [L] which cell each step visits
     hidden: Tensor  # [kinds, block columns, Q, K] see `hidden_keys`
-    visible: Tensor  # [L, L]
+    visible_pairs: Tensor  # [L, L]
 
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor:
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
         top = self.row[query] // self.block_height * self.block_height
         left = self.column[query] // self.block_width * self.block_width
         # Below the block and right of its halo too: there all keys are later in raster order,
@@ -192,7 +194,7 @@ class Local2DPattern(Pattern):
         if length > self.length:
             raise ValueError(f"a picture of {self.length} cells has no sequence of {length}")
         if not self.in_blocks:
-            visible = self.visible[:length, :length]
+            visible = self.visible_pairs[:length, :length]
             return attend_masked(q, k, v, visible, padding=padding, dropout=dropout)
         missing = self.length - length
         if missing:  # a prefix: what comes later is never read by it

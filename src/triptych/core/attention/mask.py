@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from triptych.core.attention.reference import products
 
 
-class Pattern(nn.Module, ABC):
+class MaskPattern(nn.Module, ABC):
     """Which keys a query reads and where a position's key is kept, as functions of positions.
 
     Positions are int64 tensors that broadcast against each other; a key at a position below 0 is
@@ -19,7 +19,7 @@ class Pattern(nn.Module, ABC):
     """
 
     @abstractmethod
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor:
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
         """The definition: True where the query at one position reads the key at the other."""
 
     @abstractmethod
@@ -118,7 +118,7 @@ def by_head(q: Tensor, vectors: Tensor) -> Tensor:
 
 
 def dense(
-    pattern: Pattern,
+    pattern: MaskPattern,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -133,7 +133,7 @@ def dense(
     key of -1 is an empty slot; padding [B, K] True on padding; symbol_bias [B, H, Q, K]: added to
     the bias -> [B, H, Q, E].
     """
-    mask = pattern.allowed(query.unsqueeze(-1), key.unsqueeze(-2))  # [B, Q, K]
+    mask = pattern.visible(query.unsqueeze(-1), key.unsqueeze(-2))  # [B, Q, K]
     mask = mask & (key >= 0).unsqueeze(-2)
     if padding is not None:
         mask = mask & ~padding.unsqueeze(-2)

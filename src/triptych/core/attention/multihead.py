@@ -1,6 +1,6 @@
 """What the softmax variants share: projections, key and value slots, steps and prefill.
 
-A variant adds a `Pattern`: which keys a query reads, as a function of their positions.
+A variant adds a `MaskPattern`: which keys a query reads, as a function of their positions.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triptych.core.attention.backends.flex import attend_by_flex
-from triptych.core.attention.base import LayerState, SelfAttention
+from triptych.core.attention.base import LayerCache, SelfAttention
 from triptych.core.attention.context import Place, apart
-from triptych.core.attention.mask import Pattern, dense
+from triptych.core.attention.mask import MaskPattern, dense
 from triptych.core.linear import Linear
 from triptych.core.processor import has_matrix_units
 
 
-class SoftmaxAttention(SelfAttention):
+class MultiHeadAttention(SelfAttention):
     """Multi-head scaled dot-product attention under a pattern (Vaswani et al. 2017, section 3.2).
 
     The projections of queries, keys and values are one matrix. Raises ValueError where the heads
     do not divide the width.
     """
 
-    def __init__(self, d_model: int, n_heads: int, pattern: Pattern) -> None:
+    def __init__(self, d_model: int, n_heads: int, pattern: MaskPattern) -> None:
         super().__init__()
         self.n_heads = n_heads
         self.d_head = head_width(d_model, n_heads)
@@ -34,8 +34,8 @@ class SoftmaxAttention(SelfAttention):
         self.reads_symbols = pattern.reads_symbols
         self.flex = False
         """Take FlexAttention on a CUDA GPU."""
-        self.project_in = Linear(d_model, 3 * d_model)
-        self.project_out = Linear(d_model, d_model)
+        self.qkv_proj = Linear(d_model, 3 * d_model)
+        self.out_proj = Linear(d_model, d_model)
         # Follows the module's dtype and device, whatever becomes of its matrices.
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
@@ -59,7 +59,7 @@ class SoftmaxAttention(SelfAttention):
         bias = self._symbol_bias(q, symbols)
         return self._merge(dense(self.pattern, q, k, v, positions, positions, padding, bias))
 
-    def empty_state(self, batch: int, max_length: int, ahead: int = 0) -> LayerState:
+    def init_cache(self, batch: int, max_length: int, ahead: int = 0) -> LayerCache:
         slots = self.pattern.n_slots(max_length, ahead)
         size = (batch, self.n_heads, slots, self.d_head)
         dtype = kept_dtype(self.like)
@@ -72,7 +72,7 @@ class SoftmaxAttention(SelfAttention):
             state["symbol"] = self.pattern.noted(nothing)
         return state
 
-    def narrow(self, state: LayerState, length: int) -> LayerState:
+    def narrow(self, state: LayerCache, length: int) -> LayerCache:
         n_slots = state["key"].shape[2]
         used = self.pattern.n_used(length, n_slots)
         if used == n_slots:
@@ -82,7 +82,7 @@ class SoftmaxAttention(SelfAttention):
             views["symbol"] = state["symbol"].narrow(1, 0, used)
         return state | views
 
-    def prefill(self, x: Tensor, state: LayerState, symbols: Tensor | None = None) -> Tensor:
+    def prefill(self, x: Tensor, state: LayerCache, symbols: Tensor | None = None) -> Tensor:
         q, k, v = self._heads(x)
         n_slots = state["key"].shape[2]
         positions = torch.arange(x.shape[1], device=x.device)  # [P]
@@ -100,13 +100,13 @@ class SoftmaxAttention(SelfAttention):
     def kind(self) -> Hashable:
         return self.pattern.kind()
 
-    def place(self, position: Tensor, state: LayerState) -> Place:
+    def place(self, position: Tensor, state: LayerCache) -> Place:
         return self._place(position.view(-1), state)  # a view: indexing never syncs
 
-    def places(self, positions: Tensor, state: LayerState) -> list[Place]:
+    def places(self, positions: Tensor, state: LayerCache) -> list[Place]:
         return apart(self._place(positions.unsqueeze(1), state))
 
-    def _place(self, query: Tensor, state: LayerState) -> Place:
+    def _place(self, query: Tensor, state: LayerCache) -> Place:
         """query int64 [..., P]: steps of P positions each, of which none has been written."""
         key = state["key"]
         n_slots = key.shape[2]
@@ -114,7 +114,7 @@ class SoftmaxAttention(SelfAttention):
         slots = torch.arange(n_slots, device=key.device) if read is None else read  # [..., W]
         held = self.pattern.held(query, slots, n_slots).unsqueeze(-2)  # [..., 1, W]
         rows = query.unsqueeze(-1)  # [..., P, 1]
-        visible = self.pattern.allowed(rows, held.clamp(min=0)) & (held >= 0)  # [..., P, W]
+        visible = self.pattern.visible(rows, held.clamp(min=0)) & (held >= 0)  # [..., P, W]
         # Added to the logits; the position itself is always visible, so no row is all -inf.
         mask = torch.zeros(visible.shape, dtype=key.dtype, device=key.device)
         return Place(
@@ -128,14 +128,14 @@ class SoftmaxAttention(SelfAttention):
         self,
         x: Tensor,
         position: Tensor,
-        state: LayerState,
+        state: LayerCache,
         place: Place | None = None,
         symbols: Tensor | None = None,
     ) -> Tensor:
         place = self.place(position, state) if place is None else place
         slot, read, mask, relation, start, n_read = place
         keys, values = state["key"], state["value"]
-        qkv = self.project_in(x)  # [B, P, 3 D]
+        qkv = self.qkv_proj(x)  # [B, P, 3 D]
         if qkv.dtype != keys.dtype:  # to ask is cheaper than `to`
             qkv = qkv.to(keys.dtype)
         q, k, v = self._split(qkv)
@@ -166,7 +166,7 @@ class SoftmaxAttention(SelfAttention):
         return self._merge(y if y.dtype == x.dtype else y.to(x.dtype))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self._split(self.project_in(x))
+        return self._split(self.qkv_proj(x))
 
     def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch, length, _ = qkv.shape
@@ -184,7 +184,7 @@ class SoftmaxAttention(SelfAttention):
         return self.pattern.with_symbols(q, k, told(symbols)) if self.reads_symbols else (q, k)
 
     def _merge(self, y: Tensor) -> Tensor:
-        merged: Tensor = self.project_out(y.transpose(1, 2).flatten(2))  # [B, L, D]
+        merged: Tensor = self.out_proj(y.transpose(1, 2).flatten(2))  # [B, L, D]
         return merged
 
     def weights(

@@ -17,8 +17,8 @@ from triptych.core.attention.backends.skew import Distances
 from triptych.core.attention.backends.spans import Reach, queries_per_tile, tiles_over
 from triptych.core.attention.backends.tiled import attend_in_tiles
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import Pattern, by_head
-from triptych.core.attention.multihead import SoftmaxAttention, head_width
+from triptych.core.attention.mask import MaskPattern, by_head
+from triptych.core.attention.multihead import MultiHeadAttention, head_width
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PitchTime(AttentionConfig):
 
     def build(
         self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
-    ) -> SoftmaxAttention:
+    ) -> MultiHeadAttention:
         if not causal:
             raise ValueError("pitch and time are related in causal attention only")
         pattern = PitchTimePattern(
@@ -52,7 +52,7 @@ class PitchTime(AttentionConfig):
             max_time=self.max_time,
             scale=self.scale,
         )
-        return SoftmaxAttention(d_model, n_heads, pattern)
+        return MultiHeadAttention(d_model, n_heads, pattern)
 
     @classmethod
     def examples(cls) -> list[Example]:
@@ -63,7 +63,7 @@ class PitchTime(AttentionConfig):
         ]
 
 
-class PitchTimePattern(Pattern):
+class PitchTimePattern(MaskPattern):
     """bias[i, j] = q_i . (d[i - j] + t[time from the value at j to i] + p[interval]), a head each.
 
     Position i predicts value i and has read value i - 1. The time goes from that of the value read
@@ -95,7 +95,7 @@ class PitchTimePattern(Pattern):
 
     intervals: Tensor
 
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor:
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
         return key <= query
 
     def kind(self) -> Hashable:

@@ -12,8 +12,8 @@ from triptych.core.attention.backends.skew import Distances
 from triptych.core.attention.backends.spans import Reach, queries_per_tile, tiles_over
 from triptych.core.attention.backends.tiled import attend_in_tiles
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import Pattern, by_head
-from triptych.core.attention.multihead import SoftmaxAttention, head_width
+from triptych.core.attention.mask import MaskPattern, by_head
+from triptych.core.attention.multihead import MultiHeadAttention, head_width
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Relative(AttentionConfig):
 
     def build(
         self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
-    ) -> SoftmaxAttention:
+    ) -> MultiHeadAttention:
         pattern = RelativePattern(
             n_heads=n_heads,
             d_head=head_width(d_model, n_heads),
@@ -41,7 +41,7 @@ class Relative(AttentionConfig):
             window=self.window,
             causal=causal,
         )
-        return SoftmaxAttention(d_model, n_heads, pattern)
+        return MultiHeadAttention(d_model, n_heads, pattern)
 
     @classmethod
     def examples(cls) -> list[Example]:
@@ -56,7 +56,7 @@ class Relative(AttentionConfig):
         ]
 
 
-class RelativePattern(Pattern):
+class RelativePattern(MaskPattern):
     """S_rel[i, j] = q_i . e[i - j] with one table of vectors e per head.
 
     The table is ordered by distance i - j: from 0 to the longest for a causal layer, from minus
@@ -74,7 +74,7 @@ class RelativePattern(Pattern):
         n_vectors = max_distance + 1 if causal else 2 * max_distance + 1
         self.table = nn.Parameter(torch.randn(n_heads, n_vectors, d_head) * d_head**-0.5)
 
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor:
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
         distance = query - key
         visible = distance >= 0 if self.causal else torch.ones_like(distance, dtype=torch.bool)
         if self.window is not None:

@@ -11,7 +11,7 @@ from triptych.core.heads import Head
 from triptych.core.transformer import Decoder, Places, State
 
 
-class SequenceModel(nn.Module):
+class DecoderOnly(nn.Module):
     """p(x_0, ..., x_{L-1}) as a product over positions of p(x_t | x_0, ..., x_{t-1}).
 
     The input at position t is the value at t-1, at position 0 a learned start vector or the value
@@ -54,20 +54,20 @@ class SequenceModel(nn.Module):
         parameters: Tensor = self.head(self.decoder(x, symbols=symbols))  # [B, L, P]
         return parameters
 
-    def nats(
+    def nll(
         self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
     ) -> Tensor:
         """Negative log-likelihood of each position, in nats: [B, L]."""
-        return self.head.nats(self(values, previous, condition), values)
+        return self.head.nll(self(values, previous, condition), values)
 
     def no_values(self, batch: int) -> Tensor:
         """The empty beginning of every sequence: int64 [B, 0], or [B, 0, C]."""
         size = (batch, 0, *self.embedding.value_shape)
         return torch.empty(size, dtype=torch.int64, device=self.start.device)
 
-    def empty_state(self, batch: int, max_length: int, *, ahead: int = 0) -> State:
+    def init_cache(self, batch: int, max_length: int, *, ahead: int = 0) -> State:
         """Storage to predict at most `max_length` positions; ahead: more than one at a time."""
-        return self.decoder.empty_state(batch, max_length, ahead=ahead)
+        return self.decoder.init_cache(batch, max_length, ahead=ahead)
 
     def narrow(self, state: State, length: int) -> State:
         """Views of the state that hold the first `length` positions, as in `Decoder`."""

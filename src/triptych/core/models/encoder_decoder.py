@@ -16,7 +16,7 @@ from triptych.core.transformer import Decoder, Encoder, State, TransformerConfig
 Tie = Literal["all", "target", "none"]
 
 
-class Seq2Seq(nn.Module):
+class EncoderDecoder(nn.Module):
     """Encoder and decoder with cross-attention over token sequences (Vaswani et al. 2017).
 
     Both embeddings are scaled by sqrt(D); the output is linear without a bias and may share the
@@ -56,7 +56,7 @@ class Seq2Seq(nn.Module):
         tie: Tie = "all",
         n_decoder_layers: int | None = None,
         max_length: int = 1024,
-    ) -> Seq2Seq:
+    ) -> EncoderDecoder:
         """Make the model from its sizes, with sinusoids as positions.
 
         tie: `all` shares one matrix between both embeddings and the output, `target` between the
@@ -102,9 +102,9 @@ class Seq2Seq(nn.Module):
         memory: Tensor = self.encoder(self._enter(self.source_embedding, source), source_padding)
         return memory
 
-    def empty_state(self, memory: Tensor, source_padding: Tensor | None, max_length: int) -> State:
+    def init_cache(self, memory: Tensor, source_padding: Tensor | None, max_length: int) -> State:
         """Storage to decode at most `max_length` tokens for each row of the memory."""
-        return self.decoder.empty_state(memory.shape[0], max_length, memory, source_padding)
+        return self.decoder.init_cache(memory.shape[0], max_length, memory, source_padding)
 
     def narrow(self, state: State, length: int) -> State:
         """Views of the state that hold the first `length` tokens, as in `Decoder`."""

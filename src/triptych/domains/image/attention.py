@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from triptych.core.attention.capture import recorded
+from triptych.core.attention.capture import capture_attention
 from triptych.domains.image.task import ImageTask
 from triptych.errors import UserError
 from triptych.training.attended import check_layer_and_head
@@ -60,8 +60,8 @@ def attend(
     layer, model = task.config.model.n_layers if layer is None else layer, task.model
     device = task.device
     labels = None if model.classes is None else torch.tensor([label or 0], device=device)
-    with scoring(task), recorded(model.core.decoder.blocks[layer - 1]) as found:
-        model.nats(torch.from_numpy(picture).to(device).unsqueeze(0), labels)
+    with scoring(task), capture_attention(model.core.decoder.blocks[layer - 1]) as found:
+        model.nll(torch.from_numpy(picture).to(device).unsqueeze(0), labels)
     steps = torch.stack([model.order.steps[row, column, 0] for row, column in pixels])  # [N]
     rows = found.own[0][0, :, steps.to(device)].cpu().double()  # [H, N, L]
     plane = rows.mean(0) if head is None else rows[head - 1]  # [N, L]

@@ -67,10 +67,10 @@ class CopiedRows(PictureSource, KnownLaw):
         rest = (self.height - 1) * self._copy().entropy()
         return (first + rest) / self.height / math.log(2)
 
-    def nats(self, split: str, limit: int | None = None) -> float:
+    def nll(self, split: str, limit: int | None = None) -> float:
         """The law's own nats of the split, or of its first pictures."""
         pixels = self.load(split).pixels[:limit]  # type: ignore[arg-type]
         changed = int((pixels[:, 1:] != pixels[:, :-1]).sum())
         first = pixels[:, 0].numel()
         copied = pixels.numel() - first - changed
-        return first * math.log(self.levels) + self._copy().nats(copied, changed)
+        return first * math.log(self.levels) + self._copy().nll(copied, changed)

@@ -15,7 +15,7 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.image import grid, task
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import DataConfig, evaluation_batches, read
-from triptych.domains.image.model import PictureModel
+from triptych.domains.image.model import ImageTransformer
 from triptych.domains.image.pictures import Pictures, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
@@ -109,7 +109,7 @@ class ImageModel:
 
     def _compare(
         self,
-        ready: PictureModel,
+        ready: ImageTransformer,
         pixels: torch.Tensor,
         labels: torch.Tensor | None,
         sampling: Sampling,

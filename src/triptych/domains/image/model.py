@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
-from triptych.core.generation_order import Order
+from triptych.core.generation_order import GenerationOrder
 from triptych.core.heads import Categorical, HeadConfig
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Grid
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import sample
@@ -31,7 +31,7 @@ class ModelConfig(TransformerConfig):
 
     def build(
         self, height: int, width: int, channels: int, *, levels: int, n_classes: int = 0
-    ) -> "PictureModel":
+    ) -> "ImageTransformer":
         """Make the model for pictures of one size (pixels) with values 0..levels-1.
 
         n_classes: number of class vectors; 0 for an unconditional model.
@@ -46,7 +46,7 @@ class ModelConfig(TransformerConfig):
             embedding = PixelEmbedding(levels, channels, self.d_model)
         else:
             embedding = ChannelEmbedding(levels, order.coordinates[:, 2], self.d_model)
-        core = SequenceModel(
+        core = DecoderOnly(
             embedding,
             Grid(order, self.d_model),
             self.decoder(shape),
@@ -55,7 +55,7 @@ class ModelConfig(TransformerConfig):
             dropout=self.dropout,
         )
         classes = nn.Embedding(n_classes, self.d_model) if n_classes else None
-        return PictureModel(
+        return ImageTransformer(
             core,
             order,
             levels=levels,
@@ -65,7 +65,7 @@ class ModelConfig(TransformerConfig):
         )
 
 
-class PictureModel(nn.Module):
+class ImageTransformer(nn.Module):
     """A decoder over the steps of an order; the only place that turns pictures into sequences.
 
     whole_pixels: a step is a whole pixel (logistics) rather than one sub-pixel (softmax).
@@ -74,8 +74,8 @@ class PictureModel(nn.Module):
 
     def __init__(
         self,
-        core: SequenceModel,
-        order: Order,
+        core: DecoderOnly,
+        order: GenerationOrder,
         *,
         levels: int,
         channels: int,
@@ -114,13 +114,13 @@ class PictureModel(nn.Module):
         vectors: Tensor = self.classes(labels)  # [B, D]
         return vectors
 
-    def nats(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
+    def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
         """Negative log-likelihood of each step, the first one included, in nats: [B, L].
 
         pixels uint8 [B, H, W, C]. A step is a sub-pixel, or a whole pixel with logistics: divide
         the sum by the number of sub-pixels in either case.
         """
-        return self.core.nats(self.to_sequence(pixels), condition=self.condition(labels))
+        return self.core.nll(self.to_sequence(pixels), condition=self.condition(labels))
 
     def sample(
         self,

@@ -14,7 +14,7 @@ from triptych.domains.image import data
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import Batch, DataConfig
 from triptych.domains.image.grid import write_grid
-from triptych.domains.image.model import ModelConfig, PictureModel
+from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.image.pictures import Pictures
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
@@ -44,7 +44,7 @@ class ImageTask(Task):
 
     domain: ClassVar[str] = "image"
     monitor: ClassVar[str] = "bits_per_dim"
-    model: PictureModel
+    model: ImageTransformer
 
     def __init__(self, config: Config, facts: dict[str, Any]) -> None:
         """facts: what the weights know of the data, see `facts_of`; JSON types only."""
@@ -67,11 +67,11 @@ class ImageTask(Task):
     def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
         """Mean nats per sub-pixel, and the number of sub-pixels."""
         dims = batch.pixels.numel()
-        return self.model.nats(batch.pixels, batch.labels).sum() / dims, dims
+        return self.model.nll(batch.pixels, batch.labels).sum() / dims, dims
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """Sums of nats, sub-pixels and pictures."""
-        nats = self.model.nats(batch.pixels, batch.labels)  # [B, L]
+        nats = self.model.nll(batch.pixels, batch.labels)  # [B, L]
         return {
             "nats": in_double(nats).sum(),
             "dims": torch.tensor(batch.pixels.numel(), dtype=torch.float64),

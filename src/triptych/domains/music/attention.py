@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.core.attention.capture import recorded
+from triptych.core.attention.capture import capture_attention
 from triptych.domains.music.data import NO_PREVIOUS
 from triptych.domains.music.midi import read_midi
 from triptych.domains.music.representation import Ids
@@ -113,7 +113,7 @@ def attend(
     first = -(-max(0, query + 1 - length) // unit) * unit
     values = torch.from_numpy(tokens[first : query + 1]).to(task.device).unsqueeze(0)  # [1, L]
     previous = torch.tensor([tokens[first - 1] if first else NO_PREVIOUS], device=task.device)
-    with scoring(task), recorded(task.model.decoder.blocks[layer - 1]) as found:
+    with scoring(task), capture_attention(task.model.decoder.blocks[layer - 1]) as found:
         task.model(values, previous)
     heads = found.own[0][0, :, -1, 1:]  # [H, L - 1]
     seconds, pitch = task.representation.places(tokens[: query + 1])

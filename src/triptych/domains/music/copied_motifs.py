@@ -80,10 +80,10 @@ class CopiedMotifs(PieceSource, KnownLaw):
         """Nats per token of the law."""
         return (math.log(self.notes) + (self.repeats - 1) * self._copy().entropy()) / self.repeats
 
-    def nats(self, split: str, limit: int | None = None) -> float:
+    def nll(self, split: str, limit: int | None = None) -> float:
         """The law's own nats of the split, or of its first pieces."""
         grids = self._grids(split)[:limit]
         changed = int((grids[:, self.motif_steps :] != grids[:, : -self.motif_steps]).sum())
         first = grids[:, : self.motif_steps].size
         copied = grids.size - first - changed
-        return first * math.log(self.notes) + self._copy().nats(copied, changed)
+        return first * math.log(self.notes) + self._copy().nll(copied, changed)

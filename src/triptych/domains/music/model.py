@@ -10,7 +10,7 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import Categorical
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Cycles, NoPosition, Sinusoid, Sum
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.representation import Representation
@@ -44,9 +44,9 @@ class ModelConfig(TransformerConfig):
         if self.positions not in ("auto", "sinusoid", "none"):
             raise ValueError(f"positions must be auto, sinusoid or none, got {self.positions!r}")
 
-    def build(self, representation: Representation, *, length: int) -> SequenceModel:
+    def build(self, representation: Representation, *, length: int) -> DecoderOnly:
         """Make the model for windows of `length` tokens."""
-        return SequenceModel(
+        return DecoderOnly(
             TokenEmbedding(representation.vocabulary_size, self.d_model),
             self._positions(representation),
             self.decoder((length,)),

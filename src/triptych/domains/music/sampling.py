@@ -13,7 +13,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as session
 from triptych.decoding.sampling import Sampling
 from triptych.domains.music.representation import Forbid
@@ -22,7 +22,7 @@ Progress = Callable[[int, int], None]
 
 
 def extend(
-    model: SequenceModel,
+    model: DecoderOnly,
     prompt: Tensor,
     *,
     n_new: int,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from triptych.config.schema import from_plain, to_plain
-from triptych.core.models.decoder_only import SequenceModel
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import Sampling
 from triptych.decoding.speculative import Draft
 from triptych.domains.music import render
@@ -59,7 +59,7 @@ class MusicTask(Task):
 
     domain: ClassVar[str] = "music"
     monitor: ClassVar[str] = "nats_per_token"
-    model: SequenceModel
+    model: DecoderOnly
 
     def __init__(self, config: Config) -> None:
         representation = config.data.source.representation
@@ -76,11 +76,11 @@ class MusicTask(Task):
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Mean nats per scored token, and their number."""
         count = batch.scored.sum()
-        return self.nats(batch).sum() / count, count
+        return self.nll(batch).sum() / count, count
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """Sums of nats, of scored tokens and of notes that begin at them."""
-        return self.sums(batch, self.nats(batch))
+        return self.sums(batch, self.nll(batch))
 
     def sums(self, batch: Batch, nats: Tensor) -> dict[str, Tensor]:
         """What `score` gives, from the nats of a batch."""
@@ -171,11 +171,11 @@ class MusicTask(Task):
             media.append(Media("picture", f"{name}-roll", path=path, caption="temperature 1"))
         return media
 
-    def nats(self, batch: Batch) -> Tensor:
+    def nll(self, batch: Batch) -> Tensor:
         """Nats of every position, 0 where it is not scored: [B, L]."""
         # Padding stands behind the music, where no causal model looks; any id does for its input.
         values = batch.values.masked_fill(batch.values == PADDING, 0)
-        nats = self.model.nats(values, previous=batch.previous)  # [B, L]
+        nats = self.model.nll(values, previous=batch.previous)  # [B, L]
         return nats.masked_fill(~batch.scored, 0.0)
 
 

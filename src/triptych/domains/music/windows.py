@@ -56,7 +56,7 @@ class PositionSums:
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """What the task's `score` gives; each position's part is kept here."""
-        nats = self.task.nats(batch)  # [B, L]
+        nats = self.task.nll(batch)  # [B, L]
         self.nats[: nats.shape[1]] += in_double(nats).sum(0).cpu()
         self.tokens[: nats.shape[1]] += batch.scored.sum(0).cpu()
         return self.task.sums(batch, nats)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triptych.core.attention.capture import recorded
+from triptych.core.attention.capture import capture_attention
 from triptych.decoding.hypotheses import Hypothesis
 from triptych.domains.translation.decode import one_line, search_lines
 from triptych.domains.translation.inference import Translator
@@ -83,7 +83,11 @@ def _attended(
     number = len(model.decoder.blocks) if layer is None else layer
     encoder_block = model.encoder.blocks[-1 if layer is None else layer - 1]
     decoder_block = model.decoder.blocks[number - 1]
-    with scoring(task), recorded(encoder_block) as reading, recorded(decoder_block) as writing:
+    with (
+        scoring(task),
+        capture_attention(encoder_block) as reading,
+        capture_attention(decoder_block) as writing,
+    ):
         model(
             torch.tensor([source], device=device),
             None,

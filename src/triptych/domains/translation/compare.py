@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.decode import NEVER
@@ -53,7 +53,7 @@ def compare(
     weights: str,
     search: Search,
     search_fp32: Search,
-    model: Seq2Seq,
+    model: EncoderDecoder,
     tokenizers: Tokenizers,
     lines: Sequence[str],
 ) -> Comparison | None:
@@ -90,7 +90,10 @@ def compare(
 
 @torch.no_grad()
 def log_p_per_token(
-    model: Seq2Seq, tokenizers: Tokenizers, lines: Sequence[str], hypotheses: Sequence[Hypothesis]
+    model: EncoderDecoder,
+    tokenizers: Tokenizers,
+    lines: Sequence[str],
+    hypotheses: Sequence[Hypothesis],
 ) -> float:
     """Log-likelihood of the hypotheses given their lines, over their tokens (ends included)."""
     device = next(model.parameters()).device

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import Found, Hypothesis, LengthPenalty
 from triptych.domains.translation.data import pad_rows
@@ -51,7 +51,7 @@ def plan_rows(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
 
 
 def search_lines(
-    model: Seq2Seq,
+    model: EncoderDecoder,
     tokenizers: Tokenizers,
     lines: Sequence[str],
     *,
@@ -59,7 +59,7 @@ def search_lines(
     n_best: int = 1,
     batch_size: int = 64,
     penalty: LengthPenalty | None = None,
-    exact: Callable[[], Seq2Seq] | None = None,
+    exact: Callable[[], EncoderDecoder] | None = None,
     progress: Progress | None = None,
 ) -> list[list[Hypothesis]]:
     """The n best hypotheses of each line, best first; none for a blank line.
@@ -74,7 +74,7 @@ def search_lines(
     sources = [[*ids, END] for ids in tokenizers.source.encode_batch([cleaned[i] for i in filled])]
     done = len(lines) - len(filled)
 
-    def run(searching: Seq2Seq, chosen: Sequence[int], margin: float) -> list[int]:
+    def run(searching: EncoderDecoder, chosen: Sequence[int], margin: float) -> list[int]:
         """Search these sources; those whose margin is smaller are not taken but returned."""
         nonlocal done
         doubtful = []
@@ -105,7 +105,7 @@ def search_lines(
 
 
 def translate_lines(
-    model: Seq2Seq,
+    model: EncoderDecoder,
     tokenizers: Tokenizers,
     lines: Sequence[str],
     *,
@@ -132,7 +132,7 @@ def texts(
 
 @torch.no_grad()
 def search(
-    model: Seq2Seq,
+    model: EncoderDecoder,
     sources: Sequence[Sequence[int]],
     *,
     beam: int,
@@ -144,7 +144,7 @@ def search(
     padding = source == PAD  # [B, S]
     limits = (~padding).sum(1) + EXTRA_TOKENS  # [B]
     memory = model.encode(source, padding)  # [B, S, D]
-    state = model.empty_state(memory, padding, int(limits.max()))
+    state = model.init_cache(memory, padding, int(limits.max()))
     return beam_search(
         model.step,
         state,

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, overload
 
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, PenaltyName
 from triptych.decoding.quantize import Weights, row_steps
 from triptych.domains.translation import task as tasks
@@ -52,23 +52,23 @@ class Translator:
         self.exact = exact and weights == "fp32" and task.device.type != "mps"
         self.tokens_written = 0
         """Tokens of all best translations so far, their ends included."""
-        self._decoders: dict[int, Seq2Seq] = {}
+        self._decoders: dict[int, EncoderDecoder] = {}
 
     def with_weights(self, weights: Weights) -> Translator:
         """The same model with other weights in its searches."""
         return Translator(self.task, weights=weights)
 
     @cached_property
-    def double(self) -> Seq2Seq:
+    def double(self) -> EncoderDecoder:
         """The model in double precision, for what single precision cannot decide."""
         return copy.deepcopy(self.task.model).double()
 
-    def decoder(self, rows: int) -> Seq2Seq:
+    def decoder(self, rows: int) -> EncoderDecoder:
         """The model made ready to search about so many hypotheses at a time."""
         rows = max(some for some in row_steps() if some <= rows)
         if rows not in self._decoders:
             fast = ready(self.task.model, self.weights, rows=rows)
-            self._decoders[rows] = cast(Seq2Seq, fast)
+            self._decoders[rows] = cast(EncoderDecoder, fast)
         return self._decoders[rows]
 
     @property

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from triptych.core.models.encoder_decoder import Seq2Seq, Tie
+from triptych.core.models.encoder_decoder import EncoderDecoder, Tie
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.tokenizer import Tokenizers
 
@@ -38,9 +38,9 @@ class ModelConfig(TransformerConfig):
         if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
             raise ValueError(f"n_decoder_layers must be at least 1, got {self.n_decoder_layers}")
 
-    def build(self, source_vocabulary: int, target_vocabulary: int) -> Seq2Seq:
+    def build(self, source_vocabulary: int, target_vocabulary: int) -> EncoderDecoder:
         """Make the model for vocabularies of these sizes, in types."""
-        return Seq2Seq.build(
+        return EncoderDecoder.build(
             self,
             source_vocabulary=source_vocabulary,
             target_vocabulary=target_vocabulary,
@@ -50,7 +50,7 @@ class ModelConfig(TransformerConfig):
         )
 
 
-def build_model(config: ModelConfig, tokenizers: Tokenizers) -> Seq2Seq:
+def build_model(config: ModelConfig, tokenizers: Tokenizers) -> EncoderDecoder:
     """Make the model that speaks the tokenizers' ids."""
     return config.build(len(tokenizers.source), len(tokenizers.target))
 

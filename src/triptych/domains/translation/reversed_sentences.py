@@ -90,11 +90,11 @@ class ReversedSentences(Corpus, KnownLaw):
         length = (self.shortest + self.longest) / 2
         return length * self._copy().entropy() / (length + 1)
 
-    def nats(self, split: str, limit: int | None = None) -> float:
+    def nll(self, split: str, limit: int | None = None) -> float:
         """The law's own nats of the split's targets, or of its first ones, given their sources."""
         stays = [
             word == other
             for source, target in self.pairs(split)[:limit]
             for word, other in zip(reversed(source.split()), target.split(), strict=True)
         ]
-        return self._copy().nats(sum(stays), len(stays) - sum(stays))
+        return self._copy().nll(sum(stays), len(stays) - sum(stays))

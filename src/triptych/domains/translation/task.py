@@ -11,7 +11,7 @@ from torch import Tensor
 
 from triptych.config.schema import from_plain, to_plain
 from triptych.core.heads import cross_entropy
-from triptych.core.models.encoder_decoder import Seq2Seq
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.translation.corpora import Pair
 from triptych.domains.translation.data import (
     Batch,
@@ -69,7 +69,7 @@ class TranslationTask(Task):
 
     domain: ClassVar[str] = "translation"
     monitor: ClassVar[str] = "nats_per_token"
-    model: Seq2Seq
+    model: EncoderDecoder
 
     def __init__(
         self, config: Config, tokenizers: Tokenizers, validation: Sequence[Pair] = ()

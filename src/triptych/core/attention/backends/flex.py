@@ -1,6 +1,6 @@
 """FlexAttention: on a CUDA GPU any pattern as one compiled kernel; optional, beside our own.
 
-A pattern's `allowed` is the mask and its `related` the scores, so no variant is written twice (Dong
+A pattern's `visible` is the mask and its `related` the scores, so no variant is written twice (Dong
 et al. 2024, 2412.05496). It has no backward pass on a CPU, and compiles anew for each length.
 """
 
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from triptych.core.attention.mask import Pattern
+    from triptych.core.attention.mask import MaskPattern
 
 
 def attend_by_flex(
-    pattern: Pattern,
+    pattern: MaskPattern,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -32,7 +32,7 @@ def attend_by_flex(
     from torch.nn.attention import flex_attention as flex
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        seen = pattern.allowed(query, key)
+        seen = pattern.visible(query, key)
         return seen if padding is None else seen & ~padding[row, key]
 
     batch, _, length, width = q.shape

@@ -40,7 +40,7 @@ class Reach(NamedTuple):
     run: int = 1
     """Length of the runs that `before` counts from: 1 for the query itself."""
 
-    def allowed(self, query: Tensor, key: Tensor) -> Tensor:
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
         """True where the query at one position sees the key at the other."""
         visible = torch.ones_like(key <= query)
         if self.before is not None:
@@ -101,7 +101,7 @@ def tiles_over(reach: Reach, length: int, queries: int, device: torch.device) ->
             runs = [(start, end)]
         for left, right in runs:
             if reach.hides(range(first, stop), range(left, right)):
-                hidden = ~reach.allowed(query, torch.arange(left, right))  # [Q, keys]
+                hidden = ~reach.visible(query, torch.arange(left, right))  # [Q, keys]
                 edges.append(Edge(left - start, hidden.to(device)))
         tiles.append(Tile(first, stop, start, end, tuple(edges)))
         first = stop
