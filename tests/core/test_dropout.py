@@ -11,31 +11,7 @@ from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
-from triptych.core.dropout import Dropout, kept, random_bytes
 from triptych.core.transformer import TransformerConfig
-
-
-@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_dropout_drops_its_share_and_keeps_the_mean(share: float) -> None:
-    torch.manual_seed(0)
-    factors = kept(torch.empty(1001, 1001), share)
-    assert abs(float((factors == 0).float().mean()) - share) < 3e-3
-    assert abs(float(factors.mean()) - 1) < 1e-2
-    assert len(factors.unique()) == 2
-    dropped = (factors.flatten() == 0).float()
-    for apart in (1, 2, 4):  # four come from one draw; they are independent all the same
-        both = (dropped[:-apart] * dropped[apart:]).mean() / dropped.mean() ** 2
-        assert abs(float(both) - 1) < 2e-2
-
-
-def test_dropout_is_for_training_and_its_gradient_is_the_same_mask() -> None:
-    layer = Dropout(0.5)
-    x = torch.ones(40, 40, requires_grad=True)
-    y = layer(x)
-    (gradient,) = torch.autograd.grad(y.sum(), x)
-    assert torch.equal(gradient, y)
-    assert layer.eval()(x) is x
-    assert Dropout(0.0)(x) is x
 
 
 def test_dropout_keeps_the_mean_and_drops_the_share_that_was_asked_for() -> None:
@@ -66,24 +42,6 @@ def test_each_row_of_each_tile_reads_from_another_place() -> None:
         for row in range(70)
     ]
     assert len(set(places)) == len(places)
-
-
-@pytest.mark.parametrize("compiled", [False, True])
-def test_random_bytes_take_every_value_and_follow_the_seed(compiled: bool) -> None:
-    draw = random_bytes
-    if compiled:
-        torch.compiler.reset()
-        draw = torch.compile(random_bytes, backend="aot_eager", fullgraph=True)
-    torch.manual_seed(0)
-    drawn = draw(2**21 + 1, torch.device("cpu"))
-    assert drawn.dtype == torch.uint8
-    assert len(drawn) == 2**21 + 8
-    for byte in drawn.view(-1, 8).T.int():
-        counts = torch.bincount(byte, minlength=256)
-        assert 850 < counts.min() < counts.max() < 1200  # 1024 each, to five standard deviations
-    assert not torch.equal(draw(2**21 + 1, torch.device("cpu")), drawn)
-    torch.manual_seed(0)
-    assert torch.equal(draw(2**21 + 1, torch.device("cpu")), drawn)
 
 
 @pytest.mark.parametrize("share", [(0.3, 0.0), (0.0, 0.3)], ids=["features", "weights"])

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triptych.core.layers import initialise
-from triptych.core.linear import Linear
 
 Choose = Callable[[Tensor], Tensor]
 """Picks one category a row: logits [..., V] -> int64 [...]."""
@@ -91,7 +90,7 @@ class CategoricalHead(Head):
         super().__init__()
         if categories < 2:
             raise ValueError(f"a categorical output needs at least 2 categories, got {categories}")
-        self.logits = Linear(d_model, categories)
+        self.logits = nn.Linear(d_model, categories)
         initialise(self)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -142,7 +141,7 @@ class MixtureOfLogisticsHead(Head):
         self.levels, self.channels, self.components = levels, channels, components
         links = channels * (channels - 1) // 2
         self.sizes = [1, channels, channels, links]  # mixture, means, log scales, links
-        self.parameters_of = Linear(d_model, components * sum(self.sizes))
+        self.parameters_of = nn.Linear(d_model, components * sum(self.sizes))
         initialise(self)
         with torch.no_grad():
             # Components start spread over the range, all with the scale exp(-1).

@@ -8,9 +8,6 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core.dropout import Dropout
-from triptych.core.linear import Linear
-
 Activation = Literal["relu", "gelu"]
 NormPlace = Literal["pre", "post"]
 
@@ -23,8 +20,8 @@ class FeedForward(nn.Module):
 
     def __init__(self, d_model: int, d_ff: int, activation: Activation = "relu") -> None:
         super().__init__()
-        self.widen = Linear(d_model, d_ff)
-        self.narrow = Linear(d_ff, d_model)
+        self.widen = nn.Linear(d_model, d_ff)
+        self.narrow = nn.Linear(d_ff, d_model)
         self.activation: Callable[[Tensor], Tensor] = F.relu if activation == "relu" else F.gelu
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,7 +39,7 @@ class Residual(nn.Module):
     def __init__(self, d_model: int, norm: NormPlace, dropout: float) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(d_model)
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         self.pre = norm == "pre"
 
     def before(self, x: Tensor) -> Tensor:
@@ -52,7 +49,7 @@ class Residual(nn.Module):
 
     def after(self, x: Tensor, y: Tensor) -> Tensor:
         """The block's stream once the sub-layer has answered y to x."""
-        x = x + (self.dropout(y) if self.training else y)
+        x = x + self.dropout(y)
         return x if self.pre else self.norm(x)
 
 

@@ -72,7 +72,7 @@ def test_the_published_models_are_post_norm_with_relu_and_their_dropout() -> Non
         assert config.dropout == dropout
         model = on_meta(config, 300)
         assert isinstance(model.encoder.final_norm, torch.nn.Identity)
-        assert model.dropout.share == dropout
+        assert model.dropout.p == dropout
 
 
 def test_ties_can_be_loosened() -> None:

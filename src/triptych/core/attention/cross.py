@@ -11,7 +11,6 @@ from triptych.core.attention.backends.spans import Reach
 from triptych.core.attention.base import LayerCache
 from triptych.core.attention.multihead import head_width
 from triptych.core.attention.reference import products
-from triptych.core.linear import Linear
 
 
 class CrossAttention(nn.Module):
@@ -28,9 +27,9 @@ class CrossAttention(nn.Module):
         self.dropout = 0.0
         """Share of the weights that training drops."""
         head_width(d_model, n_heads)
-        self.q_proj = Linear(d_model, d_model)
-        self.kv_proj = Linear(d_model, 2 * d_model)
-        self.out_proj = Linear(d_model, d_model)
+        self.q_proj = nn.Linear(d_model, d_model)
+        self.kv_proj = nn.Linear(d_model, 2 * d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
 
     def remember(self, memory: Tensor, padding: Tensor | None = None) -> LayerCache:
         """memory [B, K, D], padding [B, K] True on padding -> keys and values [B, H, K, E]."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triptych.core.attention.backends.flex import attend_by_flex
 from triptych.core.attention.base import LayerCache, SelfAttention
 from triptych.core.attention.context import Place, apart
 from triptych.core.attention.mask import MaskPattern, dense
-from triptych.core.linear import Linear
 from triptych.core.processor import has_matrix_units
 
 
@@ -34,8 +33,8 @@ class MultiHeadAttention(SelfAttention):
         self.reads_symbols = pattern.reads_symbols
         self.flex = False
         """Take FlexAttention on a CUDA GPU."""
-        self.qkv_proj = Linear(d_model, 3 * d_model)
-        self.out_proj = Linear(d_model, d_model)
+        self.qkv_proj = nn.Linear(d_model, 3 * d_model)
+        self.out_proj = nn.Linear(d_model, d_model)
         # Follows the module's dtype and device, whatever becomes of its matrices.
         self.register_buffer("like", torch.zeros(()), persistent=False)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from triptych.core.dropout import Dropout
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
 from triptych.core.transformer import Decoder, Places, State
@@ -38,7 +37,7 @@ class DecoderOnly(nn.Module):
         self.decoder = decoder
         self.head = head
         self.start = nn.Parameter(torch.randn(d_model))
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
         if decoder.reads_symbols and embedding.value_shape:
             raise ValueError("attention to symbols needs one symbol a position, not a whole pixel")
 

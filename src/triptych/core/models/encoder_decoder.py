@@ -6,10 +6,9 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from triptych.core.dropout import Dropout
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.linear import Linear, linear
 from triptych.core.positions import Sinusoid
 from triptych.core.transformer import Decoder, Encoder, State, TransformerConfig
 
@@ -42,9 +41,9 @@ class EncoderDecoder(nn.Module):
         self.positions = positions
         vocabulary, d_model = target_embedding.table.weight.shape
         self.output: nn.Module | None = (
-            None if tie_output else Linear(d_model, vocabulary, bias=False)
+            None if tie_output else nn.Linear(d_model, vocabulary, bias=False)
         )
-        self.dropout = Dropout(dropout)
+        self.dropout = nn.Dropout(dropout)
 
     @classmethod
     def build(
@@ -125,4 +124,4 @@ class EncoderDecoder(nn.Module):
         if self.output is not None:
             logits: Tensor = self.output(x)
             return logits
-        return linear(x, self.target_embedding.table.weight)  # [..., V]
+        return F.linear(x, self.target_embedding.table.weight)  # [..., V]

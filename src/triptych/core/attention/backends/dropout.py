@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
-
-from triptych.core.dropout import random_bytes
 
 LEVELS = 256
 """A weight is kept by one random byte, so shares are multiples of 1/256 (0.1 becomes 26/256)."""
@@ -43,3 +42,14 @@ class Dropped(NamedTuple):
         keys = like.shape[-1]
         start = tile * TILE_STEP % TILE_STARTS + first * ROW_STEP
         return self.pool.as_strided(like.shape, (ROW_STEP, keys, 1), start)
+
+
+def random_bytes(n: int, device: torch.device) -> Tensor:
+    """At least n random bytes from the generator of the device, uint8, 8 from each draw."""
+    lowest, draws = -(2**63), -(-n // 8)
+    if torch.compiler.is_compiling():
+        # What a compiler can follow; it divides, and takes twice as long.
+        numbers = torch.randint(lowest, -lowest - 1, (draws,), dtype=torch.int64, device=device)
+    else:
+        numbers = torch.empty(draws, dtype=torch.int64, device=device).random_(lowest, None)
+    return numbers.view(torch.uint8)
