@@ -15,13 +15,13 @@ def read_scores(paths: Sequence[str], block: dict[str, Any], name: str) -> dict[
     """{split: {"options": those of evaluate, "fp32" or "bf16": metrics}} of files with scores.
 
     bf16 are those of pretrained:NAME. UserError for a score of another model, of a part of a split,
-    with other weights yet, or with other options than the score beside it.
+    in another dtype, or with other options than the score beside it.
     """
     found: dict[str, Any] = {}
     for path in paths:
         try:
             score = json.loads(Path(path).read_text(encoding="utf-8"))
-            facts = {key: score[key] for key in ("domain", "split", "weights", "limit", "metrics")}
+            facts = {key: score[key] for key in ("domain", "split", "dtype", "limit", "metrics")}
             source, step = score["checkpoint"]["file"], score["checkpoint"]["step"]
             options = options_of(score["details"])
         except OSError as error:
@@ -32,7 +32,7 @@ def read_scores(paths: Sequence[str], block: dict[str, Any], name: str) -> dict[
         for what, is_, wanted in [
             ("the domain", facts["domain"], block["domain"]),
             ("step", step, block["step"]),
-            ("weights", facts["weights"], "fp32"),
+            ("dtype", facts["dtype"], "fp32"),
             ("limit", facts["limit"], None),
             ("the options", options, others["options"]),
         ]:

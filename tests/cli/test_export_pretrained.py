@@ -138,7 +138,7 @@ def test_a_checkpoint_that_is_none(export, tmp_path: Path) -> None:
 def test_scores_of_both_stand_in_the_card(export, tmp_path: Path) -> None:
     def score(file: str, **changes: Any) -> Path:
         content = {
-            "domain": "translation", "split": "test", "weights": "fp32", "limit": None,
+            "domain": "translation", "split": "test", "dtype": "fp32", "limit": None,
             "metrics": {"bleu": 12.25 if file.endswith("ckpt") else 12.5},
             "details": {"search": {"beam": 5}}, "checkpoint": {"file": file, "step": 3},
         } | changes  # fmt: skip
@@ -167,7 +167,7 @@ def test_scores_of_both_stand_in_the_card(export, tmp_path: Path) -> None:
     for changes, says in [
         ({"domain": "music"}, "the domain music; expected translation"),
         ({"checkpoint": {"file": "a", "step": 4}}, "step 4; expected 3"),
-        ({"weights": "bf16"}, "weights bf16; expected fp32"),
+        ({"dtype": "bf16"}, "dtype bf16; expected fp32"),
         ({"limit": 5}, "limit 5; expected None"),
         ({"checkpoint": {"file": "pretrained:two", "step": 3}}, "is of pretrained:two"),
         ({"checkpoint": {}}, "not from `triptych evaluate --json`"),

@@ -17,7 +17,6 @@ from triptych.core.positions import Sinusoid
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as session
 from triptych.decoding.generate import Reader, sample
-from triptych.decoding.quantize import for_decoding
 from triptych.decoding.sampling import Sampling, draw
 from triptych.decoding.speculative import Draft
 
@@ -224,21 +223,6 @@ def test_a_ring_that_does_not_grow_is_looked_at_rarely() -> None:
     reader.step(torch.zeros(6400, 40, dtype=torch.int64), 1)
     assert reader.room == 16
     assert len(reader.places) == 15  # the steps 1 to 15
-
-
-def test_a_step_whose_matrices_are_opaque_is_not_compiled(model: DecoderOnly) -> None:
-    packed = for_decoding(model.float(), "int8")
-    with pytest.raises(ValueError, match=r"Int8 weights cannot be compiled; .*compiled=True"):
-        sample(packed, batch=1, length=3, compile=True)
-    with pytest.raises(ValueError, match="int8 weights cannot be compiled"):
-        for_decoding(model, "int8", compiled=True)
-
-
-@pytest.mark.parametrize("weights", ["fp32", "bf16"])
-def test_a_model_made_for_it_can_be_compiled(model: DecoderOnly, weights: str) -> None:
-    for rows in (1, 3):
-        ready = for_decoding(model.float(), weights, rows=rows, compiled=True)
-        assert all(getattr(part, "compiles", True) for part in ready.modules())
 
 
 def test_a_compiled_step_draws_the_same(

@@ -20,7 +20,7 @@ from triptych.cli.options import (
     read_options,
     write_json,
 )
-from triptych.cli.shared_options import Weights
+from triptych.cli.shared_options import Dtype
 from triptych.errors import UserError
 from triptych.training.files import write_whole
 from triptych.training.held_out import ALL, ALL_OF_OTHER_DATA
@@ -43,8 +43,8 @@ class Options:
     """Score only the first so many items, for a quick look; null for all."""
     json: str | None = None
     """File to write the score to, whole or not at all; an older one is replaced."""
-    weights: Weights = "fp32"
-    """Weights to score with: bf16 and int8 are scored beside fp32, and the change is told."""
+    dtype: Dtype = "fp32"
+    """Precision of the model: for bf16 and int8 the score in fp32 and the change are added."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
 
@@ -145,7 +145,7 @@ def run(domain: str, arguments: Sequence[str]) -> int:
         raise UserError(ALL_OF_OTHER_DATA)
 
     model, facts = open_model(path, domain=domain, device=options.device)
-    model = model.with_weights(options.weights)  # weights that cannot be are told before the work
+    model = model.with_dtype(options.dtype)  # an impossible dtype ends here, before the work
 
     def scored(judge: Any, what: str) -> tuple[Any, dict[str, float]]:
         try:
@@ -169,11 +169,11 @@ def run(domain: str, arguments: Sequence[str]) -> int:
         return evaluation, {name: float(value) for name, value in evaluation.metrics.items()}
 
     change = {}
-    if options.weights == "fp32":
+    if options.dtype == "fp32":
         evaluation, metrics = scored(model, "scored batches")
     else:
-        _, full = scored(model.with_weights("fp32"), "scored batches (fp32)")
-        evaluation, metrics = scored(model, f"scored batches ({options.weights})")
+        _, full = scored(model.with_dtype("fp32"), "scored batches (fp32)")
+        evaluation, metrics = scored(model, f"scored batches ({options.dtype})")
         change = {
             "metrics_fp32": full,
             "change": {name: value - full[name] for name, value in metrics.items()},
@@ -183,7 +183,7 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     result = {
         "domain": evaluation.domain,
         "split": evaluation.split,
-        "weights": options.weights,
+        "dtype": options.dtype,
         "metrics": metrics,
         **change,
         "count": evaluation.count,
@@ -220,14 +220,14 @@ def check_data(path: str) -> None:
 def print_metrics(result: dict[str, Any]) -> None:
     """Print one metric a line, aligned, with the split and the number of items above them.
 
-    Below stands what a score is where there are several of a kind. For reduced weights each has its
-    change from float32 beside it.
+    Below them are the labels of scores of which there are several kinds. In a reduced precision
+    each metric is followed by its change from float32.
     """
     first = f", the first {result['limit']} of it" if result["limit"] else ""
     items = counted(result["count"], "item", "items")
-    weights = f" with {result['weights']} weights" if "change" in result else ""
+    dtype = f" in {result['dtype']}" if "change" in result else ""
     given = f", given the {result['details']['given']}" if "given" in result["details"] else ""
-    print(f"{result['domain']}, split {result['split']}{first}: {items} scored{weights}{given}")
+    print(f"{result['domain']}, split {result['split']}{first}: {items} scored{dtype}{given}")
     width = max(map(len, result["metrics"]), default=0)
     for name, value in result["metrics"].items():
         change = ""

@@ -43,7 +43,7 @@ def run(arguments: Sequence[str]) -> int:
     out = check_output(options.out, names, overwrite="overwrite" in flags)
 
     model, _ = open_model(path, domain="image", device=options.device)
-    pictures = model.with_weights(options.weights).sample(
+    pictures = model.with_dtype(options.dtype).sample(
         options.count,
         label=options.label,
         progress=ProgressOnStderr("drawn positions"),

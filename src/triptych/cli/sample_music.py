@@ -67,7 +67,7 @@ def run(arguments: Sequence[str]) -> int:
     model, _ = open_model(path, domain="music", device=options.device)
     # A performance ends where the model or the seconds end it, mostly long before so many events.
     progress = ProgressOnStderr("drawn tokens", at_most=model.task.representation.end is not None)
-    pieces = model.with_weights(options.weights).sample(
+    pieces = model.with_dtype(options.dtype).sample(
         options.count,
         seconds=options.seconds,
         length=options.length,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from triptych.cli.options import at_least_one
 from triptych.training.run_settings import check_seed
 
-Weights = Literal["fp32", "bf16", "int8"]  # as in `decoding.weights`, which imports torch
+Dtype = Literal["fp32", "bf16", "int8"]  # as in `decoding.quantize`, which imports torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,8 +37,8 @@ class SamplingOptions(ModelOptions):
     """Draw among the so many likeliest values only; null for all."""
     top_p: float | None = None
     """Draw among the likeliest values that reach this probability, 0 to 1; null for all."""
-    weights: Weights = "fp32"
-    """Weights to draw with: bf16 and int8 are faster, and what they change is told at the end."""
+    dtype: Dtype = "fp32"
+    """Precision of the model: bf16 is faster with hardware for it, int8 on a CPU."""
     compile: bool = False
     """Compile the step, into a CUDA graph on a GPU; tens of seconds go by first, and on a CPU a
     single sample gains a little, several gain nothing. Not with int8."""
@@ -55,8 +54,8 @@ class SamplingOptions(ModelOptions):
             raise ValueError(f"top_k must be at least 1, got {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
-        if self.compile and self.weights == "int8":
-            raise ValueError("int8 weights cannot be compiled; take fp32 or bf16 with compile")
+        if self.compile and self.dtype == "int8":
+            raise ValueError("an int8 model cannot be compiled; use dtype fp32 or bf16")
 
     def drawing(self) -> dict[str, Any]:
         """What the `sample` of every model takes, and how its work is shown."""
@@ -66,7 +65,6 @@ class SamplingOptions(ModelOptions):
             "top_k": self.top_k,
             "top_p": self.top_p,
             "compile": self.compile,
-            "compared": lambda comparison: print(comparison.sentence(), file=sys.stderr),
         }
 
 

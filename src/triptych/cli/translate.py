@@ -15,7 +15,7 @@ from triptych.cli.options import (
     open_model,
     read_options,
 )
-from triptych.cli.shared_options import Weights
+from triptych.cli.shared_options import Dtype
 from triptych.errors import UserError
 
 # Lines are handed over in runs of this many batches: enough to sort by length, and output starts
@@ -34,13 +34,13 @@ class Options:
     n_best: int = 1
     """Translations written for each line, best first, each on a line of its own; at most beam."""
     batch_size: int = 64
-    """Sentences translated at a time; with fp32 weights the text does not depend on it."""
+    """Sentences translated at a time; with dtype fp32 the text does not depend on it."""
     length_penalty: Literal["none", "average", "gnmt"] = "gnmt"
     """Score of a hypothesis: its log-probability, that per token, or over ((5 + len) / 6)^alpha."""
     alpha: float = 0.6
     """Exponent of the gnmt length penalty; 0 is none."""
-    weights: Weights = "fp32"
-    """Weights of the search: bf16 and int8 are faster, and what they change is told at the end."""
+    dtype: Dtype = "fp32"
+    """Precision of the model: bf16 is faster with hardware for it, int8 on a CPU."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
 
@@ -64,7 +64,7 @@ def run(arguments: Sequence[str]) -> int:
     path = check_checkpoint(options.checkpoint)
     # A wrong checkpoint is told before anybody has typed or computed what should be translated.
     translator, _ = open_model(path, domain="translation", device=options.device)
-    translator = translator.with_weights(options.weights)
+    translator = translator.with_dtype(options.dtype)
     if sys.stdin.isatty():
         print("reading sentences from the terminal; end with Ctrl-D", file=sys.stderr)
     lines = read_lines(sys.stdin.buffer)
@@ -94,12 +94,9 @@ def run(arguments: Sequence[str]) -> int:
         print(
             f"{len(lines) / seconds:,.1f} sentences/s, "
             f"{translator.tokens_written / seconds:,.0f} tokens/s "
-            f"(beam {options.beam}, weights {options.weights})",
+            f"(beam {options.beam}, dtype {options.dtype})",
             file=sys.stderr,
         )
-        comparison = translator.compare(lines, **search)
-        if comparison is not None:
-            print(comparison.sentence(), file=sys.stderr)
     return 0
 
 

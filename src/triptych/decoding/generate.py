@@ -50,8 +50,7 @@ def sample(
     on the model's device. compile: the step through torch.compile, as `Reader` says. draft: guess
     values, let the model read them at once, and keep those that are then drawn: the same values
     from the same generator, sooner where the guesses are good.
-    Raises ValueError where the prefix is longer than the length, where the model's matrices cannot
-    be compiled, and for a draft together with compile.
+    Raises ValueError where the prefix is longer than the length, and for a draft with compile.
     """
     if draft is not None and compile:
         raise ValueError("a step is either compiled or reads a draft, not both")
@@ -115,8 +114,7 @@ class Reader:
     compile: the step through torch.compile. Its shapes stay the same until the views of the state
     are full; then they double and it is compiled anew, 10 s each time on a CPU, where it was worth
     1.0 to 1.2 times the speed for one row and nothing for many. On a GPU the step becomes a CUDA
-    graph (written so, not tried on one). Raises ValueError where a matrix of the model is opaque
-    to the compiler.
+    graph (written so, not tried on one).
     ahead: how many guessed values each step reads beside the one that is known.
     """
 
@@ -220,14 +218,6 @@ def n_bytes(state: State) -> int:
 
 
 def _compiled(model: DecoderOnly) -> Callable[..., Tensor]:
-    opaque = {
-        type(part).__name__ for part in model.modules() if not getattr(part, "compiles", True)
-    }
-    if opaque:
-        raise ValueError(
-            f"a step with {' and '.join(sorted(opaque))} weights cannot be compiled; "
-            "make the model ready with for_decoding(..., compiled=True)"
-        )
     mode = "reduce-overhead" if model.start.is_cuda else None
     step: Callable[..., Tensor] = torch.compile(model.step, dynamic=False, mode=mode)
     return step

@@ -149,7 +149,7 @@ def test_longer_windows_with_smaller_weights():
     model = model_of(Relative(max_distance=16))
     model.task.float()
     full = model.evaluate("test", length=128, context=0).metrics
-    small = model.with_weights("bf16").evaluate("test", length=128, context=0).metrics
+    small = model.with_dtype("bf16").evaluate("test", length=128, context=0).metrics
     assert small.keys() == full.keys()
     for name in full:
         assert small[name] == pytest.approx(full[name], rel=0.02)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -13,13 +12,12 @@ import torch
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Found
-from triptych.decoding.matrices import Plain
-from triptych.decoding.quantize import Weights, candidates, row_steps
+from triptych.decoding.quantize import Dtype
 from triptych.domains.translation import decode
-from triptych.domains.translation.compare import log_p_per_token
 from triptych.domains.translation.corpora import ParallelText
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.decode import (
+    NEVER,
     one_line,
     plan_rows,
     search_lines,
@@ -27,7 +25,7 @@ from triptych.domains.translation.decode import (
 )
 from triptych.domains.translation.inference import Translator, load
 from triptych.domains.translation.task import TranslationTask
-from triptych.domains.translation.tokenizer import PAD, START
+from triptych.domains.translation.tokenizer import END, PAD, START
 from triptych.errors import UserError
 
 LINES = [
@@ -52,22 +50,6 @@ def many_lines(count: int) -> list[str]:
     draw = random.Random(1)
     words = ["one", "seven", "hundred", "and", "ninety-nine", "thirty", ",", "🎉", "ü"]
     return [" ".join(draw.choices(words, k=draw.randrange(0, 9))) for _ in range(count)]
-
-
-def test_a_model_is_made_ready_for_one_for_few_and_for_many(taught: TranslationTask) -> None:
-    """Once for each number of rows from which kernels change; a small model changes to oneDNN's."""
-    translator = Translator(taught)
-    steps = row_steps()
-    assert steps[:2] == [1, 2]
-    ready = {rows: translator.decoder(rows) for rows in (*steps, 500)}
-    assert len({id(decoder) for decoder in ready.values()}) == len(steps)
-    assert ready[500] is ready[steps[-1]]
-    for step, following in itertools.pairwise(steps):
-        assert translator.decoder(following - 1) is ready[step]
-    if candidates("fp32", 500, "cpu"):
-        kernels = [type(decoder.output) for decoder in (ready[2], ready[500])]
-        assert issubclass(kernels[0], Plain)
-        assert not issubclass(kernels[1], Plain)
 
 
 def test_as_many_lines_come_out_as_go_in_and_blank_ones_stay_blank(
@@ -292,61 +274,45 @@ def test_other_mistakes_are_named(translator: Translator) -> None:
         translator.translate("seven")
 
 
-# Other weights ------------------------------------------------------------------------------------
+# Other precisions ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weights", ["bf16", "int8"])
-def test_other_weights_translate_and_say_what_they_change(
-    translator: Translator, weights: Weights
-) -> None:
-    lines = many_lines(80)
-    other = translator.with_weights(weights)
+@pytest.mark.parametrize("dtype", ["bf16", "int8"])
+def test_other_precisions_translate_much_alike(translator: Translator, dtype: Dtype) -> None:
+    lines = [line for line in many_lines(80) if line.strip()]
+    other = translator.with_dtype(dtype)
     assert not other.exact
     found, plain = other.translate(lines, beam=2), translator.translate(lines, beam=2)
-    filled = [place for place, line in enumerate(lines) if line.strip()][:64]
-    comparison = other.compare(lines, beam=2)
-    assert comparison is not None
-    assert (comparison.weights, comparison.lines) == (weights, 64)
-    assert comparison.gain > 0
-    same = sum(found[place] == plain[place] for place in filled)
-    assert comparison.identical == pytest.approx(same / 64, abs=0.1)  # int8 scales by the batch
-    assert comparison.identical > 0.3
-    assert comparison.log_p == pytest.approx(comparison.log_p_fp32, abs=0.1)
-    for figure in (
-        f"{comparison.gain:.2f} x",
-        f"{comparison.identical:.1%}",
-        "nats/token",
-        weights,
-    ):
-        assert figure in comparison.sentence()
-    assert other.compare(["", " "]) is None
-    assert translator.compare(lines) is None
+    assert sum(map(str.__eq__, found, plain)) > 0.3 * len(lines)
 
 
-def test_weights_that_cannot_be_are_refused(taught: TranslationTask) -> None:
-    with pytest.raises(UserError, match="weights are fp32, bf16, int8, got fp16"):
-        Translator(taught, weights="fp16")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="int8 weights are for a CPU"):
-        Translator(copy.deepcopy(taught).to("meta"), weights="int8")
+def test_dtypes_that_cannot_be_are_refused(taught: TranslationTask) -> None:
+    with pytest.raises(UserError, match="dtype is fp32, bf16, int8, got fp16"):
+        Translator(taught, dtype="fp16")  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="int8 needs a CPU"):
+        Translator(copy.deepcopy(taught).to("meta"), dtype="int8")
 
 
-def test_the_float32_model_judges_both_translations(translator: Translator) -> None:
-    """The likelihood that the comparison gives is the one that the search found."""
+def test_a_hypothesis_has_the_log_probability_of_the_training_pass(translator: Translator) -> None:
     lines = [line for line in many_lines(20) if line.strip()]
     model, tokenizers = translator.double, translator.task.tokenizers
-    for best in (1, 3):
-        found = search_lines(model, tokenizers, lines, beam=3, n_best=3)
-        chosen = [hypotheses[best - 1] for hypotheses in found]
-        expected = sum(one.log_probability for one in chosen) / sum(
-            len(one.tokens) + one.finished for one in chosen
-        )
-        assert log_p_per_token(model, tokenizers, lines, chosen) == pytest.approx(expected)
+    hypotheses = search_lines(model, tokenizers, lines, beam=3, n_best=3)
+    for line, found in zip(lines, hypotheses, strict=True):
+        (ids,) = tokenizers.source.encode_batch([line])
+        for one in found:
+            target = torch.tensor([*one.tokens, END] if one.finished else one.tokens)  # [T]
+            entered = torch.cat([torch.tensor([START]), target[:-1]])  # [T]
+            with torch.no_grad():
+                logits = model(torch.tensor([[*ids, END]]), None, entered.unsqueeze(0))[0]  # [T, V]
+            logits[:, list(NEVER)] = -torch.inf  # as in the search
+            log_p = logits.log_softmax(-1).gather(-1, target.unsqueeze(-1)).sum()
+            assert one.log_probability == pytest.approx(float(log_p))
 
 
-def test_a_split_is_scored_with_the_weights_in_use(translator: Translator) -> None:
+def test_a_split_is_scored_in_the_precision_in_use(translator: Translator) -> None:
     plain = translator.evaluate("test", beam=1, hypotheses=True)
-    other = translator.with_weights("bf16").evaluate("test", beam=1, hypotheses=True)
-    assert (plain.details["weights"], other.details["weights"]) == ("fp32", "bf16")
+    other = translator.with_dtype("bf16").evaluate("test", beam=1, hypotheses=True)
+    assert (plain.details["dtype"], other.details["dtype"]) == ("fp32", "bf16")
     assert other.details["sentences_per_second"] > 0
     nats = [result.metrics["nats_per_token"] for result in (plain, other)]
     assert nats[0] != nats[1]

@@ -9,20 +9,18 @@ import numpy as np
 import torch
 
 from triptych.core.heads import CategoricalHead
-from triptych.decoding.comparison import Compared, Comparison, speeds
-from triptych.decoding.quantize import Weights
+from triptych.decoding.quantize import Dtype
 from triptych.decoding.sampling import Sampling
 from triptych.domains.image import grid, task
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import DataConfig, evaluation_batches, read
-from triptych.domains.image.model import ImageTransformer
 from triptych.domains.image.pictures import Pictures, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
 from triptych.training.held_out import ALL, check_all
 from triptych.training.known_law import beside
-from triptych.training.weights import check_weights, with_weights
+from triptych.training.weights import check_dtype, with_dtype
 
 AT_ONCE = 64
 """Pictures drawn together; fixed, so that a seed gives the same pictures on every machine."""
@@ -31,18 +29,17 @@ AT_ONCE = 64
 class ImageModel:
     """A picture model out of a checkpoint.
 
-    weights: fp32, bf16 or int8, see `decoding.weights.for_decoding`. Raises UserError for weights
-    that cannot be.
+    dtype: fp32, bf16 or int8, as in `decoding.quantize`. Raises UserError for an impossible one.
     """
 
-    def __init__(self, image_task: task.ImageTask, *, weights: Weights = "fp32") -> None:
-        check_weights(weights, image_task.device)
+    def __init__(self, image_task: task.ImageTask, *, dtype: Dtype = "fp32") -> None:
+        check_dtype(dtype, image_task.device)
         self.task = image_task.eval()
-        self.weights = weights
+        self.dtype = dtype
 
-    def with_weights(self, weights: Weights) -> "ImageModel":
-        """The same model, sampling and scoring with other weights."""
-        return ImageModel(self.task, weights=weights)
+    def with_dtype(self, dtype: Dtype) -> "ImageModel":
+        """The same model, sampling and scoring in another precision."""
+        return ImageModel(self.task, dtype=dtype)
 
     @property
     def config(self) -> task.Config:
@@ -65,14 +62,12 @@ class ImageModel:
         label: int | None = None,
         compile: bool = False,
         progress: Progress | None = None,
-        compared: Compared | None = None,
     ) -> np.ndarray:
         """Draw pictures: uint8 [count, H, W, C], values 0..levels-1 (see `save_grid` for PNG).
 
         label: class of all pictures on a class-conditional model; None takes the classes in turn.
         compile: each step through torch.compile, as `decoding.session.Reader` says.
-        progress: called with (sub-pixels or pixels drawn, in all). compared: for weights other than
-        fp32 called with what they changed, which takes some seconds more.
+        progress: called with (sub-pixels or pixels drawn, in all).
         Raises UserError for a label that the model does not have, for top_k and top_p on a model
         with logistics and for impossible values.
         """
@@ -80,8 +75,8 @@ class ImageModel:
             raise UserError(f"count must be at least 1 picture, got {count}")
         sampling = self._sampling(temperature, top_k, top_p)
         labels = self._labels(count, label)
-        rows = min(count, AT_ONCE)
-        model = with_weights(self.task, self.weights, rows=rows, compiled=compile).model
+        check_dtype(self.dtype, self.task.device, compile=compile)
+        model = with_dtype(self.task, self.dtype).model
         generator = torch.Generator(self.task.device).manual_seed(seed)
         steps = model.order.length
         parts = []
@@ -103,36 +98,7 @@ class ImageModel:
             )
             parts.append(part)
         pixels = torch.cat(parts)  # [N, H, W, C]
-        if compared is not None and self.weights != "fp32":
-            compared(self._compare(model, pixels, labels, sampling, compile))
         return pixels.cpu().numpy()
-
-    def _compare(
-        self,
-        ready: ImageTransformer,
-        pixels: torch.Tensor,
-        labels: torch.Tensor | None,
-        sampling: Sampling,
-        compile: bool,
-    ) -> Comparison:
-        """Time these weights and float32, and score the drawn pictures under both."""
-        rows = min(len(pixels), AT_ONCE)
-        plain = with_weights(self.task, "fp32", rows=rows, compiled=compile).model
-        told = None if labels is None else labels[:rows]
-        with torch.no_grad():
-            models = [(model.core, model.condition(told)) for model in (ready, plain)]
-        speed, speed_fp32 = speeds(
-            models, batch=rows, length=ready.order.length, sampling=sampling, compile=compile
-        )
-        classes = None if labels is None else labels.cpu()
-        drawn = Pictures(pixels.cpu(), classes, self.levels, self.task.class_names)
-        batches = evaluation_batches(drawn, batch_size=self.config.data.evaluation_batch_size)
-        cost, cost_fp32 = (
-            evaluate(judge, batches)[0]["bits_per_dim"]
-            for judge in (with_weights(self.task, self.weights), self.task)
-        )
-        values = "pixels" if ready.whole_pixels else "sub-pixels"
-        return Comparison(self.weights, speed, speed_fp32, values, cost, cost_fp32, "bits/dim")
 
     def save_grid(
         self, path: str | Path, pictures: np.ndarray, *, columns: int | None = None
@@ -161,7 +127,7 @@ class ImageModel:
 
         split: train, validation, test, or all for every picture of the folder `data`.
         data: a folder in place of the source's directory. batch_size: pictures scored at once,
-        which changes no result beyond rounding (int8 measures the range of its inputs for each
+        which changes no result beyond rounding (int8 scales its inputs for each
         batch). limit: score only the first so many pictures.
         Raises UserError where the data are missing or do not fit the model.
         """
@@ -177,10 +143,10 @@ class ImageModel:
             pictures = pictures.pick(torch.arange(len(pictures))[:limit])
         size = settings.evaluation_batch_size if batch_size is None else batch_size
         batches = evaluation_batches(pictures, batch_size=size)
-        judge = self.task if self.weights == "fp32" else with_weights(self.task, self.weights)
+        judge = with_dtype(self.task, self.dtype)
         metrics, totals = evaluate(judge, batches, progress)
         details = {
-            "weights": self.weights,
+            "dtype": self.dtype,
             "levels": self.levels,
             **({"given": "class"} if self.task.model.classes is not None else {}),
             "sub_pixels": int(totals["dims"]),
@@ -236,11 +202,9 @@ class ImageModel:
         return torch.full((count,), label, device=self.task.device)
 
 
-def load(
-    checkpoint: dict[str, Any], *, device: str = "cpu", weights: Weights = "fp32"
-) -> ImageModel:
+def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp32") -> ImageModel:
     """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
-    return ImageModel(task.restore(checkpoint).to(device_named(device)), weights=weights)
+    return ImageModel(task.restore(checkpoint).to(device_named(device)), dtype=dtype)
 
 
 def _histogram(settings: DataConfig, held_out: Pictures) -> float | None:

@@ -4,16 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pretty_midi
-import torch
 
-from triptych.decoding.comparison import Compared, Comparison, speeds
-from triptych.decoding.quantize import Weights
+from triptych.decoding.quantize import Dtype
 from triptych.decoding.sampling import Sampling
 from triptych.domains.music import task
 from triptych.domains.music.baselines import ladder
-from triptych.domains.music.data import Written, evaluation_loader, read_pieces, scoring_loader
+from triptych.domains.music.data import evaluation_loader, read_pieces
 from triptych.domains.music.midi import read_midi
 from triptych.domains.music.representation import ChoraleGrid, Piece
 from triptych.domains.music.sources import SPLITS, PieceSource, Split
@@ -23,7 +20,7 @@ from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
 from triptych.training.held_out import ALL, check_all
 from triptych.training.known_law import beside
-from triptych.training.weights import check_weights, with_weights
+from triptych.training.weights import check_dtype, with_dtype
 
 DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
@@ -32,18 +29,17 @@ DEFAULT_SECONDS = 30.0
 class MusicModel:
     """A music model out of a checkpoint.
 
-    weights: fp32, bf16 or int8, see `decoding.weights.for_decoding`. Raises UserError for weights
-    that cannot be.
+    dtype: fp32, bf16 or int8, as in `decoding.quantize`. Raises UserError for an impossible one.
     """
 
-    def __init__(self, music_task: task.MusicTask, *, weights: Weights = "fp32") -> None:
-        check_weights(weights, music_task.device)
+    def __init__(self, music_task: task.MusicTask, *, dtype: Dtype = "fp32") -> None:
+        check_dtype(dtype, music_task.device)
         self.task = music_task.eval()
-        self.weights = weights
+        self.dtype = dtype
 
-    def with_weights(self, weights: Weights) -> "MusicModel":
-        """The same model, sampling and scoring with other weights."""
-        return MusicModel(self.task, weights=weights)
+    def with_dtype(self, dtype: Dtype) -> "MusicModel":
+        """The same model, sampling and scoring in another precision."""
+        return MusicModel(self.task, dtype=dtype)
 
     @property
     def config(self) -> task.Config:
@@ -63,7 +59,6 @@ class MusicModel:
         top_p: float | None = None,
         compile: bool = False,
         progress: Progress | None = None,
-        compared: Compared | None = None,
     ) -> list[pretty_midi.PrettyMIDI]:
         """Draw pieces, or continuations that begin with the primer itself.
 
@@ -72,8 +67,7 @@ class MusicModel:
         30 seconds. The primer is written in the model's own representation: performances on the
         10 ms grid with the pedal applied, chorales on a grid of 16ths of the file's tempo.
         compile: each step through torch.compile, as `decoding.session.Reader` says.
-        progress: called with (tokens drawn, in all at most). compared: for weights other than fp32
-        called with what they changed, which takes some seconds more.
+        progress: called with (tokens drawn, in all at most).
         Raises UserError for impossible values and for a primer that cannot be read.
         """
         if count < 1:
@@ -97,8 +91,8 @@ class MusicModel:
                 prompt = self.task.representation.prompt(midi, name=name)
             except ValueError as error:
                 raise UserError(f"{name}: {error}") from error
-        ready = with_weights(self.task, self.weights, rows=count, compiled=compile)
-        tokens = ready.draw(
+        check_dtype(self.dtype, self.task.device, compile=compile)
+        tokens = with_dtype(self.task, self.dtype).draw(
             count,
             seconds=seconds,
             length=length,
@@ -109,48 +103,7 @@ class MusicModel:
             compile=compile,
         )
         n_prompt = 0 if prompt is None else len(prompt)
-        if compared is not None and self.weights != "fp32":
-            compared(self._compare(ready, tokens, n_prompt, sampling, compile))
         return self.task.to_midi(tokens, seconds=seconds, n_prompt=n_prompt)
-
-    def _compare(
-        self,
-        ready: task.MusicTask,
-        tokens: torch.Tensor,
-        n_prompt: int,
-        sampling: Sampling,
-        compile: bool,
-    ) -> Comparison:
-        """Time these weights and float32, and score the drawn tokens, int64 [N, T], under both."""
-        plain = with_weights(self.task, "fp32", rows=len(tokens), compiled=compile)
-        speed, speed_fp32 = speeds(
-            [(ready.model, None), (plain.model, None)],
-            batch=len(tokens),
-            length=self.config.data.length,
-            sampling=sampling,
-            compile=compile,
-        )
-        reduced = with_weights(self.task, self.weights)
-        cost, cost_fp32 = (
-            self._drawn_cost(judge, tokens, n_prompt) for judge in (reduced, self.task)
-        )
-        return Comparison(self.weights, speed, speed_fp32, "tokens", cost, cost_fp32, "nats/token")
-
-    def _drawn_cost(self, judge: task.MusicTask, tokens: torch.Tensor, n_prompt: int) -> float:
-        """Nats per drawn token, each under the conditions under which it was drawn.
-
-        The prompt is not scored, nor what fills a row behind its end.
-        """
-        end = judge.representation.end
-        written = []
-        for row in tokens.cpu().numpy():
-            ends = np.flatnonzero(row[n_prompt:] == end) if end is not None else row[:0]
-            drawn = row[: n_prompt + ends[0] + 1] if len(ends) else row
-            written.append(Written(drawn, np.zeros(len(drawn), dtype=bool)))
-        data = self.config.data
-        batches = scoring_loader(written, data, batch_size=data.batch_size, skip=n_prompt)
-        metrics, _ = evaluate(judge, batches)
-        return metrics["nats_per_token"]
 
     def evaluate(
         self,
@@ -168,7 +121,7 @@ class MusicModel:
 
         split: train, validation, test, or all for every piece of the folder `data`.
         data: a folder in place of the source's directory. batch_size: windows scored at once at
-        most, which changes no result beyond rounding (int8 measures the range of its inputs for
+        most, which changes no result beyond rounding (int8 scales its inputs for
         each batch). limit: score only the first so many pieces.
         length, context: of the windows in tokens, as in `DataConfig`; None for the model's own, the
         context in proportion. Windows longer than in training also give the nats per token within
@@ -196,13 +149,12 @@ class MusicModel:
         (pieces,), _ = read_pieces(settings, split)
         pieces = pieces[:limit]
         batches = evaluation_loader(pieces, settings, batch_size=batch_size or settings.batch_size)
-        if self.weights != "fp32":
-            judge = with_weights(judge, self.weights)
+        judge = with_dtype(judge, self.dtype)
         positions, trained = PositionSums(judge), self.config.data.length
         metrics, totals = evaluate(judge, batches, progress, score=positions.score)
         metrics |= positions.metrics(trained)
         details: dict[str, Any] = {
-            "weights": self.weights,
+            "dtype": self.dtype,
             "tokens": int(totals["tokens"]),
             "notes": int(totals["notes"]),
             "vocabulary_size": self.task.representation.vocabulary_size,
@@ -242,8 +194,6 @@ class MusicModel:
         return steps if train else {"uniform": steps["uniform"]}
 
 
-def load(
-    checkpoint: dict[str, Any], *, device: str = "cpu", weights: Weights = "fp32"
-) -> MusicModel:
+def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp32") -> MusicModel:
     """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
-    return MusicModel(task.restore(checkpoint).to(device_named(device)), weights=weights)
+    return MusicModel(task.restore(checkpoint).to(device_named(device)), dtype=dtype)

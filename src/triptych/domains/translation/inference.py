@@ -11,9 +11,8 @@ from typing import Any, Literal, cast, overload
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, PenaltyName
-from triptych.decoding.quantize import Weights, row_steps
+from triptych.decoding.quantize import Dtype, quantize
 from triptych.domains.translation import task as tasks
-from triptych.domains.translation.compare import Comparison, compare
 from triptych.domains.translation.corpora import check_folder
 from triptych.domains.translation.data import EncodedPairs, read_split
 from triptych.domains.translation.decode import search_lines, texts
@@ -22,7 +21,7 @@ from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
 from triptych.training.known_law import beside
-from triptych.training.weights import around, check_weights, ready
+from triptych.training.weights import around, check_dtype
 
 AT_ONCE = 64
 """Lines translated at a time where nobody says otherwise."""
@@ -35,41 +34,37 @@ SAMPLE_ROWS = 20
 class Translator:
     """A translation model out of a checkpoint.
 
-    weights: fp32, bf16 or int8, see `decoding.weights.for_decoding`.
+    dtype: fp32, bf16 or int8, as in `decoding.quantize`.
     exact: give every line the text that a search in double precision gives. Rounding depends on
     the shape of a batch, and in single precision it can turn a near-tie between two hypotheses, so
     that a line would read otherwise in another batch. The few lines that come so close are
     searched again in double precision (`decode.SAFE_MARGIN`). It is for fp32 alone, and MPS, which
-    has no double precision, goes without. Raises UserError for weights that cannot be.
+    has no double precision, goes without. Raises UserError for an impossible dtype.
     """
 
     def __init__(
-        self, task: tasks.TranslationTask, *, weights: Weights = "fp32", exact: bool = True
+        self, task: tasks.TranslationTask, *, dtype: Dtype = "fp32", exact: bool = True
     ) -> None:
-        check_weights(weights, task.device)
+        check_dtype(dtype, task.device)
         self.task = task.eval()
-        self.weights = weights
-        self.exact = exact and weights == "fp32" and task.device.type != "mps"
+        self.dtype = dtype
+        self.exact = exact and dtype == "fp32" and task.device.type != "mps"
         self.tokens_written = 0
         """Tokens of all best translations so far, their ends included."""
-        self._decoders: dict[int, EncoderDecoder] = {}
 
-    def with_weights(self, weights: Weights) -> Translator:
-        """The same model with other weights in its searches."""
-        return Translator(self.task, weights=weights)
+    def with_dtype(self, dtype: Dtype) -> Translator:
+        """The same model, searching and scoring in another precision."""
+        return Translator(self.task, dtype=dtype)
 
     @cached_property
     def double(self) -> EncoderDecoder:
         """The model in double precision, for what single precision cannot decide."""
         return copy.deepcopy(self.task.model).double()
 
-    def decoder(self, rows: int) -> EncoderDecoder:
-        """The model made ready to search about so many hypotheses at a time."""
-        rows = max(some for some in row_steps() if some <= rows)
-        if rows not in self._decoders:
-            fast = ready(self.task.model, self.weights, rows=rows)
-            self._decoders[rows] = cast(EncoderDecoder, fast)
-        return self._decoders[rows]
+    @cached_property
+    def model(self) -> EncoderDecoder:
+        """The model that searches and scores."""
+        return cast(EncoderDecoder, quantize(self.task.model, self.dtype))
 
     @property
     def config(self) -> tasks.Config:
@@ -118,30 +113,6 @@ class Translator:
         written = texts(self.task.tokenizers, found, n_best=n_best)
         return [best[0] for best in written] if n_best == 1 else written
 
-    def _scorer(self, tokens: int) -> tasks.TranslationTask:
-        """The task that scores with these weights, about so many tokens at a time."""
-        if self.weights == "fp32":
-            return self.task
-        return around(self.task, self.decoder(tokens))
-
-    def compare(self, lines: Sequence[str], **options: Any) -> Comparison | None:
-        """What these weights change on the first lines; None for float32 and for blank lines.
-
-        Compared are single searches, without a second one in double precision.
-        options: those of `translate`.
-        """
-        if self.weights == "fp32":
-            return None
-        plain = Translator(self.task, exact=False)
-        return compare(
-            self.weights,
-            lambda chosen: self._search(chosen, **options),
-            lambda chosen: plain._search(chosen, **options),
-            self.task.model,
-            self.task.tokenizers,
-            lines,
-        )
-
     def _search(
         self,
         lines: Sequence[str],
@@ -170,7 +141,7 @@ class Translator:
         except ValueError as error:
             raise UserError(f"{error}.") from error
         return search_lines(
-            self.decoder(beam * min(batch_size, len(lines) or 1)),
+            self.model,
             self.task.tokenizers,
             lines,
             beam=beam,
@@ -217,7 +188,7 @@ class Translator:
         tokenizers = self.task.tokenizers
         budget = min(MOST_SCORED, self.config.data.tokens_per_batch)
         batches = tasks.scoring_batches(EncodedPairs(pairs, tokenizers), budget)
-        metrics, totals = evaluate(self._scorer(budget), batches)
+        metrics, totals = evaluate(around(self.task, self.model), batches)
         sources = [source for source, _ in pairs]
         references = [target for _, target in pairs]
         started = time.perf_counter()
@@ -239,7 +210,7 @@ class Translator:
         details: dict[str, Any] = {
             **scores.details(),
             "search": {"beam": beam, "length_penalty": length_penalty, "alpha": alpha},
-            "weights": self.weights,
+            "dtype": self.dtype,
             "sentences_per_second": len(pairs) / seconds,
             "vocabulary": {"source": len(tokenizers.source), "target": len(tokenizers.target)},
             "tokens": int(totals["tokens"]),
@@ -258,8 +229,6 @@ class Translator:
         )
 
 
-def load(
-    checkpoint: dict[str, Any], *, device: str = "cpu", weights: Weights = "fp32"
-) -> Translator:
+def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp32") -> Translator:
     """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
-    return Translator(tasks.restore(checkpoint).to(device_named(device)), weights=weights)
+    return Translator(tasks.restore(checkpoint).to(device_named(device)), dtype=dtype)
