@@ -1,0 +1,147 @@
+"""Input and result files of the commands: checks before the work, writes after it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from triptych.errors import UserError
+from triptych.training.files import write_whole
+
+
+def check_file(path: str, option: str, *, expected: str) -> Path:
+    """Return the path of a file that an option names; UserError where there is none."""
+    file = Path(path)
+    if not path:
+        found = "is empty"
+    elif os.path.isdir(file):
+        found = f"{path} is a folder"
+    elif not os.path.exists(file):
+        found = f"{path} does not exist"
+    else:
+        return file
+    raise UserError(f"--{option} {found}; expected {expected}")
+
+
+def check_writable(path: str, option: str, *, replaces: bool = True) -> Path:
+    """Return the path of a file to be written.
+
+    Raises UserError where its folder cannot be written, and where the file exists and the option
+    does not replace files.
+    """
+    file = Path(path)
+    if not path or file.is_dir():
+        found = f"{path} is a folder" if path else "is empty"
+        raise UserError(f"--{option} {found}; expected the name of a file to write")
+    if file.exists() and not file.is_file():  # a pipe or a device keeps nothing
+        return file
+    if (why := why_unwritable(file.parent)) is not None:
+        raise UserError(f"cannot write --{option} {path}: {why}; expected a file in a folder")
+    if file.exists() and not replaces:
+        raise UserError(
+            f"--{option} {path} exists: choose another name, or add --overwrite to replace it"
+        )
+    return file
+
+
+def why_unwritable(folder: Path) -> str | None:
+    """Return why no file can be created in a folder, which may be missing; None where one can.
+
+    Leaves nothing behind, so a command that fails afterwards has changed nothing.
+    """
+    existing = folder.absolute()
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is a file"
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            return None
+    except OSError as error:
+        return error.strerror
+
+
+class OutputFolder:
+    """Folder of result files. Created with the first file; other files in it are left alone.
+
+    Raises UserError where it cannot be written.
+    """
+
+    def __init__(self, folder: str, *, overwrite: bool) -> None:
+        if not folder:
+            raise UserError("--out is empty; expected the name of a folder")
+        self.path = Path(folder)
+        self.overwrite = overwrite
+        if (why := why_unwritable(self.path)) is not None:
+            raise UserError(
+                f"cannot write into --out {folder}: {why}; expected a folder to write into"
+            )
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def check_free(self, names: Sequence[str]) -> None:
+        """Raise UserError where one of these files exists and --overwrite was not given."""
+        existing = [name for name in names if (self.path / name).exists()]
+        if existing and not self.overwrite:
+            more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+            raise UserError(
+                f"--out {self.path} already holds {existing[0]}{more}: choose another folder, "
+                "or add --overwrite to replace them"
+            )
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Write a file atomically and return its path."""
+        return write_whole(self.path / name, content)
+
+    def write_json(self, name: str, content: Any) -> Path:
+        """Write a JSON file atomically and return its path."""
+        return self.write(name, json_bytes(content))
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return indented JSON in UTF-8; numbers of other libraries become floats."""
+    return f"{json.dumps(content, ensure_ascii=False, indent=2, default=float)}\n".encode()
+
+
+def read_input_lines(path: str | Path | None) -> list[str]:
+    """Return the lines of a UTF-8 file, or of standard input where path is None.
+
+    Raises UserError for a file that cannot be read and for a line that is not UTF-8.
+    """
+    if path is None:
+        if sys.stdin.isatty():
+            print("reading lines from the terminal; end with Ctrl-D", file=sys.stderr)
+        return split_lines(sys.stdin.buffer, name="standard input")
+    try:
+        with open(path, "rb") as stream:
+            return split_lines(stream, name=str(path))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def split_lines(stream: BinaryIO, *, name: str) -> list[str]:
+    r"""Return the lines of a UTF-8 stream, split at `\n` only, without a final `\r` or a first BOM.
+
+    `str.splitlines` would also split at U+2028, form feed and others, which belong to the text. A
+    last line without a line end counts. name: what errors call the stream. Raises UserError for a
+    line that is not UTF-8.
+    """
+    pieces = stream.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    if pieces[-1] == b"":
+        pieces.pop()
+    lines = []
+    for number, piece in enumerate(pieces, start=1):
+        try:
+            lines.append(piece.removesuffix(b"\r").decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{name}, line {number} is not UTF-8: byte {piece[error.start]:#04x} at "
+                f"position {error.start + 1} of the line"
+            ) from None
+    return lines

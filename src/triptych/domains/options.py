@@ -1,0 +1,161 @@
+"""Options that the commands of all domains share; a domain's own option classes extend these."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from triptych.training.run_settings import check_seed
+
+Dtype = Literal["fp32", "bf16", "int8"]
+"""Number format of the weights of a model in use."""
+
+
+def at_least(options: object, least: int, *names: str) -> None:
+    """Raise ValueError where one of these options is a number below `least`; None is allowed."""
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """Options of every command that uses a trained model."""
+
+    checkpoint: str
+    """Checkpoint file of the model (.ckpt), or pretrained:NAME."""
+    device: str = "auto"
+    """auto (a GPU where there is one), cpu, cuda or cuda:1."""
+
+    def input_files(self) -> dict[str, str]:
+        """Return the options that name a file to read, and what each file should be."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(ModelOptions):
+    """Options of `triptych evaluate`."""
+
+    split: str = "test"
+    """Part of the data to score: validation, test, or another name that the source knows."""
+    data: str | None = None
+    """Folder to read the data from, in place of the one the model was trained from."""
+    batch_size: int | None = None
+    """Items scored at a time, without influence on the score; null for the model's own number."""
+    limit: int | None = None
+    """Number of items to score, from the first on; null for all."""
+    json: str | None = None
+    """File for the score as JSON; an existing file is replaced."""
+    dtype: Dtype = "fp32"
+    """Number format of the weights; bf16 and int8 are scored next to fp32, with the change."""
+
+    replaced_files: ClassVar[tuple[str, ...]] = ("json",)
+    """Options that name a result file which replaces an existing one."""
+    kept_files: ClassVar[tuple[str, ...]] = ()
+    """Options that name a result file which replaces an existing one only with --overwrite."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers below 1."""
+        at_least(self, 1, "batch_size", "limit")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword arguments of the model's `evaluate` that only this domain has."""
+        return {}
+
+    def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
+        """Return the content of the domain's own result files by option.
+
+        result: the score as it goes into the JSON file; details that have a file of their own may
+        be removed from it.
+        """
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions(ModelOptions):
+    """Options of a command that writes its results into a folder."""
+
+    out: str
+    """Folder for the results; created if missing."""
+
+    def output_names(self) -> list[str]:
+        """Return the names of the result files, as far as the options determine them."""
+        return []
+
+
+@dataclass(frozen=True, kw_only=True)
+class SampleOptions(FolderOptions):
+    """Options of `triptych sample`."""
+
+    count: int = 1
+    """Number of samples."""
+    seed: int = 0
+    """Seed of sampling; the same seed gives the same samples on the same device."""
+    temperature: float = 1.0
+    """Divisor of the logits (no unit): above 1 more varied, below 1 safer, 0 for the most likely
+    value."""
+    top_k: int | None = None
+    """Number of most likely values to sample from; null for all."""
+    top_p: float | None = None
+    """Probability, 0 to 1, that the most likely values to sample from must reach; null for all."""
+    dtype: Dtype = "fp32"
+    """Number format of the weights; bf16 and int8 are faster and change the samples."""
+    compile: bool = False
+    """Compile the decoding step with torch.compile, into a CUDA graph on a GPU; takes tens of
+    seconds first. Not with int8."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for impossible values."""
+        at_least(self, 1, "count", "top_k")
+        check_seed(self.seed)
+        if not 0 <= self.temperature < float("inf"):
+            raise ValueError(f"temperature must be 0 or more, got {self.temperature}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        if self.compile and self.dtype == "int8":
+            raise ValueError("dtype int8 cannot be compiled; expected fp32 or bf16 with compile")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword arguments that the `sample` methods of all domains take."""
+        names = ("seed", "temperature", "top_k", "top_p", "compile")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslateOptions(ModelOptions):
+    """Options of `triptych translate`."""
+
+    beam: int = 4
+    """Number of hypotheses in beam search, 1 for greedy search."""
+    n_best: int = 1
+    """Translations written for each line, best first, one a line; at most beam."""
+    batch_size: int = 64
+    """Lines translated at a time; with fp32 the text does not depend on it."""
+    dtype: Dtype = "fp32"
+    """Number format of the weights; bf16 and int8 are faster and may change some translations."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for values that define no search."""
+        at_least(self, 1, "beam", "n_best", "batch_size")
+        if self.n_best > self.beam:
+            raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
+
+    def settings(self) -> dict[str, Any]:
+        """Return the keyword arguments of the model's `translate`."""
+        names = ("beam", "n_best", "batch_size")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionOptions(FolderOptions):
+    """Options of `triptych attention`."""
+
+    layer: int | None = None
+    """Layer whose attention is drawn, counted from 1; null for the last."""
+    head: int | None = None
+    """Head whose attention is drawn, counted from 1; null for the mean of all heads."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers below 1."""
+        at_least(self, 1, "layer", "head")
