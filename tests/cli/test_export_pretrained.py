@@ -100,7 +100,6 @@ def test_no_path_of_this_machine_goes_in(export, tmp_path: Path, music_run) -> N
         ("data.source.directory", "data/mine", "data/mine"),
         ("data.source.files", "{language}.gz | b.gz", "{language}.gz | b.gz"),
         ("run.directory", "/scratch/runs", "runs"),
-        ("data.cache", "~/cache", "auto"),
         ("run.start_from", "/scratch/runs/a/checkpoints/best.ckpt", "best.ckpt"),
         ("run.start_from", "runs/a/checkpoints/best.ckpt", "runs/a/checkpoints/best.ckpt"),
         ("run.start_from", "pretrained:mnist", "pretrained:mnist"),

@@ -112,7 +112,7 @@ def performances(folder: Path, count: int) -> Path:
 @pytest.mark.parametrize("count", [1, 6])
 def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
     source = MidiFolder(directory="elsewhere")
-    data = MusicData(source=source, cache=None, length=64, context=32)
+    data = MusicData(source=source, length=64, context=32)
     model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(**SIZES))))
     folder = performances(tmp_path / "other", count)
     scored = model.evaluate("all", data=folder)
@@ -144,10 +144,8 @@ class Scales(PieceSource):
 def test_neither_a_limit_nor_a_csv_leaves_a_piece_out(tmp_path: Path) -> None:
     folder = performances(tmp_path / "midi", 6)
     (folder / "split.csv").write_text("midi_filename,split\n40.mid,test\n41.mid,train\n")
-    config = MusicData(
-        source=MidiFolder(directory=str(folder), limit=1), cache=None, length=64, context=0
-    )
-    (whole, test), _ = read_pieces(config, "all", "test")
+    source = MidiFolder(directory=str(folder), limit=1)
+    whole, test = read_pieces(source, "all"), read_pieces(source, "test")
     assert [piece.name for piece in whole] == [f"{pitch}.mid" for pitch in range(40, 46)]
     assert [piece.name for piece in test] == ["40.mid"]
 
@@ -165,12 +163,12 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
 
 
 def test_a_folder_without_anything_to_use_is_told(tmp_path: Path) -> None:
-    config = MusicData(source=MidiFolder(directory=str(tmp_path)), cache=None, length=64, context=0)
+    source = MidiFolder(directory=str(tmp_path))
     with pytest.raises(UserError, match=r"holds 0 MIDI files and none that can be used\.$"):
-        read_pieces(config, "all")
+        read_pieces(source, "all")
     (tmp_path / "broken.mid").write_bytes(b"MThd")
     with pytest.raises(UserError, match=r"holds 1 MIDI files and none .*\. broken.mid"):
-        read_pieces(config, "all")
+        read_pieces(source, "all")
 
 
 def test_a_split_that_holds_nothing_says_how_it_is_filled(tmp_path: Path) -> None:

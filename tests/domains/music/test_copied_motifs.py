@@ -110,9 +110,7 @@ class Perfect(nn.Module):
 
 @pytest.fixture
 def model():
-    data = DataConfig(
-        source=TINY, length=64, context=0, batch_size=2, augmentation=NO_AUGMENTATION, cache=None
-    )
+    data = DataConfig(source=TINY, length=64, context=0, batch_size=2, augmentation=NO_AUGMENTATION)
     sizes = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_ff=8)
     return MusicModel(MusicTask(Config(data=data, model=sizes)))
 

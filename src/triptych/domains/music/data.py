@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.music.augment import Augmentation
-from triptych.domains.music.cache import AUTO, NotesCache
 from triptych.domains.music.representation import Piece, Representation
 from triptych.domains.music.sources import Music21Chorales, PieceSource, Split
 from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
@@ -31,9 +30,6 @@ class DataConfig:
 
     source: PieceSource = field(default_factory=Music21Chorales)
     """Where the pieces come from: Music21Chorales, JSBChorales or MidiFolder."""
-    cache: str | None = AUTO
-    """Folder where MIDI files are kept once parsed, by content; auto is triptych/midi in the user's
-    cache folder ($XDG_CACHE_HOME or ~/.cache), null parses them anew each time."""
     length: int = 512
     """Length of a window, in tokens: the most that the model sees, in training and after."""
     context: int = 256
@@ -49,8 +45,6 @@ class DataConfig:
     """Length of those pieces, in seconds."""
 
     def __post_init__(self) -> None:
-        if self.cache == "":
-            raise ValueError("cache is empty; expected a folder, auto, or null for none")
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
         if self.samples < 0 or not self.sample_seconds > 0:
@@ -72,21 +66,12 @@ class DataConfig:
                 )
 
 
-def read_pieces(
-    config: DataConfig, *splits: Split | Literal["all"]
-) -> tuple[list[list[Piece]], str]:
-    """The pieces of each split (`all`: of every one), and a sentence on what the cache gave.
+def read_pieces(source: PieceSource, split: Split | Literal["all"]) -> list[Piece]:
+    """Return the pieces of a split, or of all splits for `all`.
 
-    The sentence is empty where the cache had no part.
     Raises UserError where files are missing or nothing is left.
     """
-    cache = NotesCache(config.cache)
-    source = config.source
-    read = [
-        source.load_all(cache) if split == ALL else source.load_through(cache, split)
-        for split in splits
-    ]
-    return read, cache.sentence()
+    return source.load_all() if split == ALL else source.load(split)
 
 
 @dataclass

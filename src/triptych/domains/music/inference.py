@@ -146,8 +146,7 @@ class MusicModel:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
         if split == ALL:
             check_all(self.config.data.source, data)
-        (pieces,), _ = read_pieces(settings, split)
-        pieces = pieces[:limit]
+        pieces = read_pieces(settings.source, split)[:limit]
         batches = evaluation_loader(pieces, settings, batch_size=batch_size or settings.batch_size)
         judge = with_dtype(judge, self.dtype)
         positions, trained = PositionSums(judge), self.config.data.length

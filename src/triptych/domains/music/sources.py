@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import ClassVar, cast
 
 from triptych.domains.music import melodies
-from triptych.domains.music.cache import NotesCache
 from triptych.domains.music.chorales import in_range, read_jsb
+from triptych.domains.music.events import encode_notes, reference_notes
+from triptych.domains.music.midi import parse_midi
 from triptych.domains.music.midi_files import (
     SPLITS,
     Split,
@@ -51,13 +52,9 @@ class PieceSource(ABC):
         is skipped, counted and named in a warning.
         """
 
-    def load_through(self, cache: NotesCache, split: Split) -> list[Piece]:
-        """Do the same, with MIDI files out of a cache; other sources have no use for one."""
-        return self.load(split)
-
-    def load_all(self, cache: NotesCache) -> list[Piece]:
+    def load_all(self) -> list[Piece]:
         """Read every piece there is, whatever its split."""
-        return [piece for split in SPLITS for piece in self.load_through(cache, split)]
+        return [piece for split in SPLITS for piece in self.load(split)]
 
 
 @dataclass(frozen=True)
@@ -154,8 +151,7 @@ class MidiFolder(PieceSource):
     test: float = 0.1
     """Share of the files held out for the test where no csv says so, 0 to 1."""
     limit: int | None = None
-    """Most files read per split, by name; null for all. MAESTRO's 962 train files take minutes
-    the first time, see data.cache."""
+    """Most files read per split, by name; null for all."""
 
     representation: ClassVar[Representation] = PerformanceEvents()
 
@@ -166,10 +162,6 @@ class MidiFolder(PieceSource):
 
     def load(self, split: Split) -> list[Piece]:
         """Read and parse one split; other splits' files are not parsed."""
-        return self.load_through(NotesCache(None), split)
-
-    def load_through(self, cache: NotesCache, split: Split) -> list[Piece]:
-        """Read one split, parsing what the cache does not hold."""
         root = need_directory(self.directory)
         table = read_split_table(root)
         found: set[str] = set()
@@ -192,7 +184,7 @@ class MidiFolder(PieceSource):
                 if own == split:
                     yield name, content
 
-        pieces, skipped = self._parsed(of_split(), cache, self.limit)
+        pieces, skipped = self._parsed(of_split(), self.limit)
         if unnamed:
             _LOG.warning(
                 "%s: %d MIDI files are in no split, the csv does not name them; the first is %s",
@@ -223,10 +215,10 @@ class MidiFolder(PieceSource):
             "shares, or a csv with the columns midi_filename and split."
         )
 
-    def load_all(self, cache: NotesCache) -> list[Piece]:
+    def load_all(self) -> list[Piece]:
         """Read every file there is, whatever a csv or the limit say."""
         root = need_directory(self.directory)
-        pieces, skipped = self._parsed(midi_contents(root), cache, None)
+        pieces, skipped = self._parsed(midi_contents(root), None)
         if not pieces:
             raise UserError(
                 f"{self.directory} holds {len(skipped)} MIDI files and none that can be used"
@@ -235,7 +227,7 @@ class MidiFolder(PieceSource):
         return pieces
 
     def _parsed(
-        self, files: Iterable[tuple[str, bytes]], cache: NotesCache, limit: int | None
+        self, files: Iterable[tuple[str, bytes]], limit: int | None
     ) -> tuple[list[Piece], list[str]]:
         """The pieces of these files, `limit` at most, and why some could not be used."""
         pieces: list[Piece] = []
@@ -244,7 +236,8 @@ class MidiFolder(PieceSource):
             if limit is not None and len(pieces) >= limit:
                 continue
             try:
-                notes = cache.notes(content, name=name)
+                notes = reference_notes(parse_midi(content, name=name))
+                encode_notes(notes)  # raises for too long a piece here, not in the middle of a run
             except (UserError, ValueError) as error:
                 skipped.append(str(error))
                 continue

@@ -22,7 +22,6 @@ from triptych.domains.music.data import (
     DataConfig,
     crop_lengths,
     evaluation_loader,
-    read_pieces,
     training_loader,
 )
 from triptych.domains.music.model import ModelConfig
@@ -205,9 +204,7 @@ def prepare(
         task = MusicTask(config)
     except ValueError as error:  # a variant that cannot serve this length says so in a sentence
         raise UserError(f"the model does not fit the music: {error}") from error
-    (train, validation), cached = read_pieces(data, "train", "validation")
-    if cached:
-        print(cached, file=sys.stderr)
+    train, validation = data.source.load("train"), data.source.load("validation")
     written = [kind.tokens(piece) for piece in train]
     steps = ladder(kind, written, [kind.tokens(piece) for piece in validation])
     print(
