@@ -1,4 +1,4 @@
-"""The commands behind `scripts/reproduce`: train a row or go on with it, add pairs, score."""
+"""The commands behind `scripts/reproduce`: train a row or go on with it, score."""
 
 from __future__ import annotations
 
@@ -66,7 +66,6 @@ def take_up(out: Path, row: Any, seed: int) -> dict[str, Any]:
         "row": row.name,
         "seed": seed,
         "train": ["triptych", *row.train_command(seed)],
-        "diversify": row.diversify,
         "finished": False,
         "minutes": 0.0,
         # Of the training; whoever only scores it again changes nothing here.
@@ -77,7 +76,7 @@ def take_up(out: Path, row: Any, seed: int) -> dict[str, Any]:
         return begun
     try:
         before = json.loads((out / "result.json").read_text(encoding="utf-8"))
-        if (before["train"], before.get("diversify")) == (begun["train"], begun["diversify"]):
+        if before["train"] == begun["train"]:
             kept = ("finished", "minutes", "commit", "machine")
             return {**begun, **{name: before[name] for name in kept if name in before}}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -105,7 +104,7 @@ def train(row: Any, out: Path, result: dict[str, Any], deadline: float | None) -
         shutil.rmtree(out / "run")  # killed before it had saved anything
     write_json(out / "result.json", result)
     place = ["--run.directory", str(out), "--run.name", "run", "--run.wandb", "off"]
-    words = row.train_command(result["seed"], out) + place + ["--resume"] * resume
+    words = row.train_command(result["seed"]) + place + ["--resume"] * resume
     print(f"triptych {' '.join(words)}", file=sys.stderr, flush=True)
     started = time.monotonic()
     code, stopped = triptych(words, seconds=seconds_to(deadline))
@@ -117,39 +116,6 @@ def train(row: Any, out: Path, result: dict[str, Any], deadline: float | None) -
     if (checkpoints / "best.ckpt").exists():
         return 0
     return late("stopped before the first validation, nothing to score yet")
-
-
-def diversify(row: Any, rows: dict[str, Any], out: Path, seed: int, deadline: float | None) -> int:
-    """Let the models of other rows add training pairs in out/data: 0 when they are there.
-
-    These rows are trained first, each in a folder beside `out`, where that was not done. Else the
-    exit code: of the training or the script that failed, or 1 where the deadline came before all
-    were at their end.
-    """
-    data = out / "data"
-    if (data / "source.yaml").exists():
-        return 0
-    places = {name: out.parent / f"{name}-seed-{seed}" for name in row.teachers()}
-    for name in places:
-        check_config(rows[name])
-    # A folder that cannot be taken is told before any of them is trained for an hour.
-    results = {name: take_up(place, rows[name], seed) for name, place in places.items()}
-    for name, result in results.items():
-        code = 0 if result["finished"] else train(rows[name], places[name], result, deadline)
-        if code != 0:
-            return code
-        if not result["finished"]:
-            return late(f"{name} is not at its end yet")
-    if data.exists():
-        shutil.rmtree(data)  # written half by a call that was killed
-    command = [str(ROOT / "scripts/diversify")]
-    for direction in ("forward", "backward"):
-        for name in row.diversify.get(direction, []):
-            command.append(f"--{direction}={places[name] / 'run/checkpoints/best.ckpt'}")
-    command += ["--out", str(data), *row.diversify.get("options", [])]
-    print(" ".join(command), file=sys.stderr, flush=True)
-    code, stopped = run([sys.executable, *command], seconds=seconds_to(deadline))
-    return late("no pairs were added yet") if stopped == "time" else as_shells_report(code)
 
 
 def late(what: str) -> int:

@@ -38,7 +38,6 @@ class Row:
     splits: list[str]
     options: list[str] = field(default_factory=list)
     evaluate: list[str] = field(default_factory=list)
-    diversify: dict[str, list[str]] | None = None
     published: Published | None = None
     ours: dict[str, dict[int, float]] = field(default_factory=dict)
     tolerance: float | None = None
@@ -54,8 +53,6 @@ class Row:
             raise ValueError(f"splits is {self.splits!r}; expected a list")
         if not self.splits:
             raise ValueError("splits is empty; expected the splits that are scored")
-        if self.diversify is not None:
-            check_diversify(self.domain, self.diversify)
         named = [*self.ours, *([self.published.split] if self.published else [])]
         if unknown := [split for split in named if split not in self.splits]:
             raise ValueError(f"there is a figure for {unknown[0]}, which splits does not name")
@@ -103,45 +100,21 @@ class Row:
         spread = f"{figures[0]:.4f} to {figures[-1]:.4f}"
         return f"{mean(figures):.4f} ({len(figures)} seeds, {spread})"
 
-    def train_command(self, seed: int, out: Path | None = None) -> list[str]:
-        """The words behind `triptych` that train it, with the added pairs that lie in `out`."""
-        out = Path(f"runs/reproduce/{self.name}-seed-{seed}") if out is None else out
-        added = ["--config", str(out / "data/source.yaml")] if self.diversify is not None else []
+    def train_command(self, seed: int) -> list[str]:
+        """The words behind `triptych` that train it."""
         return [
             "train",
             self.domain,
             "--config",
             self.config,
-            *added,
             *self.options,
             "--run.seed",
             str(seed),
         ]
 
-    def teachers(self) -> list[str]:
-        """The rows whose models add pairs to the training side."""
-        named = self.diversify or {}
-        return [*named.get("forward", []), *named.get("backward", [])]
-
     def evaluate_command(self, split: str) -> list[str]:
         """The words behind `triptych` that score it, without files."""
         return ["evaluate", self.domain, *self.evaluate, "--split", split]
-
-
-def check_diversify(domain: str, plain: Any) -> None:
-    """Raise ValueError unless it names models for a translation's training side."""
-    known = ("forward", "backward", "options")
-    if domain != "translation":
-        raise ValueError(f"diversify is for translation, not for {domain}")
-    lists = plain.values() if isinstance(plain, dict) else [None]
-    words = [word for part in lists for word in (part if isinstance(part, list) else [None])]
-    if not all(isinstance(word, str) for word in words):
-        expected = f"lists of words under {', '.join(known)}"
-        raise ValueError(f"diversify is {plain!r}; expected {expected}")
-    if unknown := [key for key in plain if key not in known]:
-        raise ValueError(f"unknown key diversify.{unknown[0]}; known are {', '.join(known)}")
-    if not plain.get("forward"):
-        raise ValueError("diversify.forward is empty; expected the names of rows")
 
 
 def read_rows(path: Path) -> dict[str, Row]:
@@ -163,13 +136,6 @@ def read_rows(path: Path) -> dict[str, Row]:
             rows[name] = _row(name, plain)
         except (ValueError, TypeError) as error:
             raise UserError(f"{path}, row {name}: {error}") from error
-    for name, row in rows.items():
-        for teacher in row.teachers():
-            if teacher not in rows or rows[teacher].diversify is not None:
-                raise UserError(
-                    f"{path}, row {name}: diversify names {teacher}; expected another row of the "
-                    "file, and one without diversify"
-                )
     return rows
 
 
@@ -213,7 +179,5 @@ def listing(rows: dict[str, Row], root: Path) -> str:
         figures = ", ".join(f"{split} {row.in_words(split)}" for split in row.splits)
         there = "" if (root / row.config).is_file() else "  (there is no such file yet)"
         lines.append(f"{row.name}: {row.metric}: {figures}")
-        if teachers := row.teachers():
-            lines.append(f"    scripts/diversify with the models of {', '.join(teachers)}, then")
         lines.append(f"    triptych {' '.join(row.train_command(0))}{there}")
     return "\n".join(lines)

@@ -22,7 +22,6 @@ CALLS = {
     "bench": (["--tiny"], "torch"),
     "count_models": (["music", "--data.source.limit", "1"], "torch"),
     "curves": (["a.csv", "--out", "a.png"], "matplotlib"),
-    "diversify": (["--forward", "a.ckpt", "--out", "b"], "torch"),
     "length_plot": (["a.json", "--out", "a.png"], "matplotlib"),
     "reproduce": (["--list"], "torch"),
 }

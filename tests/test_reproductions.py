@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import runpy
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,6 @@ from triptych.errors import UserError  # noqa: E402
 
 PLAIN = {"domain": "music", "config": "c.yaml", "metric": "nats_per_token", "splits": ["test"]}
 MEASURED = {"tolerance": 0.1, "hardware": "a machine", "minutes": 0.1, "commit": "abc"}
-
-
-def taught(**diversify: Any) -> dict[str, Any]:
-    return {"domain": "translation", "diversify": diversify}
 
 
 def make_row(**fields: Any) -> reproductions.Row:
@@ -62,17 +57,6 @@ def test_the_table() -> None:
     assert "there is no such file yet" in reproductions.listing(rows, ROOT)
 
 
-def test_a_row_with_added_pairs_names_their_settings() -> None:
-    row = make_row(**taught(forward=["a"], backward=["b"]))
-    assert row.teachers() == ["a", "b"]
-    assert row.train_command(2)[2:6] == [
-        *["--config", "c.yaml"],
-        *["--config", "runs/reproduce/r-seed-2/data/source.yaml"],
-    ]
-    assert row.train_command(2, Path("out"))[5] == "out/data/source.yaml"
-    assert make_row().teachers() == []
-
-
 @pytest.mark.parametrize(
     ("fields", "says"),
     [
@@ -88,14 +72,6 @@ def test_a_row_with_added_pairs_names_their_settings() -> None:
         ({"ours": {"test": {0: 1.0}}}, "but no tolerance"),
         ({"published": {"figure": 1.0, "split": "train", "source": "s"}}, "a figure for train"),
         ({"published": {"figure": 1.0, "split": "test"}}, "source"),
-        ({"diversify": {"forward": ["tiny"]}}, "diversify is for translation, not for music"),
-        (taught(models=["tiny"]), "unknown key diversify.models"),
-        (taught(forward="tiny"), "expected lists of words under forward, backward, options"),
-        (taught(forward=[["tiny"]]), "expected lists of words"),
-        (taught(forward=["tiny"], options=["--beam", 5]), "expected lists of words"),
-        (taught(backward=["tiny"]), "diversify.forward is empty"),
-        (taught(forward=["other"]), "diversify names other; expected another row"),
-        (taught(forward=["tiny"]), "and one without diversify"),
     ],
 )
 def test_a_row_that_cannot_be_is_named(fields: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -117,18 +93,6 @@ def test_every_domain_has_a_row_with_a_figure() -> None:
 def test_a_row_names_a_config_that_is_there(row: reproductions.Row) -> None:
     assert row.config.startswith(f"configs/{row.domain}/")
     assert (ROOT / row.config).is_file()
-
-
-def test_the_options_of_diversify_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A wrong word would be told by the script, after hours of training."""
-    taught_rows = [row for row in SHIPPED.values() if row.diversify is not None]
-    assert taught_rows
-    parse = runpy.run_path(str(ROOT / "scripts/diversify"))["parse"]
-    for row in taught_rows:
-        words = ["--forward", "a.ckpt", "--out", "b", *row.diversify.get("options", [])]
-        monkeypatch.setattr(sys, "argv", ["diversify", *words])
-        _, options = parse()
-        assert options.forward == ["a.ckpt"]
 
 
 @pytest.mark.parametrize("name", ["copied-rows", "copied-motifs", "reversed"])

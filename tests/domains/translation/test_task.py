@@ -80,23 +80,6 @@ def test_more_padding_changes_no_loss(taught: TranslationTask) -> None:
     torch.testing.assert_close(narrow_loss, wide_loss)
 
 
-def test_consistency_adds_the_disagreement_of_two_passes(tiny_config: Config) -> None:
-    def loss(consistency: float, dropout: float) -> torch.Tensor:
-        model = replace(tiny_config.model, consistency=consistency, dropout=dropout)
-        task, loader, _ = prepare(replace(tiny_config, model=model))
-        batch = next(iter(loader))
-        torch.manual_seed(1)
-        value, count = task.train().training_loss(batch)
-        assert int(count) == int((batch.expected != PAD).sum())
-        return value.detach()
-
-    torch.testing.assert_close(loss(5.0, 0.0), loss(0.0, 0.0))  # without dropout they agree
-    once, thrice = loss(1e-9, 0.3), loss(3.0, 0.3)
-    twice_as_much = loss(6.0, 0.3)
-    assert thrice - once > 1e-3
-    torch.testing.assert_close(twice_as_much - once, 2 * (thrice - once))
-
-
 # Validation decodes ------------------------------------------------------------------------------
 
 

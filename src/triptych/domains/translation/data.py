@@ -27,13 +27,9 @@ class DataConfig:
     """One vocabulary learnt from both languages together, or one for each."""
     tokens_per_batch: int = 4_096
     """Most tokens in a batch, padding included, counted for each side by itself."""
-    bpe_dropout: float = 0.0
-    """Probability, 0 to below 1, with which a merge of the BPE is passed over in training, on both
-    sides, drawn anew each epoch (arXiv 1910.13267 takes 0.1); at 0.1 Multi30k has 1.3 times the
-    tokens, and an epoch so many more batches."""
     max_length: int = 256
-    """Longest side of a pair in training in tokens, end included, before bpe_dropout; longer pairs
-    are left out there and nowhere else."""
+    """Longest side of a pair in training in tokens, end included; longer pairs are left out
+    there and nowhere else."""
     validation_lines: int = 200
     """Lines of the validation split that are really translated after each validation, for BLEU,
     chrF and exact match; 0 for none (nats per token always takes the whole split)."""
@@ -48,8 +44,6 @@ class DataConfig:
                 f"vocabulary_size is {self.vocabulary_size}; expected at least {SMALLEST}: every "
                 "byte and the special ids."
             )
-        if not 0 <= self.bpe_dropout < 1:
-            raise ValueError(f"bpe_dropout is {self.bpe_dropout}; expected 0 to below 1.")
         if self.max_length < 2:
             raise ValueError(f"max_length is {self.max_length}; expected at least 2 tokens.")
         if min(self.validation_lines, self.shown) < 0 or self.validation_beam < 1:
@@ -113,18 +107,6 @@ class EncodedPairs:
     def __init__(self, pairs: Sequence[Pair], tokenizers: Tokenizers) -> None:
         sources = tokenizers.source.encode_batch([source for source, _ in pairs])
         targets = tokenizers.target.encode_batch([target for _, target in pairs])
-        self._keep(sources, targets)
-
-    @classmethod
-    def of_ids(
-        cls, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]
-    ) -> "EncodedPairs":
-        """Pairs whose ids, without start and end, are there already."""
-        pairs = cls.__new__(cls)
-        pairs._keep(sources, targets)
-        return pairs
-
-    def _keep(self, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> None:
         self.sources = Sentences([[*row, END] for row in sources])
         self.targets = Sentences([[START, *row, END] for row in targets])
 

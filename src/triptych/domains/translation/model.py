@@ -23,14 +23,8 @@ class ModelConfig(TransformerConfig):
     """Share of the training target that is spread over all types but padding, 0 to below 1; what is
     reported is never smoothed."""
 
-    consistency: float = 0.0
-    """Weight, against the nats of both, of how far two passes with different dropout disagree:
-    alpha of R-Drop, which reads every batch twice; 0 for one pass."""
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.consistency < float("inf"):
-            raise ValueError(f"consistency must be at least 0, got {self.consistency}")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
         if self.tie not in ("all", "target", "none"):

@@ -20,10 +20,3 @@ class Sentences:
 
     def __getitem__(self, index: int) -> list[int]:
         return self._ids[self._starts[index] : self._starts[index + 1]].tolist()
-
-    def gather(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of these rows one after the other, int64 [sum of lengths], and their lengths."""
-        lengths = self.lengths[rows]  # [R]
-        before = np.cumsum(lengths) - lengths  # [R]
-        places = np.arange(lengths.sum()) + np.repeat(self._starts[rows] - before, lengths)
-        return self._ids[places].astype(np.int64), lengths

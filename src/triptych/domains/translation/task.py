@@ -24,8 +24,7 @@ from triptych.domains.translation.data import (
     without_empty,
 )
 from triptych.domains.translation.decode import translate_lines
-from triptych.domains.translation.epochs import TrainingPairs
-from triptych.domains.translation.losses import training_loss
+from triptych.domains.translation.losses import smoothed_cross_entropy
 from triptych.domains.translation.model import ModelConfig, build_model
 from triptych.domains.translation.score import score_translations
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
@@ -90,15 +89,10 @@ class TranslationTask(Task):
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Smoothed nats per real target, and the number of real targets."""
-        model = self.config.model
-        count = (batch.expected != PAD).sum()
-        given = (batch.source, batch.source_padding, batch.target_input)
-        if model.consistency:
-            # Both passes as one batch: dropout differs from row to row.
-            given = tuple(torch.cat([part, part]) for part in given)
-        logits = self.model(*given)  # [B or 2 B, T, V]
-        loss = training_loss(logits, batch.expected, model.label_smoothing, model.consistency)
-        return loss, count
+        logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, T, V]
+        smoothing = self.config.model.label_smoothing
+        loss = smoothed_cross_entropy(logits, batch.expected, smoothing)
+        return loss, (batch.expected != PAD).sum()
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """Sums of unsmoothed nats, target tokens (ends included, padding not) and pairs."""
@@ -171,9 +165,9 @@ def prepare(
             vocabulary_size=data.vocabulary_size,
             shared=data.shared_vocabulary,
         )
-    training = TrainingPairs(pairs, tokenizers, dropout=data.bpe_dropout)
+    training = EncodedPairs(pairs, tokenizers)
     held_out = EncodedPairs(validation, tokenizers)
-    chosen = short_enough(training.encoded, data.max_length)
+    chosen = short_enough(training, data.max_length)
     counts = PairCounts(len(read), len(read) - len(pairs), len(pairs) - len(chosen))
     if not chosen:
         raise UserError(
@@ -188,7 +182,7 @@ def prepare(
         raise UserError(f"the model does not fit sentences: {error}") from error
 
     def plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
-        return training.plan(epoch, chosen, budget=data.tokens_per_batch, generator=generator)
+        return plan_batches(training, chosen, budget=data.tokens_per_batch, generator=generator)
 
     loader = ResumableLoader(
         len(chosen),
@@ -198,8 +192,7 @@ def prepare(
         name="The training split",
     )
     batches = loader.batches_of(0)
-    first = training.of(0)
-    share = padding_share(batches, first.source_lengths, first.target_lengths)
+    share = padding_share(batches, training.source_lengths, training.target_lengths)
     print(
         f"{len(batches):,} batches in the first epoch; {share:.1%} of their tokens are padding",
         file=sys.stderr,

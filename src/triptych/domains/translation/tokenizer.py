@@ -7,7 +7,6 @@ text, so that a sentence that holds the characters "<end>" is a sentence like an
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -71,31 +70,6 @@ class BytePairTokenizer:
             [[piece - SPECIALS for piece in row if piece >= SPECIALS] for row in rows],
             skip_special_tokens=False,
         )
-
-    def encode_words(self, lines: Sequence[str]) -> list[list[tuple[int, ...]]]:
-        """Ids of each line word by word; no merge goes across two words."""
-        found = []
-        for encoding in self._pieces.encode_batch(list(lines), add_special_tokens=False):
-            ids, words = encoding.ids, encoding.word_ids
-            cuts = [place for place in range(1, len(ids)) if words[place] != words[place - 1]]
-            spans = zip([0, *cuts], [*cuts, len(ids)], strict=True)
-            found.append([tuple(SPECIALS + piece for piece in ids[a:b]) for a, b in spans if a < b])
-        return found
-
-    def letters(self, pieces: Iterable[int]) -> list[int]:
-        """Ids of the single bytes that these pieces are merged from."""
-        signs = "".join(self._pieces.id_to_token(piece - SPECIALS) for piece in pieces)
-        return [SPECIALS + self._pieces.token_to_id(sign) for sign in signs]
-
-    def merges(self) -> list[tuple[int, int, int]]:
-        """The learnt merges, the first learnt first: ids of left, right and both together."""
-        found = []
-        for merge in json.loads(self.to_json())["model"]["merges"]:
-            # Older releases of tokenizers write "left right"; no sign of a byte is a blank.
-            left, right = merge.split(" ") if isinstance(merge, str) else merge
-            ids = (self._pieces.token_to_id(piece) for piece in (left, right, left + right))
-            found.append(tuple(SPECIALS + piece for piece in ids))
-        return found
 
     def encode(self, line: str) -> list[int]:
         """Ids of one line, without start and end."""
