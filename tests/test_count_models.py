@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from triptych.domains.image.copied_rows import CopiedRows
+from triptych.domains.image.synthetic import CopiedRows
 
 ROOT = Path(__file__).parents[1]
 SPLITS = ["train", "validation", "test"]

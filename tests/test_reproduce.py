@@ -43,7 +43,7 @@ reproduce = load_script()
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     source = {
-        "class_path": "triptych.domains.image.copied_rows.CopiedRows",
+        "class_path": "triptych.domains.image.synthetic.CopiedRows",
         "init_args": {"height": 2, "width": 2, "levels": 3, "train": 16, "validation": 4},
     }
     content = {

@@ -19,7 +19,7 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
 from triptych.core.heads import MixtureOfLogistics
-from triptych.domains.image.sources import PictureFolder
+from triptych.domains.image.sources import ImageFolder
 from triptych.domains.image.task import Config as ImageConfig
 from triptych.domains.music.augment import Augmentation
 from triptych.domains.music.sources import MidiFolder
@@ -43,7 +43,7 @@ def changed(config: Any, **parts: Any) -> Any:
 OTHERS = {
     "image": changed(
         ImageConfig(),
-        data={"source": PictureFolder("pictures", height=4, width=6, resize=True), "bits": 5},
+        data={"source": ImageFolder("pictures", height=4, width=6, resize=True), "bits": 5},
         model={
             "attention": Local2D(block_height=2, block_width=3, up=1, side=2, order="blocks"),
             "head": MixtureOfLogistics(components=3),

@@ -27,7 +27,7 @@ def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -
 @pytest.mark.parametrize(
     ("source", "arguments"),
     [
-        ("image.sources.PictureFolder", {"height": 4, "width": 4}),
+        ("image.sources.ImageFolder", {"height": 4, "width": 4}),
         ("image.sources.MNIST", {}),
         ("image.sources.CIFAR10", {}),
         ("music.sources.MidiFolder", {}),
@@ -69,7 +69,7 @@ def test_a_picture_of_the_wrong_size(refused, tmp_path: Path) -> None:
         pixels = np.full(shape, index, dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"pictures/{index}.png")
     command = config(
-        tmp_path / "c.yaml", "image.sources.PictureFolder", directory="pictures", height=4, width=4
+        tmp_path / "c.yaml", "image.sources.ImageFolder", directory="pictures", height=4, width=4
     )
     refused(*command, says=["pictures/6.png is 4 wide and 5 high", "expected 4 wide and 4 high"])
 

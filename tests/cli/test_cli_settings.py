@@ -93,7 +93,7 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
         (["--model.attention.init_args.far", 3], ["full.Full has no setting far"]),
         (["--data.source", "MNIST"], ["the command line: data.source.directory is missing"]),
         (
-            ["--data.source", "PictureFolder", "--data.source.height", 3],
+            ["--data.source", "ImageFolder", "--data.source.height", 3],
             ["data.source.directory and data.source.width are missing"],
         ),
         (["--trainer.max_step", 3], ["did you mean --trainer.max_steps?"]),
@@ -332,10 +332,10 @@ def test_print_config_without_a_file_prints_the_defaults(cli) -> None:
     assert from_plain(Config, printed) == Config()
 
 
-@pytest.mark.parametrize("form", [["--data.source.help", "PictureFolder"], ["--data.source.help="]])
+@pytest.mark.parametrize("form", [["--data.source.help", "ImageFolder"], ["--data.source.help="]])
 def test_the_settings_of_a_class_are_shown_without_a_file(cli, form: list[str]) -> None:
     if form[0].endswith("="):
-        form = [form[0] + "triptych.domains.image.sources.PictureFolder"]
+        form = [form[0] + "triptych.domains.image.sources.ImageFolder"]
     answer = cli("train", "image", *form)
     assert answer.code == 0, answer.err
     assert "--data.source.resize" in answer.out

@@ -19,7 +19,7 @@ def test_a_picture_comes_back_from_its_sequence(shape: tuple[int, int, int]) -> 
     picture = torch.arange(2 * orders.raster(shape).length).view(2, *shape)
     for order in both_orders(shape):
         sequence = order.to_sequence(picture)
-        assert torch.equal(order.to_pictures(sequence), picture)
+        assert torch.equal(order.to_images(sequence), picture)
         row, column, channel = order.coordinates.unbind(-1)
         assert torch.equal(sequence, picture[:, row, column, channel])
         assert torch.equal(order.steps[row, column, channel], torch.arange(order.length))
@@ -44,7 +44,7 @@ def test_whole_pixels_keep_their_channels_together() -> None:
     picture = torch.arange(24).view(1, 2, 4, 1, 3)
     sequence = order.to_sequence(picture)
     assert sequence.shape == (1, 8, 3)
-    assert torch.equal(order.to_pictures(sequence), picture)
+    assert torch.equal(order.to_images(sequence), picture)
 
 
 def test_wrong_sizes_are_refused() -> None:
@@ -52,7 +52,7 @@ def test_wrong_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"\(2, 3, 1\)"):
         order.to_sequence(torch.zeros(1, 3, 2, 1))  # height and width swapped
     with pytest.raises(ValueError, match="6 steps"):
-        order.to_pictures(torch.zeros(1, 5))
+        order.to_images(torch.zeros(1, 5))
     with pytest.raises(ValueError, match="same rank"):
         orders.GenerationOrder(torch.zeros(1, 2, 1, dtype=torch.int64))
     with pytest.raises(ValueError, match="one to three axes"):

@@ -50,7 +50,7 @@ def test_grid_gives_a_cell_the_same_vector_in_either_order() -> None:
     other.load_state_dict(one.state_dict())
     steps = torch.arange(72)
     torch.testing.assert_close(
-        raster.to_pictures(one(steps)[None]), blocks.to_pictures(other(steps)[None])
+        raster.to_images(one(steps)[None]), blocks.to_images(other(steps)[None])
     )
 
 

@@ -15,13 +15,13 @@ from torch import Tensor
 
 from triptych.cli.main import main
 from triptych.core.attention.full import Full
-from triptych.domains.image.data import DataConfig as PictureData
+from triptych.domains.image.data import DataConfig as ImageData
 from triptych.domains.image.data import read
+from triptych.domains.image.dataset import ImageDataset
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ModelConfig as PictureModelConfig
-from triptych.domains.image.pictures import Pictures
-from triptych.domains.image.sources import PictureFolder, PictureSource
-from triptych.domains.image.task import Config as PictureConfig
+from triptych.domains.image.model import ModelConfig as ImageModelConfig
+from triptych.domains.image.sources import ImageFolder, ImageSource
+from triptych.domains.image.task import Config as ImageConfig
 from triptych.domains.image.task import ImageTask, facts_of
 from triptych.domains.music.data import DataConfig as MusicData
 from triptych.domains.music.data import read_pieces
@@ -36,7 +36,7 @@ from triptych.errors import UserError
 SIZES = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8, "attention": Full()}
 
 
-def pictures(folder: Path, count: int, classes: tuple[str, ...] = ("",)) -> None:
+def images(folder: Path, count: int, classes: tuple[str, ...] = ("",)) -> None:
     generator = np.random.default_rng(sum(folder.name.encode()))  # not of the path, which varies
     for name in classes:
         (folder / name).mkdir(parents=True, exist_ok=True)
@@ -45,28 +45,28 @@ def pictures(folder: Path, count: int, classes: tuple[str, ...] = ("",)) -> None
             Image.fromarray(pixels[..., 0]).save(folder / name / f"{index}.png")
 
 
-def picture_model(folder: Path) -> ImageModel:
-    source = PictureFolder(directory=str(folder), height=2, width=3, channels=1)
-    sizes = PictureModelConfig(**SIZES)
-    config = PictureConfig(data=PictureData(source=source), model=sizes)
+def image_model(folder: Path) -> ImageModel:
+    source = ImageFolder(directory=str(folder), height=2, width=3, channels=1)
+    sizes = ImageModelConfig(**SIZES)
+    config = ImageConfig(data=ImageData(source=source), model=sizes)
     return ImageModel(ImageTask(config, facts_of(read(config.data, "train"))))
 
 
 @pytest.mark.parametrize("count", [1, 7])
-def test_a_picture_folder_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
-    pictures(tmp_path / "own", 30)
-    pictures(tmp_path / "other", count)
-    model = picture_model(tmp_path / "own")
+def test_a_image_folder_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
+    images(tmp_path / "own", 30)
+    images(tmp_path / "other", count)
+    model = image_model(tmp_path / "own")
     scored = model.evaluate("all", data=tmp_path / "other")
     assert (scored.split, scored.count) == ("all", count)
-    assert scored.details["histogram_bits_per_dim"] is None  # its pictures would be the scored ones
+    assert scored.details["histogram_bits_per_dim"] is None  # its images would be the scored ones
 
 
-def test_classes_stay_with_their_pictures(tmp_path: Path) -> None:
-    pictures(tmp_path, 9, ("cats", "dogs"))
-    source = PictureFolder(directory=str(tmp_path), height=2, width=3, channels=1)
+def test_classes_stay_with_their_images(tmp_path: Path) -> None:
+    images(tmp_path, 9, ("cats", "dogs"))
+    source = ImageFolder(directory=str(tmp_path), height=2, width=3, channels=1)
     of_split = [source.load(split) for split in ("train", "validation", "test")]
-    for whole in (source.load_all(), PictureSource.load_all(source)):
+    for whole in (source.load_all(), ImageSource.load_all(source)):
         assert whole.class_names == ("cats", "dogs")
         assert whole.labels is not None
         assert whole.labels.bincount().tolist() == [9, 9]
@@ -77,22 +77,22 @@ def test_classes_stay_with_their_pictures(tmp_path: Path) -> None:
                 assert found[pixels.numpy().tobytes()] == int(label)
 
 
-def of(pictures: Pictures) -> tuple[Tensor, Tensor]:
-    assert pictures.labels is not None
-    return pictures.pixels, pictures.labels
+def of(images: ImageDataset) -> tuple[Tensor, Tensor]:
+    assert images.labels is not None
+    return images.pixels, images.labels
 
 
 def test_folders_of_splits_are_scored_whole_too(tmp_path: Path) -> None:
     for split, count in (("train", 5), ("val", 4), ("test", 3)):
-        pictures(tmp_path / split, count)
-    source = PictureFolder(directory=str(tmp_path), height=2, width=3, channels=1)
+        images(tmp_path / split, count)
+    source = ImageFolder(directory=str(tmp_path), height=2, width=3, channels=1)
     assert len(source.load_all()) == 12
 
 
-def test_pictures_that_are_all_broken_are_told(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"no picture")
-    source = PictureFolder(directory=str(tmp_path), height=2, width=3, channels=1)
-    with pytest.raises(UserError, match=r"none of the 1 pictures in .* can be decoded"):
+def test_images_that_are_all_broken_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"no image")
+    source = ImageFolder(directory=str(tmp_path), height=2, width=3, channels=1)
+    with pytest.raises(UserError, match=r"none of the 1 images in .* can be decoded"):
         source.load_all()
 
 
@@ -151,11 +151,11 @@ def test_neither_a_limit_nor_a_csv_leaves_a_piece_out(tmp_path: Path) -> None:
 
 
 def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> None:
-    pictures(tmp_path, 30)
+    images(tmp_path, 30)
     with pytest.raises(UserError, match="a folder given as --data; none is given"):
-        picture_model(tmp_path).evaluate("all")
+        image_model(tmp_path).evaluate("all")
     with pytest.raises(UserError, match="is the one it was trained from"):
-        picture_model(tmp_path).evaluate("all", data=tmp_path / "x" / "..")
+        image_model(tmp_path).evaluate("all", data=tmp_path / "x" / "..")
     data = MusicData(source=Scales(), length=128, context=64)
     model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(**SIZES))))
     with pytest.raises(UserError, match="a folder given as --data; none is given"):

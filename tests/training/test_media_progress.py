@@ -21,7 +21,7 @@ from triptych.training.trainer import train
 
 def test_media_that_do_not_fit_their_kind_are_refused() -> None:
     with pytest.raises(ValueError, match="needs a path"):
-        Media("picture", "a")
+        Media("image", "a")
     with pytest.raises(ValueError, match="needs columns"):
         Media("table", "a")
     with pytest.raises(ValueError, match="2 columns and a row of 1"):

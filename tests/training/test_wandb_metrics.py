@@ -132,7 +132,7 @@ def test_real_wandb_offline_logs_all_kinds_of_media(
                 sound.writeframes(struct.pack("<100h", *range(100)))
             (folder / "a.mid").write_bytes(b"MThd")
             return [
-                Media("picture", "grid", folder / "a.png", caption="four"),
+                Media("image", "grid", folder / "a.png", caption="four"),
                 Media("audio", "sound", folder / "a.wav"),
                 Media("midi", "notes", folder / "a.mid"),
                 Media("table", "words", columns=("a", "b"), rows=[(1, "x"), ("y", 2)]),

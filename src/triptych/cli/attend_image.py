@@ -1,4 +1,4 @@
-"""`triptych attend image`: what some pixels of a sampled picture were predicted from."""
+"""`triptych attend image`: what some pixels of a sampled image were predicted from."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Options(AttendOptions):
     out: str
     """Folder for attention.png and attention.json; made where it is missing."""
     seed: int = 0
-    """Seed of the sampled picture."""
+    """Seed of the sampled image."""
     label: int = 0
-    """Class of the picture, a number from 0, where the model knows classes."""
+    """Class of the image, a number from 0, where the model knows classes."""
     row: int | None = None
-    """Row of the pixel to ask about, from 0; null, with column, for six over the picture."""
+    """Row of the pixel to ask about, from 0; null, with column, for six over the image."""
     column: int | None = None
-    """Column of the pixel to ask about, from 0; null, with row, for six over the picture."""
+    """Column of the pixel to ask about, from 0; null, with row, for six over the image."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that cannot be."""
@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
         Options,
         arguments,
         prog="triptych attend image",
-        description="Sample a picture and draw what its pixels were predicted from. Existing files "
+        description="Sample a image and draw what its pixels were predicted from. Existing files "
         "are kept unless --overwrite is given.",
         flags={"overwrite": "Replace files of the same names in the output folder."},
     )
@@ -62,7 +62,7 @@ def run(arguments: Sequence[str]) -> int:
     model, _ = open_model(path, domain="image", device=options.device)
 
     from triptych.domains.image.attention import attend, check, spread_pixels
-    from triptych.domains.image.attention_picture import draw
+    from triptych.domains.image.draw_attention import draw
 
     task = model.task
     conditional = task.model.classes is not None
@@ -70,8 +70,8 @@ def run(arguments: Sequence[str]) -> int:
     pixels = spread_pixels(height, width)
     if options.row is not None and options.column is not None:
         pixels = [(options.row, options.column)]
-    check(task, pixels, layer=options.layer, head=options.head)  # before the picture takes its time
-    picture = model.sample(
+    check(task, pixels, layer=options.layer, head=options.head)  # before the image takes its time
+    image = model.sample(
         1,
         seed=options.seed,
         label=options.label if conditional else None,
@@ -79,18 +79,18 @@ def run(arguments: Sequence[str]) -> int:
     )[0]
     layer = options.layer or task.config.model.n_layers
     maps = attend(
-        task, picture, pixels, label=options.label, layer=layer, head=options.head
+        task, image, pixels, label=options.label, layer=layer, head=options.head
     )  # [N, H, W]
     heads = "mean of all heads" if options.head is None else f"head {options.head}"
     title = f"layer {layer}, {heads}: what is read (red) to predict a pixel (blue)"
-    write_whole(out / PICTURE, draw(picture, model.levels, pixels, maps, title=title))
+    write_whole(out / PICTURE, draw(image, model.levels, pixels, maps, title=title))
     write_json(
         out / NUMBERS,
         {
             "layer": layer,
             "head": options.head,
             "label": options.label if conditional else None,
-            "picture": picture.tolist(),
+            "image": image.tolist(),
             "pixels": [
                 {"row": row, "column": column, "reads": shares.tolist()}
                 for (row, column), shares in zip(pixels, maps, strict=True)

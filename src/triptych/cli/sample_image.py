@@ -1,4 +1,4 @@
-"""`triptych sample image`: new pictures as PNG files, and a grid that shows all of them."""
+"""`triptych sample image`: new images as PNG files, and a grid that shows all of them."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class Options(SamplingOptions):
     """Options of `triptych sample image`."""
 
     out: str
-    """Folder for grid.png and one PNG a picture; made where it is missing."""
+    """Folder for grid.png and one PNG a image; made where it is missing."""
     count: int = 16
-    """Pictures to make."""
+    """Images to make."""
     label: int | None = None
     """Class to draw, a number from 0, where the model knows classes; null for each in turn."""
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Sample pictures and say where they are; raises UserError for what a user got wrong."""
+    """Sample images and say where they are; raises UserError for what a user got wrong."""
     options, flags = read_options(
         Options,
         arguments,
         prog="triptych sample image",
-        description="Sample pictures. Existing files are kept unless --overwrite is given.",
+        description="Sample images. Existing files are kept unless --overwrite is given.",
         flags={"overwrite": "Replace files of the same names in the output folder."},
     )
     path = check_checkpoint(options.checkpoint)
@@ -43,15 +43,15 @@ def run(arguments: Sequence[str]) -> int:
     out = check_output(options.out, names, overwrite="overwrite" in flags)
 
     model, _ = open_model(path, domain="image", device=options.device)
-    pictures = model.with_dtype(options.dtype).sample(
+    images = model.with_dtype(options.dtype).sample(
         options.count,
         label=options.label,
         progress=ProgressOnStderr("drawn positions"),
         **options.drawing(),
     )
     out.mkdir(parents=True, exist_ok=True)
-    model.save_pictures(out, pictures)
-    model.save_grid(out / "grid.png", pictures)
-    made = counted(options.count, "picture", "pictures")
+    model.save_images(out, images)
+    model.save_grid(out / "grid.png", images)
+    made = counted(options.count, "image", "images")
     print(f"{made} and grid.png are in {out}", file=sys.stderr)
     return 0

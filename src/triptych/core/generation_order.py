@@ -1,4 +1,4 @@
-"""In which order the cells of a picture are generated, and the way there and back."""
+"""In which order the cells of a image are generated, and the way there and back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 class GenerationOrder:
     """A walk over every cell of a grid (row, column, channel), each visited once.
 
-    The one object that mask, shift, position code, cache, sampler and the way back to a picture
+    The one object that mask, shift, position code, cache, sampler and the way back to a image
     ask, so that a model cannot be trained in one order and decoded in another.
 
     rank: int64 [H, W, C], a number per cell; cells are visited by rising number.
@@ -45,12 +45,12 @@ class GenerationOrder:
         """The step at which each cell is visited: int64 [H, W, C]."""
         return self._step.view(self.shape)
 
-    def to_sequence(self, picture: Tensor) -> Tensor:
+    def to_sequence(self, image: Tensor) -> Tensor:
         """[B, H, W, C, ...] -> [B, L, ...], in the order of generation."""
-        self._check(picture)
-        return picture.flatten(1, 3).index_select(1, self._cell.to(picture.device))  # [B, L, ...]
+        self._check(image)
+        return image.flatten(1, 3).index_select(1, self._cell.to(image.device))  # [B, L, ...]
 
-    def to_pictures(self, sequence: Tensor) -> Tensor:
+    def to_images(self, sequence: Tensor) -> Tensor:
         """[B, L, ...] -> [B, H, W, C, ...]; the inverse of `to_sequence`."""
         if sequence.ndim < 2 or sequence.shape[1] != self.length:
             raise ValueError(
@@ -59,10 +59,10 @@ class GenerationOrder:
         cells = sequence.index_select(1, self._step.to(sequence.device))  # [B, HWC, ...]
         return cells.view(-1, *self.shape, *sequence.shape[2:])  # [B, H, W, C, ...]
 
-    def _check(self, picture: Tensor) -> None:
-        if tuple(picture.shape[1:4]) != self.shape:
+    def _check(self, image: Tensor) -> None:
+        if tuple(image.shape[1:4]) != self.shape:
             raise ValueError(
-                f"this order walks grids of {self.shape}, got a batch of {tuple(picture.shape)}"
+                f"this order walks grids of {self.shape}, got a batch of {tuple(image.shape)}"
             )
 
 
@@ -79,7 +79,7 @@ def grid_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def raster(shape: tuple[int, ...]) -> GenerationOrder:
-    """Row by row over the whole picture, left to right, channels innermost."""
+    """Row by row over the whole image, left to right, channels innermost."""
     height, width, channels = grid_shape(shape)
     return GenerationOrder(torch.arange(height * width * channels).view(height, width, channels))
 
@@ -88,7 +88,7 @@ def blocks(shape: tuple[int, ...], block_height: int, block_width: int) -> Gener
     """Block by block in raster order, raster inside a block (Image Transformer, section 3.3).
 
     Sizes are in pixels, so a block never splits a pixel's channels. Blocks at the right and the
-    lower edge are cut where the picture ends.
+    lower edge are cut where the image ends.
     """
     height, width, channels = grid_shape(shape)
     row = torch.arange(height).view(-1, 1, 1)  # [H, 1, 1]

@@ -35,7 +35,7 @@ class RunConfig:
     project: str = "triptych"
     """Name of the Weights & Biases project."""
     samples: bool = True
-    """Write samples (pictures, sounds, sentences) into the run's folder after each validation."""
+    """Write samples (images, sounds, sentences) into the run's folder after each validation."""
     save_minutes: float = 10.0
     """Minutes of training after which last.ckpt is written between validations; 0 for never."""
     patience: int | None = None

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.image import folder, picture_file
+from triptych.domains.image import folder, image_file
 from triptych.domains.image.folder import split_of
-from triptych.domains.image.picture_file import decode_picture
-from triptych.domains.image.sources import PictureFolder
+from triptych.domains.image.image_file import decode_image
+from triptych.domains.image.sources import ImageFolder
 from triptych.errors import UserError
 
 HEIGHT, WIDTH = 4, 6  # not square on purpose
@@ -30,9 +30,9 @@ def fill(folder: Path, count: int, *, seed: int = 0, mode: str = "RGB") -> list[
     return arrays
 
 
-def source(folder: Path, **options: object) -> PictureFolder:
+def source(folder: Path, **options: object) -> ImageFolder:
     settings: dict[str, object] = {"height": HEIGHT, "width": WIDTH, "channels": 3} | options
-    return PictureFolder(directory=str(folder), **settings)  # type: ignore[arg-type]
+    return ImageFolder(directory=str(folder), **settings)  # type: ignore[arg-type]
 
 
 def test_pixels_come_back_exactly_and_height_is_not_width(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_sub_folders_are_classes(tmp_path: Path) -> None:
     for row, label in zip(train.pixels, train.labels, strict=True):
         assert (row.numpy().tobytes() in of_dogs) == (int(label) == 1)
     fill(tmp_path, 1)
-    with pytest.raises(UserError, match="all pictures into sub-folders or none"):
+    with pytest.raises(UserError, match="all images into sub-folders or none"):
         source(tmp_path).load("train")
 
 
@@ -87,15 +87,15 @@ def test_a_wrong_size_is_told_whichever_split_it_falls_into(tmp_path: Path) -> N
     fill(tmp_path, 20)
     splits = set()
     for number in range(40):
-        picture = Image.new("RGB", (9, 5), (number, 0, 0))
-        picture.save(tmp_path / "odd.png")
+        image = Image.new("RGB", (9, 5), (number, 0, 0))
+        image.save(tmp_path / "odd.png")
         splits.add(split_of((tmp_path / "odd.png").read_bytes(), 0.1, 0.1))
         with pytest.raises(UserError, match=r"odd\.png is 9 wide and 5 high"):
             source(tmp_path).load("train")
     assert splits == {"train", "validation", "test"}
 
 
-def test_pictures_of_another_split_are_not_decoded(
+def test_images_of_another_split_are_not_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(tmp_path, 40)
@@ -103,9 +103,9 @@ def test_pictures_of_another_split_are_not_decoded(
 
     def counted(content: bytes, **options: int) -> np.ndarray:
         decoded.append(content)
-        return decode_picture(content, **options)  # type: ignore[arg-type]
+        return decode_image(content, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(folder, "decode_picture", counted)
+    monkeypatch.setattr(folder, "decode_image", counted)
     lengths = {split: len(source(tmp_path).load(split)) for split in ("train", "validation")}
     assert len(decoded) == sum(lengths.values()) < 40
 
@@ -116,35 +116,35 @@ def test_the_header_tells_the_size_that_decoding_gives(
     tmp_path: Path, orientation: int, size: tuple[int, int]
 ) -> None:
     exif = Image.Exif()
-    exif[picture_file.ORIENTATION] = orientation
+    exif[image_file.ORIENTATION] = orientation
     Image.new("RGB", size).save(tmp_path / "a.jpg", exif=exif)
     content = (tmp_path / "a.jpg").read_bytes()
     for height, width in ((HEIGHT, WIDTH), (WIDTH, HEIGHT), (5, 5), (HEIGHT, HEIGHT)):
         try:
-            decode_picture(content, height=height, width=width, channels=3, resize=False)
-        except picture_file.WrongSizeError as error:
-            with pytest.raises(picture_file.WrongSizeError, match=str(error)):
-                picture_file.check_header(content, height=height, width=width)
+            decode_image(content, height=height, width=width, channels=3, resize=False)
+        except image_file.ImageSizeError as error:
+            with pytest.raises(image_file.ImageSizeError, match=str(error)):
+                image_file.check_header(content, height=height, width=width)
         else:
-            picture_file.check_header(content, height=height, width=width)
+            image_file.check_header(content, height=height, width=width)
 
 
-def test_corrupt_pictures_are_skipped_counted_and_named(
+def test_corrupt_images_are_skipped_counted_and_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fill(tmp_path, 20)
     whole = (tmp_path / "000.png").read_bytes()
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "text.jpg").write_text("not a picture")
+    (tmp_path / "text.jpg").write_text("not a image")
     with caplog.at_level(logging.WARNING):
         train = source(tmp_path).load("train")
-    assert "skipped 2 of 22 pictures" in caplog.text
+    assert "skipped 2 of 22 images" in caplog.text
     assert "cut.png, text.jpg" in caplog.text
     assert len(train) >= 10
 
 
 def test_empty_folder_and_empty_split_are_told(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no pictures"):
+    with pytest.raises(UserError, match="holds no images"):
         source(tmp_path).load("train")
     fill(tmp_path, 1)
     loaded = {}
@@ -170,7 +170,7 @@ def test_impossible_settings_are_refused(options: dict[str, object], sentence: s
 def test_grey_folder_keeps_all_256_levels(tmp_path: Path) -> None:
     ramp = np.arange(256, dtype=np.uint8).reshape(8, 32)
     Image.fromarray(ramp).save(tmp_path / "ramp.png")
-    pixels = decode_picture(
+    pixels = decode_image(
         (tmp_path / "ramp.png").read_bytes(), height=8, width=32, channels=1, resize=False
     )
     assert np.array_equal(pixels[..., 0], ramp)
@@ -183,7 +183,7 @@ def test_sixteen_bits_are_shifted_and_transparency_lies_on_white(tmp_path: Path)
     clear[0, :, 3] = 255
     Image.fromarray(clear, mode="RGBA").save(tmp_path / "clear.png")
     grey, laid = (
-        decode_picture((tmp_path / name).read_bytes(), height=2, width=3, channels=1, resize=False)
+        decode_image((tmp_path / name).read_bytes(), height=2, width=3, channels=1, resize=False)
         for name in ("deep.png", "clear.png")
     )
     assert grey[..., 0].tolist() == [[0, 0, 1], [128, 254, 255]]

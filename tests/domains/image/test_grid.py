@@ -35,15 +35,15 @@ def test_values_off_the_levels_are_refused() -> None:
 
 def test_a_grid_does_not_stretch_what_it_holds() -> None:
     dim = torch.full((2, 3, 3, 1), 4, dtype=torch.uint8)
-    alone = grid.picture_grid(dim, 17)
-    beside = grid.picture_grid(torch.cat([dim, torch.full_like(dim, 16)]), 17)
+    alone = grid.image_grid(dim, 17)
+    beside = grid.image_grid(torch.cat([dim, torch.full_like(dim, 16)]), 17)
     assert alone[1, 1, 0] == beside[1, 1, 0] == 64
 
 
-def test_pictures_lie_row_by_row_not_transposed() -> None:
+def test_images_lie_row_by_row_not_transposed() -> None:
     height, width = 2, 3
     pixels = torch.arange(5 * height * width * 3, dtype=torch.uint8).view(5, height, width, 3)
-    laid = grid.picture_grid(pixels, 256, columns=2, zoom=2, line=1)
+    laid = grid.image_grid(pixels, 256, columns=2, zoom=2, line=1)
     assert laid.shape == (1 + 3 * (4 + 1), 1 + 2 * (6 + 1), 3)
     fourth = laid[1 + 5 : 1 + 5 + 4, 1 + 7 : 1 + 7 + 6]  # second row, second column
     assert np.array_equal(fourth[::2, ::2], pixels[3].numpy())
@@ -59,12 +59,12 @@ def test_the_file_holds_the_array(tmp_path: Path, channels: int) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["grid.png"]
 
 
-def test_single_pictures(tmp_path: Path) -> None:
+def test_single_images(tmp_path: Path) -> None:
     pixels = torch.randint(0, 256, (3, 4, 6, 3), dtype=torch.uint8)
-    paths = grid.write_pictures(tmp_path, pixels, 256)
+    paths = grid.write_images(tmp_path, pixels, 256)
     assert [path.name for path in paths] == [f"sample-000{index}.png" for index in range(3)]
-    for path, picture in zip(paths, pixels, strict=True):
-        assert np.array_equal(np.asarray(Image.open(path)), picture.numpy())
+    for path, image in zip(paths, pixels, strict=True):
+        assert np.array_equal(np.asarray(Image.open(path)), image.numpy())
 
 
 def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:

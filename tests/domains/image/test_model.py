@@ -1,4 +1,4 @@
-"""The picture model: one order for everything, channels linked, every sub-pixel scored."""
+"""The image model: one order for everything, channels linked, every sub-pixel scored."""
 
 from __future__ import annotations
 
@@ -47,37 +47,37 @@ def tiny(
     return config.build(*shape, levels=levels, n_classes=n_classes)
 
 
-def random_pictures(count: int, shape: tuple[int, int, int], levels: int, seed: int = 0) -> Tensor:
+def random_images(count: int, shape: tuple[int, int, int], levels: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, levels, (count, *shape), generator=generator, dtype=torch.uint8)
 
 
-def middle_pictures(count: int) -> Tensor:
+def middle_images(count: int) -> Tensor:
     """Random values 1 to 5 of 7 levels.
 
     The bins at both ends reach to infinity, so a logistic can get stuck halfway, wide as the
     range, on a value at one end. That is the head's own weakness and not what is asked here.
     """
-    return random_pictures(count, (HEIGHT, WIDTH, 3), 5) + 1
+    return random_images(count, (HEIGHT, WIDTH, 3), 5) + 1
 
 
 def fit(
-    model: ImageTransformer, pictures: Tensor, labels: Tensor | None = None, *, steps: int = 600
+    model: ImageTransformer, images: Tensor, labels: Tensor | None = None, *, steps: int = 600
 ) -> float:
-    """Train until every step of these pictures is nearly certain; the mean nats per sub-pixel."""
+    """Train until every step of these images is nearly certain; the mean nats per sub-pixel."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     nats = torch.ones(1)
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = 1e-2 * (1 - step / steps)
-        nats = model.nll(pictures, labels)
+        nats = model.nll(images, labels)
         if nats.max() < 0.02:  # the mean would hide one doubtful step, and one is enough
             break
         optimizer.zero_grad()
-        (nats.sum() / pictures.numel()).backward()
+        (nats.sum() / images.numel()).backward()
         optimizer.step()
     model.eval()
-    return nats.sum().item() / pictures.numel()
+    return nats.sum().item() / images.numel()
 
 
 # --- one order ------------------------------------------------------------------------------
@@ -85,25 +85,25 @@ def fit(
 
 @each_attention
 @each_head
-def test_sequence_and_picture_are_each_others_inverse(
+def test_sequence_and_image_are_each_others_inverse(
     attention: AttentionConfig, head: HeadConfig
 ) -> None:
-    pictures = random_pictures(3, (HEIGHT, WIDTH, 3), 5)
+    images = random_images(3, (HEIGHT, WIDTH, 3), 5)
     model = tiny(head=head, attention=attention)
-    sequence = model.to_sequence(pictures)
+    sequence = model.to_sequence(images)
     assert sequence.dtype == torch.int64
     assert sequence.shape[1] == HEIGHT * WIDTH * (1 if model.whole_pixels else 3)
-    back = model.to_pictures(sequence)
+    back = model.to_images(sequence)
     assert back.dtype == torch.uint8
-    assert torch.equal(back, pictures)
+    assert torch.equal(back, images)
 
 
 def test_block_order_is_really_used() -> None:
-    picture = torch.arange(HEIGHT * WIDTH, dtype=torch.uint8).view(1, HEIGHT, WIDTH, 1)
+    image = torch.arange(HEIGHT * WIDTH, dtype=torch.uint8).view(1, HEIGHT, WIDTH, 1)
     model = tiny(attention=BLOCKS, shape=(HEIGHT, WIDTH, 1), levels=12)
     # by hand: two rows by three columns, the cut block beside it, then the last row's two
     by_hand = [0, 1, 2, 4, 5, 6, 3, 7, 8, 9, 10, 11]
-    assert model.to_sequence(picture)[0].tolist() == by_hand
+    assert model.to_sequence(image)[0].tolist() == by_hand
 
 
 @each_attention
@@ -120,24 +120,24 @@ def test_positions_tell_the_row_and_column_of_the_same_order(attention: Attentio
 
 @each_attention
 @each_head
-def test_an_overfitted_model_draws_its_training_picture(
+def test_an_overfitted_model_draws_its_training_image(
     attention: AttentionConfig, head: HeadConfig
 ) -> None:
-    picture = middle_pictures(1)
+    image = middle_images(1)
     model = tiny(head=head, attention=attention, levels=7)
-    fit(model, picture)
+    fit(model, image)
     for temperature in (0.0, 0.1):
         drawn = model.sample(2, sampling=Sampling(temperature=temperature))
-        assert torch.equal(drawn, picture.expand(2, -1, -1, -1))
+        assert torch.equal(drawn, image.expand(2, -1, -1, -1))
 
 
 @each_head
 def test_every_pixel_is_drawn_from_its_own_distribution(head: HeadConfig) -> None:
     # Each place has a value of its own, so a distribution read one place too early or too late
     # shows everywhere, at the last pixel too.
-    picture = torch.arange(1, 13, dtype=torch.uint8).view(1, 3, 4, 1)
+    image = torch.arange(1, 13, dtype=torch.uint8).view(1, 3, 4, 1)
     model = tiny(head=head, shape=(3, 4, 1), levels=14)
-    fit(model, picture)
+    fit(model, image)
     drawn = model.sample(1, sampling=Sampling(temperature=0.0))
     assert drawn.flatten().tolist() == list(range(1, 13))
 
@@ -148,14 +148,14 @@ def test_drawing_step_by_step_has_the_likelihood_of_training(
     attention: AttentionConfig, head: HeadConfig
 ) -> None:
     model = tiny(head=head, attention=attention).double().eval()
-    pictures = random_pictures(2, (HEIGHT, WIDTH, 3), 5)
-    values = model.to_sequence(pictures)
+    images = random_images(2, (HEIGHT, WIDTH, 3), 5)
+    values = model.to_sequence(images)
     state = model.core.init_cache(2, model.order.length)
     parameters = [model.core.prefill(values[:, :0], state)]
     for t in range(1, model.order.length):
         parameters.append(model.core.step(values[:, t - 1], torch.tensor(t), state))
     stepped = model.core.head.nll(torch.stack(parameters, dim=1), values)
-    torch.testing.assert_close(stepped, model.nll(pictures), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(stepped, model.nll(images), rtol=1e-10, atol=1e-10)
 
 
 @each_head
@@ -163,22 +163,22 @@ def test_no_step_sees_what_comes_later_and_each_sees_all_before(head: HeadConfig
     shape = (2, 3, 3)
     for attention in (Full(), Local2D(1, 2, 9, 9, "raster"), Local2D(1, 2, 9, 9, "blocks")):
         model = tiny(head=head, attention=attention, shape=shape).double().eval()
-        sequence = model.to_sequence(random_pictures(1, shape, 5))
+        sequence = model.to_sequence(random_images(1, shape, 5))
         length = sequence.shape[1]
-        before = model.nll(model.to_pictures(sequence))
+        before = model.nll(model.to_images(sequence))
         for changed in range(length):
             other = sequence.clone()
             other[:, changed] = (other[:, changed] + 1) % 5
-            difference = (model.nll(model.to_pictures(other)) - before).abs()[0]  # [L]
+            difference = (model.nll(model.to_images(other)) - before).abs()[0]  # [L]
             assert (difference[:changed] == 0).all()
             assert (difference[changed + 1 :] > 0).all()
 
 
-def test_local_1d_serves_pictures_too() -> None:
-    picture = random_pictures(1, (3, 5, 3), 5)
+def test_local_1d_serves_images_too() -> None:
+    image = random_images(1, (3, 5, 3), 5)
     model = tiny(attention=Local1D(block=8, memory=4), shape=(3, 5, 3))
-    fit(model, picture)
-    assert torch.equal(model.sample(1, sampling=Sampling(temperature=0.0)), picture)
+    fit(model, image)
+    assert torch.equal(model.sample(1, sampling=Sampling(temperature=0.0)), image)
 
 
 # --- channels -------------------------------------------------------------------------------
@@ -193,10 +193,10 @@ def test_green_and_blue_follow_the_red_of_their_own_pixel(
     head: HeadConfig, agreement: float
 ) -> None:
     levels = 6
-    red = random_pictures(64, (2, 3, 1), levels)
-    pictures = torch.cat([red, red, levels - 1 - red], dim=-1)
+    red = random_images(64, (2, 3, 1), levels)
+    images = torch.cat([red, red, levels - 1 - red], dim=-1)
     model = tiny(head=head, shape=(2, 3, 3), levels=levels)
-    loss = fit(model, pictures, steps=250)
+    loss = fit(model, images, steps=250)
     # Independent channels could not go below log(levels) a sub-pixel; linked ones reach a third.
     assert loss < 0.5 * math.log(levels)
     drawn = model.sample(64, generator=torch.Generator().manual_seed(1)).int()
@@ -206,7 +206,7 @@ def test_green_and_blue_follow_the_red_of_their_own_pixel(
 
 
 @each_head
-def test_probabilities_of_all_pictures_sum_to_one(head: HeadConfig) -> None:
+def test_probabilities_of_all_images_sum_to_one(head: HeadConfig) -> None:
     levels = 3
     every = torch.cartesian_prod(*[torch.arange(levels)] * 6).view(-1, 1, 2, 3).to(torch.uint8)
     model = tiny(head=head, shape=(1, 2, 3), levels=levels).double().eval()
@@ -230,17 +230,17 @@ def test_drawn_values_lie_on_the_levels(head: HeadConfig, levels: int) -> None:
 
 
 @each_head
-def test_the_class_vector_decides_the_picture(head: HeadConfig) -> None:
-    pictures = middle_pictures(2)
+def test_the_class_vector_decides_the_image(head: HeadConfig) -> None:
+    images = middle_images(2)
     model = tiny(head=head, n_classes=2, levels=7)
-    fit(model, pictures, torch.tensor([0, 1]))
+    fit(model, images, torch.tensor([0, 1]))
     drawn = model.sample(3, labels=torch.tensor([1, 0, 1]), sampling=Sampling(temperature=0.0))
-    assert torch.equal(drawn, pictures[[1, 0, 1]])
+    assert torch.equal(drawn, images[[1, 0, 1]])
     with pytest.raises(ValueError, match="needs the labels"):
-        model.nll(pictures)
+        model.nll(images)
 
 
-def test_a_seed_gives_the_same_pictures() -> None:
+def test_a_seed_gives_the_same_images() -> None:
     model = tiny()
     first, again, other = (
         model.sample(4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)

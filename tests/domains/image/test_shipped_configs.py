@@ -1,4 +1,4 @@
-"""Every shipped YAML goes through the real parser and builds a model that draws a picture."""
+"""Every shipped YAML goes through the real parser and builds a model that draws a image."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_a_shipped_config_is_complete_and_builds(path: Path) -> None:
     small = replace(config.model, n_layers=1, d_model=16, n_heads=2, d_ff=16)
     shape = SHAPES.get(path.stem, (32, 32, 3))
     model = small.build(*shape, levels=levels, n_classes=10)
-    pictures = torch.randint(0, levels, (1, *shape), dtype=torch.uint8)
-    nats = model.nll(pictures, torch.tensor([3]))
+    images = torch.randint(0, levels, (1, *shape), dtype=torch.uint8)
+    nats = model.nll(images, torch.tensor([3]))
     assert nats.shape == (1, model.order.length)
     assert torch.isfinite(nats).all()
-    assert torch.equal(model.to_pictures(model.to_sequence(pictures)), pictures)
+    assert torch.equal(model.to_images(model.to_sequence(images)), images)
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)

@@ -1,4 +1,4 @@
-"""Reading pictures: integers unchanged, splits fixed, damage told in one sentence."""
+"""Reading images: integers unchanged, splits fixed, damage told in one sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.image.pictures import Pictures, carve, shuffled
+from triptych.domains.image.dataset import ImageDataset, hold_out, shuffled
 from triptych.domains.image.sources import CIFAR10, MNIST, Digits
 from triptych.errors import UserError
 
@@ -109,21 +109,21 @@ def test_shuffled_is_a_fixed_permutation() -> None:
     assert sorted(shuffled(100, 3).tolist()) == list(range(100))
 
 
-def test_carving_loses_no_picture_and_shares_none() -> None:
-    pictures = Pictures(torch.arange(50, dtype=torch.uint8).view(50, 1, 1, 1), None, 256)
+def test_carving_loses_no_image_and_shares_none() -> None:
+    images = ImageDataset(torch.arange(50, dtype=torch.uint8).view(50, 1, 1, 1), None, 256)
     train, validation = (
-        carve(pictures, split, validation=7, seed=1).pixels.flatten().tolist()
+        hold_out(images, split, validation=7, seed=1).pixels.flatten().tolist()
         for split in ("train", "validation")
     )
     assert len(validation) == 7
     assert sorted(train + validation) == list(range(50))
-    with pytest.raises(UserError, match="50 pictures cannot be carved from 50"):
-        carve(pictures, "train", validation=50, seed=1)
+    with pytest.raises(UserError, match="50 images cannot be held out of 50"):
+        hold_out(images, "train", validation=50, seed=1)
 
 
 def test_quantising_shifts_and_refuses_other_levels() -> None:
-    pictures = Pictures(torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1), None, 256)
-    coarse = pictures.quantise(3)
+    images = ImageDataset(torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1), None, 256)
+    coarse = images.quantise(3)
     assert coarse.levels == 8
     assert torch.bincount(coarse.pixels.flatten()).tolist() == [32] * 8
     with pytest.raises(UserError, match="256 levels, not 8"):
@@ -172,11 +172,11 @@ def test_mnist_missing_cut_and_foreign_files_are_named(tmp_path: Path) -> None:
         source.load("train")
 
 
-def test_mnist_with_other_labels_than_pictures_is_refused(tmp_path: Path) -> None:
+def test_mnist_with_other_labels_than_images_is_refused(tmp_path: Path) -> None:
     write_mnist(tmp_path)
     labels = tmp_path / "t10k-labels-idx1-ubyte"
     write_idx(labels, np.zeros(3, dtype=np.uint8))
-    with pytest.raises(UserError, match="24 pictures but 3 labels"):
+    with pytest.raises(UserError, match="24 images but 3 labels"):
         MNIST(directory=str(tmp_path)).load("test")
     write_idx(labels, np.full(24, 11, dtype=np.uint8))
     with pytest.raises(UserError, match="label 11"):
@@ -208,7 +208,7 @@ def test_cifar_batches_that_exist_are_read_packed_or_not(tmp_path: Path) -> None
     train, validation = source.load("train"), source.load("validation")
     assert (len(train), len(validation)) == (10, 2)
     planes = np.concatenate([first[b"data"], third[b"data"]]).reshape(-1, 3, 32, 32)
-    expected = {picture.transpose(1, 2, 0).tobytes() for picture in planes}
+    expected = {image.transpose(1, 2, 0).tobytes() for image in planes}
     found = {row.numpy().tobytes() for part in (train, validation) for row in part.pixels}
     assert found == expected  # red, green and blue of one pixel lie beside each other
     with pytest.raises(UserError, match="holds none of test_batch"):
@@ -236,7 +236,7 @@ def test_cifar_refuses_a_pickle_that_runs_code(tmp_path: Path) -> None:
             return Path.write_text, (marker, "x")  # type: ignore[return-value]
 
     (tmp_path / "test_batch").write_bytes(pickle.dumps({b"data": Evil()}))
-    with pytest.raises(UserError, match="which no picture needs"):
+    with pytest.raises(UserError, match="which no image needs"):
         CIFAR10(directory=str(tmp_path)).load("test")
     assert not marker.exists()
 
@@ -252,7 +252,7 @@ def test_cifar_damage_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="expected uint8 rows of 3072"):
         source.load("test")
     path.write_bytes(pickle.dumps({b"data": np.zeros((2, 3072), np.uint8), b"labels": [0]}))
-    with pytest.raises(UserError, match="1 labels for 2 pictures"):
+    with pytest.raises(UserError, match="1 labels for 2 images"):
         source.load("test")
     path.write_bytes(pickle.dumps({b"data": np.zeros((1, 3072), np.uint8), b"labels": [10]}))
     with pytest.raises(UserError, match="labels outside 0 to 9"):

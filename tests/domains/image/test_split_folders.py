@@ -1,4 +1,4 @@
-"""A folder of pictures whose folders are splits; an order that does not depend on names."""
+"""A folder of images whose folders are splits; an order that does not depend on names."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from triptych.domains.image.pictures import Pictures
-from triptych.domains.image.sources import PictureFolder
+from triptych.domains.image.dataset import ImageDataset
+from triptych.domains.image.sources import ImageFolder
 from triptych.errors import UserError
 
 
-def picture(path: Path, seed: int) -> None:
+def image(path: Path, seed: int) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pixels = np.random.default_rng(seed).integers(0, 256, (4, 4, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(path)
@@ -23,31 +23,31 @@ def picture(path: Path, seed: int) -> None:
 def fill(folder: Path, *parts: str, each: int = 20) -> None:
     for part in parts:
         for number in range(each):
-            picture(folder / part / f"{number:03}.png", hash_of(part, number))
+            image(folder / part / f"{number:03}.png", hash_of(part, number))
 
 
 def hash_of(part: str, number: int) -> int:
     return zlib.crc32(f"{part} {number}".encode())
 
 
-def source(folder: Path) -> PictureFolder:
-    return PictureFolder(str(folder), height=4, width=4, channels=3)
+def source(folder: Path) -> ImageFolder:
+    return ImageFolder(str(folder), height=4, width=4, channels=3)
 
 
-def load(folder: Path) -> dict[str, Pictures]:
+def load(folder: Path) -> dict[str, ImageDataset]:
     return {split: source(folder).load(split) for split in ("train", "validation", "test")}
 
 
-def labels(pictures: Pictures) -> list[int]:
-    assert pictures.labels is not None
-    return pictures.labels.tolist()
+def labels(images: ImageDataset) -> list[int]:
+    assert images.labels is not None
+    return images.labels.tolist()
 
 
 def test_folders_named_after_splits_are_splits_and_their_folders_classes(tmp_path: Path) -> None:
     fill(tmp_path, "train/cat", "train/dog", "val/cat", "val/dog", "test/dog", each=5)
     found = load(tmp_path)
-    assert [len(pictures) for pictures in found.values()] == [10, 10, 5]
-    assert {pictures.class_names for pictures in found.values()} == {("cat", "dog")}
+    assert [len(images) for images in found.values()] == [10, 10, 5]
+    assert {images.class_names for images in found.values()} == {("cat", "dog")}
     assert labels(found["test"]) == [1] * 5
 
 
@@ -61,7 +61,7 @@ def test_a_split_without_a_folder_is_taken_out_of_training_by_hash(tmp_path: Pat
     assert found["train"].labels is None
 
 
-def test_the_first_pictures_are_of_all_classes(tmp_path: Path) -> None:
+def test_the_first_images_are_of_all_classes(tmp_path: Path) -> None:
     fill(tmp_path, "a", "b", "c", each=40)
     train = source(tmp_path).load("train")
     assert set(labels(train)[:15]) == {0, 1, 2}
@@ -78,8 +78,8 @@ def test_the_first_pictures_are_of_all_classes(tmp_path: Path) -> None:
     [
         (["train/cat", "val/cat", "validation/cat"], False, "two folders for validation: val and"),
         (["train/cat", "test/cow"], False, "test has the class cow, which .*train does not have"),
-        (["train/cat", "test"], False, "test has pictures without a class"),
-        (["train", "test"], True, "pictures beside them"),
+        (["train/cat", "test"], False, "test has images without a class"),
+        (["train", "test"], True, "images beside them"),
         (["train/cat", "test/cat", "extra"], False, "folders test and train, .* them extra"),
     ],
 )
@@ -88,7 +88,7 @@ def test_folders_that_do_not_go_together(
 ) -> None:
     fill(tmp_path, *parts, each=2)
     if loose:
-        picture(tmp_path / "x.png", 1)
+        image(tmp_path / "x.png", 1)
     with pytest.raises(UserError, match=says):
         source(tmp_path).load("test" if "test" in " ".join(parts) else "train")
 
@@ -103,11 +103,11 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     assert source(tmp_path).load("train").class_names == ("bus", "train")
 
 
-def test_capitals_and_folders_without_pictures_change_nothing(tmp_path: Path) -> None:
+def test_capitals_and_folders_without_images_change_nothing(tmp_path: Path) -> None:
     fill(tmp_path, "Train/cat", "Val/cat", "TEST/cat", each=5)
     (tmp_path / "notes").mkdir()
-    picture(tmp_path / "__MACOSX" / "._000.png", 1)  # what some zip programs leave
-    picture(tmp_path / "._000.png", 1)
+    image(tmp_path / "__MACOSX" / "._000.png", 1)  # what some zip programs leave
+    image(tmp_path / "._000.png", 1)
     found = load(tmp_path)
-    assert [len(pictures) for pictures in found.values()] == [5, 5, 5]
+    assert [len(images) for images in found.values()] == [5, 5, 5]
     assert found["test"].class_names == ("cat",)

@@ -1,4 +1,4 @@
-"""Bits per dim, training, checkpoints, inference: the whole way on tiny pictures."""
+"""Bits per dim, training, checkpoints, inference: the whole way on tiny images."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from triptych.domains.image import task as image_task
 from triptych.domains.image.data import DataConfig, evaluation_batches, read
 from triptych.domains.image.inference import ImageModel, load
 from triptych.domains.image.model import ModelConfig
-from triptych.domains.image.sources import Digits, PictureFolder
+from triptych.domains.image.sources import Digits, ImageFolder
 from triptych.domains.image.task import Config, ImageTask, facts_of, prepare, restore
 from triptych.errors import UserError
 from triptych.training import evaluate as evaluation
@@ -34,17 +34,17 @@ HEIGHT, WIDTH = 3, 4
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """60 RGB pictures in two classes: bright left sides and bright right sides."""
+    """60 RGB images in two classes: bright left sides and bright right sides."""
     generator = np.random.default_rng(0)
     for name, bright in (("left", slice(0, 2)), ("right", slice(2, 4))):
-        (tmp_path / "pictures" / name).mkdir(parents=True)
+        (tmp_path / "images" / name).mkdir(parents=True)
         for index in range(30):
             pixels = generator.integers(0, 100, (HEIGHT, WIDTH, 3))
             pixels[:, bright] += 150
             Image.fromarray(pixels.astype(np.uint8)).save(
-                tmp_path / "pictures" / name / f"{index}.png"
+                tmp_path / "images" / name / f"{index}.png"
             )
-    return tmp_path / "pictures"
+    return tmp_path / "images"
 
 
 def settings(
@@ -55,7 +55,7 @@ def settings(
     dropout: float = 0.0,
     **data: Any,
 ) -> Config:
-    source = PictureFolder(
+    source = ImageFolder(
         directory=str(folder), height=HEIGHT, width=WIDTH, validation=0.2, test=0.2
     )
     options: dict[str, Any] = {"bits": 3, "batch_size": 16, "samples": 4} | data
@@ -99,36 +99,36 @@ def test_a_uniform_model_has_exactly_the_logarithm_of_the_levels(
         nn.init.zeros_(parameter)
     metrics, totals = evaluation.evaluate(task, batches)
     assert metrics["bits_per_dim"] == pytest.approx(8 if bits is None else bits, abs=1e-6)
-    pictures = read(task.config.data, "validation")
-    assert totals["dims"] == pictures.pixels.numel()  # every sub-pixel, the first one too
+    images = read(task.config.data, "validation")
+    assert totals["dims"] == images.pixels.numel()  # every sub-pixel, the first one too
 
 
 @pytest.mark.parametrize("head", [Categorical(), MixtureOfLogistics(components=2)])
 def test_bits_per_dim_by_hand(folder: Path, head: HeadConfig) -> None:
     task, _, batches = prepare(settings(folder, head=head))
     metrics, _ = evaluation.evaluate(task, batches)
-    pictures = read(task.config.data, "validation")
-    assert pictures.labels is not None
+    images = read(task.config.data, "validation")
+    assert images.labels is not None
     by_hand = 0.0
-    for row, label in zip(pictures.pixels, pictures.labels, strict=True):
+    for row, label in zip(images.pixels, images.labels, strict=True):
         with torch.no_grad():
             by_hand += task.model.eval().nll(row[None], label[None]).double().sum().item()
-    by_hand /= math.log(2) * len(pictures) * HEIGHT * WIDTH * 3
+    by_hand /= math.log(2) * len(images) * HEIGHT * WIDTH * 3
     assert metrics["bits_per_dim"] == pytest.approx(by_hand, rel=1e-6)
 
 
-def test_bits_per_dim_does_not_depend_on_the_batch_size_and_leaves_no_picture_out(
+def test_bits_per_dim_does_not_depend_on_the_batch_size_and_leaves_no_image_out(
     folder: Path,
 ) -> None:
     task, _, _ = prepare(settings(folder))
-    pictures = read(task.config.data, "train")
-    assert len(pictures) % 5 != 0  # so that there is a smaller last batch
+    images = read(task.config.data, "train")
+    assert len(images) % 5 != 0  # so that there is a smaller last batch
     results = [
-        evaluation.evaluate(task, evaluation_batches(pictures, batch_size=size))
+        evaluation.evaluate(task, evaluation_batches(images, batch_size=size))
         for size in (1, 5, 64)
     ]
     for metrics, totals in results:
-        assert totals["pictures"] == len(pictures)
+        assert totals["images"] == len(images)
         assert metrics["bits_per_dim"] == pytest.approx(results[0][0]["bits_per_dim"], rel=1e-6)
 
 
@@ -157,7 +157,7 @@ def test_the_loss_is_the_mean_over_sub_pixels(folder: Path) -> None:
 
 def test_classes_are_needed_for_a_conditional_model(folder: Path) -> None:
     config = settings(folder / "left")
-    with pytest.raises(UserError, match="the pictures have no classes"):
+    with pytest.raises(UserError, match="the images have no classes"):
         prepare(config)
 
 
@@ -226,13 +226,13 @@ def test_a_restored_task_scores_and_draws_the_same(folder: Path, tmp_path: Path)
 def test_showing_writes_one_grid_and_always_the_same(folder: Path, tmp_path: Path) -> None:
     task, _, _ = prepare(settings(folder))
     task.eval()
-    pictures = []
+    images = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (media,) = task.show(tmp_path / name)
         assert media.path is not None
-        pictures.append(media.path.read_bytes())
-    assert pictures[0] == pictures[1]
+        images.append(media.path.read_bytes())
+    assert images[0] == images[1]
     assert prepare(settings(folder, samples=0))[0].show(tmp_path) == []
 
 
@@ -242,25 +242,25 @@ def test_showing_writes_one_grid_and_always_the_same(folder: Path, tmp_path: Pat
 def test_samples_are_whole_numbers_on_the_levels(folder: Path, tmp_path: Path) -> None:
     model = model_of(folder)
     seen: list[tuple[int, int]] = []
-    pictures = model.sample(70, seed=3, progress=lambda done, total: seen.append((done, total)))
-    assert pictures.dtype == np.uint8
-    assert pictures.shape == (70, HEIGHT, WIDTH, 3)
-    assert pictures.max() <= model.levels - 1 == 7
+    images = model.sample(70, seed=3, progress=lambda done, total: seen.append((done, total)))
+    assert images.dtype == np.uint8
+    assert images.shape == (70, HEIGHT, WIDTH, 3)
+    assert images.max() <= model.levels - 1 == 7
     assert seen[-1] == (70 * 36, 70 * 36)
-    assert np.array_equal(pictures, model.sample(70, seed=3))
-    assert not np.array_equal(pictures, model.sample(70, seed=4))
-    paths = model.save_pictures(tmp_path / "out", pictures[:2])
+    assert np.array_equal(images, model.sample(70, seed=3))
+    assert not np.array_equal(images, model.sample(70, seed=4))
+    paths = model.save_images(tmp_path / "out", images[:2])
     read_back = np.asarray(Image.open(paths[1])).astype(int)
-    assert np.array_equal(read_back, (pictures[1].astype(int) * 255 + 3) // 7)
-    laid = model.save_grid(tmp_path / "out" / "grid.png", pictures[:6])
+    assert np.array_equal(read_back, (images[1].astype(int) * 255 + 3) // 7)
+    laid = model.save_grid(tmp_path / "out" / "grid.png", images[:6])
     line, zoom = 2, 96 // WIDTH
     assert laid.shape == (line + 3 * (HEIGHT * zoom + line), line + 2 * (WIDTH * zoom + line), 3)
 
 
 def test_temperature_zero_always_draws_the_same(folder: Path) -> None:
     model = model_of(folder)
-    pictures = model.sample(4, temperature=0, label=1)
-    assert (pictures == pictures[0]).all()
+    images = model.sample(4, temperature=0, label=1)
+    assert (images == images[0]).all()
 
 
 @pytest.mark.parametrize(
@@ -268,7 +268,7 @@ def test_temperature_zero_always_draws_the_same(folder: Path) -> None:
     [
         ({"label": 2}, r"label is 2, but this model has the classes 0 to 1 \(left, right\)"),
         ({"label": -1}, "classes 0 to 1"),
-        ({"count": 0}, "at least 1 picture"),
+        ({"count": 0}, "at least 1 image"),
         ({"temperature": -1.0}, "temperature must be 0 or more"),
         ({"top_k": 0}, "top_k must be at least 1"),
         ({"top_p": 1.5}, "top_p must be above 0"),
@@ -293,7 +293,7 @@ def test_logistics_refuse_top_k_and_top_p(folder: Path, options: dict[str, Any])
         model.sample(1, **options)
 
 
-def test_evaluation_counts_every_picture_and_obeys_its_options(folder: Path) -> None:
+def test_evaluation_counts_every_image_and_obeys_its_options(folder: Path) -> None:
     model = model_of(folder)
     whole = model.evaluate("test")
     assert (whole.domain, whole.split) == ("image", "test")
@@ -307,7 +307,7 @@ def test_evaluation_counts_every_picture_and_obeys_its_options(folder: Path) -> 
         model.evaluate("test", limit=0)
 
 
-def test_evaluating_other_pictures_than_the_models_is_told(folder: Path, tmp_path: Path) -> None:
+def test_evaluating_other_images_than_the_models_is_told(folder: Path, tmp_path: Path) -> None:
     model = model_of(folder)
     with pytest.raises(UserError, match="does not exist"):
         model.evaluate(data=tmp_path / "nowhere")
@@ -338,5 +338,5 @@ def test_a_variant_that_cannot_serve_the_shape_is_one_sentence(
         raise ValueError("blocks of 9 do not fit")
 
     monkeypatch.setattr(image_task.ModelConfig, "build", refuse)
-    with pytest.raises(UserError, match="does not fit the pictures: blocks of 9"):
+    with pytest.raises(UserError, match="does not fit the images: blocks of 9"):
         prepare(settings(folder))

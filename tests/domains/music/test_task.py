@@ -198,7 +198,7 @@ def test_sample_files_are_written_and_listed(task, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         f"piece-00.{e}" for e in ("mid", "png", "wav")
     ]
-    assert sorted(item.kind for item in media) == ["audio", "midi", "picture"]
+    assert sorted(item.kind for item in media) == ["audio", "midi", "image"]
     task.config = replace(task.config, data=replace(task.config.data, samples=0))
     assert task.show(tmp_path) == []
 

@@ -1,4 +1,4 @@
-"""The file formats of the public picture sets: idx (MNIST) and pickled batches (CIFAR-10)."""
+"""The file formats of the public image sets: idx (MNIST) and pickled batches (CIFAR-10)."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _ArraysOnly(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in self._ALLOWED:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no picture needs")
+            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which no image needs")
         if name == "_reconstruct":  # the module moved in NumPy 2
             try:
                 return importlib.import_module("numpy._core.multiarray")._reconstruct
@@ -97,7 +97,7 @@ def read_pickle(path: Path) -> dict[Any, Any]:
     # A damaged pickle or xz file raises nearly any exception; each means the same to the user.
     except Exception as error:
         raise UserError(
-            f"{path} is not a readable batch of pictures: {str(error) or type(error).__name__}"
+            f"{path} is not a readable batch of images: {str(error) or type(error).__name__}"
         ) from error
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__}, expected a dict of arrays")
@@ -107,7 +107,7 @@ def read_pickle(path: Path) -> dict[Any, Any]:
 def read_cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """One CIFAR-10 batch: pixels uint8 [N, 32, 32, 3] and labels int64 [N].
 
-    The file holds a row of 1,024 red, 1,024 green and 1,024 blue values a picture.
+    The file holds a row of 1,024 red, 1,024 green and 1,024 blue values a image.
     Raises UserError where the batch is damaged or of another form.
     """
     batch = read_pickle(path)
@@ -117,7 +117,7 @@ def read_cifar_batch(path: Path) -> tuple[np.ndarray, np.ndarray]:
         raise UserError(f"{path} holds {found} as b'data', expected uint8 rows of 3072 values")
     if not isinstance(labels, list) or len(labels) != len(data):
         found = str(len(labels)) if isinstance(labels, list) else "no"
-        raise UserError(f"{path} has {found} labels for {len(data)} pictures")
+        raise UserError(f"{path} has {found} labels for {len(data)} images")
     if not all(isinstance(label, int) and 0 <= label < 10 for label in labels):
         raise UserError(f"{path} has labels outside 0 to 9")
     planes = data.reshape(-1, 3, 32, 32)  # [N, C, H, W]

@@ -1,4 +1,4 @@
-"""A trained picture model in use: sample, evaluate."""
+"""A trained image model in use: sample, evaluate."""
 
 import math
 from dataclasses import replace
@@ -14,7 +14,7 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.image import grid, task
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import DataConfig, evaluation_batches, read
-from triptych.domains.image.pictures import Pictures, Split
+from triptych.domains.image.dataset import ImageDataset, Split
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
@@ -23,11 +23,11 @@ from triptych.training.known_law import beside
 from triptych.training.weights import check_dtype, with_dtype
 
 AT_ONCE = 64
-"""Pictures drawn together; fixed, so that a seed gives the same pictures on every machine."""
+"""Images drawn together; fixed, so that a seed gives the same images on every machine."""
 
 
 class ImageModel:
-    """A picture model out of a checkpoint.
+    """A image model out of a checkpoint.
 
     dtype: fp32, bf16 or int8, as in `decoding.quantize`. Raises UserError for an impossible one.
     """
@@ -63,16 +63,16 @@ class ImageModel:
         compile: bool = False,
         progress: Progress | None = None,
     ) -> np.ndarray:
-        """Draw pictures: uint8 [count, H, W, C], values 0..levels-1 (see `save_grid` for PNG).
+        """Draw images: uint8 [count, H, W, C], values 0..levels-1 (see `save_grid` for PNG).
 
-        label: class of all pictures on a class-conditional model; None takes the classes in turn.
+        label: class of all images on a class-conditional model; None takes the classes in turn.
         compile: each step through torch.compile, as `decoding.session.Reader` says.
         progress: called with (sub-pixels or pixels drawn, in all).
         Raises UserError for a label that the model does not have, for top_k and top_p on a model
         with logistics and for impossible values.
         """
         if count < 1:
-            raise UserError(f"count must be at least 1 picture, got {count}")
+            raise UserError(f"count must be at least 1 image, got {count}")
         sampling = self._sampling(temperature, top_k, top_p)
         labels = self._labels(count, label)
         check_dtype(self.dtype, self.task.device, compile=compile)
@@ -101,18 +101,18 @@ class ImageModel:
         return pixels.cpu().numpy()
 
     def save_grid(
-        self, path: str | Path, pictures: np.ndarray, *, columns: int | None = None
+        self, path: str | Path, images: np.ndarray, *, columns: int | None = None
     ) -> np.ndarray:
-        """Write sampled pictures as one PNG grid and return it: uint8 [H', W', C].
+        """Write sampled images as one PNG grid and return it: uint8 [H', W', C].
 
-        columns: pictures a row; by default one a class where there are few, else about a square.
+        columns: images a row; by default one a class where there are few, else about a square.
         """
-        columns = columns or self.task.columns(len(pictures))
-        return grid.write_grid(path, pictures, self.levels, columns=columns)
+        columns = columns or self.task.columns(len(images))
+        return grid.write_grid(path, images, self.levels, columns=columns)
 
-    def save_pictures(self, folder: str | Path, pictures: np.ndarray) -> list[Path]:
-        """Write sampled pictures one by one as PNG and return the paths."""
-        return grid.write_pictures(folder, pictures, self.levels)
+    def save_images(self, folder: str | Path, images: np.ndarray) -> list[Path]:
+        """Write sampled images one by one as PNG and return the paths."""
+        return grid.write_images(folder, images, self.levels)
 
     def evaluate(
         self,
@@ -125,10 +125,10 @@ class ImageModel:
     ) -> Evaluation:
         """Bits per dim over all sub-pixels of a split, and what stands beside it.
 
-        split: train, validation, test, or all for every picture of the folder `data`.
-        data: a folder in place of the source's directory. batch_size: pictures scored at once,
+        split: train, validation, test, or all for every image of the folder `data`.
+        data: a folder in place of the source's directory. batch_size: images scored at once,
         which changes no result beyond rounding (int8 scales its inputs for each
-        batch). limit: score only the first so many pictures.
+        batch). limit: score only the first so many images.
         Raises UserError where the data are missing or do not fit the model.
         """
         settings = self.config.data
@@ -136,13 +136,13 @@ class ImageModel:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
         if split == ALL:
             check_all(self.config.data.source, data)
-        pictures = self._fitting(read(settings, split))
+        images = self._fitting(read(settings, split))
         if limit is not None:
             if limit < 1:
-                raise UserError(f"limit must be at least 1 picture, got {limit}")
-            pictures = pictures.pick(torch.arange(len(pictures))[:limit])
+                raise UserError(f"limit must be at least 1 image, got {limit}")
+            images = images.pick(torch.arange(len(images))[:limit])
         size = settings.evaluation_batch_size if batch_size is None else batch_size
-        batches = evaluation_batches(pictures, batch_size=size)
+        batches = evaluation_batches(images, batch_size=size)
         judge = with_dtype(self.task, self.dtype)
         metrics, totals = evaluate(judge, batches, progress)
         details = {
@@ -151,28 +151,28 @@ class ImageModel:
             **({"given": "class"} if self.task.model.classes is not None else {}),
             "sub_pixels": int(totals["dims"]),
             "uniform_bits_per_dim": uniform_bits_per_dim(self.levels),
-            "histogram_bits_per_dim": None if split == ALL else _histogram(settings, pictures),
+            "histogram_bits_per_dim": None if split == ALL else _histogram(settings, images),
             **beside(settings.source, split, limit, nats_per_unit=totals["dims"] * math.log(2)),
         }
-        return Evaluation("image", split, metrics, int(totals["pictures"]), details)
+        return Evaluation("image", split, metrics, int(totals["images"]), details)
 
-    def _fitting(self, pictures: Pictures) -> Pictures:
-        """The pictures, if the model is made for their shape, levels and classes."""
-        found = (tuple(pictures.pixels.shape[1:]), pictures.levels)
+    def _fitting(self, images: ImageDataset) -> ImageDataset:
+        """The images, if the model is made for their shape, levels and classes."""
+        found = (tuple(images.pixels.shape[1:]), images.levels)
         wanted = (self.task.model.shape, self.levels)
         if found != wanted:
             raise UserError(
-                f"the model was trained on pictures of (height, width, channels) {wanted[0]} with "
+                f"the model was trained on images of (height, width, channels) {wanted[0]} with "
                 f"{wanted[1]} levels, these have {found[0]} with {found[1]}"
             )
         if self.task.model.classes is not None and (
-            pictures.labels is None or pictures.class_names != self.task.class_names
+            images.labels is None or images.class_names != self.task.class_names
         ):
             raise UserError(
                 f"the model was trained with the classes {', '.join(self.task.class_names)}; "
-                f"these pictures have {', '.join(pictures.class_names) or 'none'}"
+                f"these images have {', '.join(images.class_names) or 'none'}"
             )
-        return pictures
+        return images
 
     def _sampling(self, temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
         if not isinstance(self.task.model.core.head, CategoricalHead) and (top_k or top_p):
@@ -207,8 +207,8 @@ def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp3
     return ImageModel(task.restore(checkpoint).to(device_named(device)), dtype=dtype)
 
 
-def _histogram(settings: DataConfig, held_out: Pictures) -> float | None:
-    """The histogram's bits per dim, or None where the training pictures are not at hand."""
+def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:
+    """The histogram's bits per dim, or None where the training images are not at hand."""
     try:
         train = read(settings, "train")
     except UserError:

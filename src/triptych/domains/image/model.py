@@ -1,4 +1,4 @@
-"""The Image Transformer: pictures as sequences, one order for everything.
+"""The Image Transformer: images as sequences, one order for everything.
 
 Parmar et al. 2018, "Image Transformer", 1802.05751. Each sub-pixel (or, with logistics, each
 pixel) is predicted from those before it in the order that the attention variant gives.
@@ -27,12 +27,12 @@ class ModelConfig(TransformerConfig):
     head: HeadConfig = field(default_factory=Categorical)
     """Categorical (a softmax per sub-pixel) or MixtureOfLogistics (one position per pixel)."""
     class_conditional: bool = False
-    """Add a learned vector of the picture's class at every position."""
+    """Add a learned vector of the image's class at every position."""
 
     def build(
         self, height: int, width: int, channels: int, *, levels: int, n_classes: int = 0
     ) -> "ImageTransformer":
-        """Make the model for pictures of one size (pixels) with values 0..levels-1.
+        """Make the model for images of one size (pixels) with values 0..levels-1.
 
         n_classes: number of class vectors; 0 for an unconditional model.
         Raises ValueError where the attention variant cannot serve this shape.
@@ -66,7 +66,7 @@ class ModelConfig(TransformerConfig):
 
 
 class ImageTransformer(nn.Module):
-    """A decoder over the steps of an order; the only place that turns pictures into sequences.
+    """A decoder over the steps of an order; the only place that turns images into sequences.
 
     whole_pixels: a step is a whole pixel (logistics) rather than one sub-pixel (softmax).
     classes: a vector per class, added at every position (section 3.2), or None.
@@ -100,9 +100,9 @@ class ImageTransformer(nn.Module):
             pixels = pixels.unsqueeze(3)  # [B, H, W, 1, C]
         return self.order.to_sequence(pixels)  # [B, L] or [B, L, C]
 
-    def to_pictures(self, sequence: Tensor) -> Tensor:
+    def to_images(self, sequence: Tensor) -> Tensor:
         """The inverse of `to_sequence`: uint8 [B, H, W, C]."""
-        pixels = self.order.to_pictures(sequence)  # [B, H, W, C] or [B, H, W, 1, C]
+        pixels = self.order.to_images(sequence)  # [B, H, W, C] or [B, H, W, 1, C]
         return (pixels.squeeze(3) if self.whole_pixels else pixels).to(torch.uint8)
 
     def condition(self, labels: Tensor | None) -> Tensor | None:
@@ -110,7 +110,7 @@ class ImageTransformer(nn.Module):
         if self.classes is None:
             return None
         if labels is None:
-            raise ValueError("a class-conditional model needs the labels of its pictures")
+            raise ValueError("a class-conditional model needs the labels of its images")
         vectors: Tensor = self.classes(labels)  # [B, D]
         return vectors
 
@@ -132,7 +132,7 @@ class ImageTransformer(nn.Module):
         progress: Callable[[int, int], None] | None = None,
         compile: bool = False,
     ) -> Tensor:
-        """Draw pictures step by step in the model's order: uint8 [count, H, W, C].
+        """Draw images step by step in the model's order: uint8 [count, H, W, C].
 
         labels: int64 [count] for a class-conditional model. progress: (steps done, steps in all).
         compile: as in `decoding.session.sample`.
@@ -150,4 +150,4 @@ class ImageTransformer(nn.Module):
             progress=progress,
             compile=compile,
         )  # [N, L] or [N, L, C]
-        return self.to_pictures(values)
+        return self.to_images(values)

@@ -1,7 +1,7 @@
-"""Where pictures come from: digits without a download, MNIST, CIFAR-10, any folder.
+"""Where images come from: digits without a download, MNIST, CIFAR-10, any folder.
 
 Every source hands over integers exactly as they stand in the file; nothing on the way to the loss
-is a float. A source of your own is a frozen dataclass below `PictureSource`, named in the YAML by
+is a float. A source of your own is a frozen dataclass below `ImageSource`, named in the YAML by
 its class path.
 """
 
@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 
+from triptych.domains.image.dataset import ImageDataset, Split, hold_out, shuffled
 from triptych.domains.image.folder import read_folder
 from triptych.domains.image.formats import (
     find_packed,
@@ -20,20 +21,19 @@ from triptych.domains.image.formats import (
     read_idx,
     read_pickle,
 )
-from triptych.domains.image.pictures import Pictures, Split, carve, shuffled
 from triptych.errors import UserError
 from triptych.training.held_out import ALL
 
 
-class PictureSource(ABC):
-    """A data set of pictures of one size; subclasses are frozen dataclasses."""
+class ImageSource(ABC):
+    """A data set of images of one size; subclasses are frozen dataclasses."""
 
     @abstractmethod
-    def load(self, split: Split) -> Pictures:
+    def load(self, split: Split) -> ImageDataset:
         """Read one split. Raises UserError where files are missing or damaged."""
 
-    def load_all(self) -> Pictures:
-        """Read every picture there is, whatever its split."""
+    def load_all(self) -> ImageDataset:
+        """Read every image there is, whatever its split."""
         splits: tuple[Split, ...] = get_args(Split)
         parts = [self.load(split) for split in splits]
         labels = [part.labels for part in parts if part.labels is not None]
@@ -52,24 +52,24 @@ def need_folder(directory: str, option: str) -> Path:
     return path
 
 
-def _from_arrays(pixels: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> Pictures:
-    """8-bit pictures of labelled arrays, copied into memory that tensors may own."""
-    return Pictures(
+def _from_arrays(pixels: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> ImageDataset:
+    """8-bit images of labelled arrays, copied into memory that tensors may own."""
+    return ImageDataset(
         torch.from_numpy(np.array(pixels)), torch.from_numpy(np.array(labels)), 256, names
     )
 
 
 @dataclass(frozen=True)
-class Digits(PictureSource):
+class Digits(ImageSource):
     """1,797 handwritten digits, 8x8, grey with 17 levels, inside scikit-learn's package.
 
     Split by seed into 1,437 to train, 180 for validation and 180 for the test.
     """
 
     seed: int = 0
-    """which pictures are held out (a whole number)"""
+    """which images are held out (a whole number)"""
 
-    def load(self, split: Split) -> Pictures:
+    def load(self, split: Split) -> ImageDataset:
         """Read one split; UserError where scikit-learn is not installed."""
         try:
             from sklearn.datasets import load_digits
@@ -82,18 +82,18 @@ class Digits(PictureSource):
         # scikit-learn hands out whole numbers 0 to 16 as float64, so this cast is exact.
         pixels = torch.from_numpy(content.images.astype(np.uint8)).unsqueeze(-1)  # [N, H, W, 1]
         labels = torch.from_numpy(content.target.astype(np.int64))
-        pictures = Pictures(pixels, labels, 17, tuple(str(digit) for digit in range(10)))
-        order, held_out = shuffled(len(pictures), self.seed), len(pictures) // 10 + 1
+        images = ImageDataset(pixels, labels, 17, tuple(str(digit) for digit in range(10)))
+        order, held_out = shuffled(len(images), self.seed), len(images) // 10 + 1
         parts = {
             "test": order[:held_out],
             "validation": order[held_out : 2 * held_out],
             "train": order[2 * held_out :],
         }
-        return pictures.pick(parts[split].sort().values)
+        return images.pick(parts[split].sort().values)
 
 
 @dataclass(frozen=True)
-class MNIST(PictureSource):
+class MNIST(ImageSource):
     """MNIST: 60,000 + 10,000 handwritten digits, 28x28, grey with 256 levels."""
 
     directory: str
@@ -101,11 +101,11 @@ class MNIST(PictureSource):
     download: bool = False
     """fetch the files through torchvision into directory where they are missing (12 MB)"""
     validation: int = 5000
-    """pictures held out of the 60,000 for validation (a number)"""
+    """images held out of the 60,000 for validation (a number)"""
     seed: int = 0
-    """which pictures validation takes (a whole number)"""
+    """which images validation takes (a whole number)"""
 
-    def load(self, split: Split) -> Pictures:
+    def load(self, split: Split) -> ImageDataset:
         """Read one split; UserError where a file is missing or damaged."""
         part = "t10k" if split == "test" else "train"
         root = Path(self.directory).expanduser()
@@ -115,16 +115,16 @@ class MNIST(PictureSource):
             pixels, labels = self._from_idx(need_folder(self.directory, "MNIST directory"), part)
         if len(pixels) != len(labels):
             raise UserError(
-                f"MNIST in {self.directory} has {len(pixels)} pictures but {len(labels)} labels "
+                f"MNIST in {self.directory} has {len(pixels)} images but {len(labels)} labels "
                 f"in its {part} files"
             )
         if len(labels) and labels.max() > 9:
             raise UserError(f"MNIST in {self.directory} has the label {labels.max()}, over 9")
         names = tuple(str(digit) for digit in range(10))
-        pictures = _from_arrays(pixels[..., None], labels.astype(np.int64), names)
+        images = _from_arrays(pixels[..., None], labels.astype(np.int64), names)
         if split == "test":
-            return pictures
-        return carve(pictures, split, validation=self.validation, seed=self.seed)
+            return images
+        return hold_out(images, split, validation=self.validation, seed=self.seed)
 
     def _from_idx(self, folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
         arrays = []
@@ -151,8 +151,8 @@ class MNIST(PictureSource):
 
 
 @dataclass(frozen=True)
-class CIFAR10(PictureSource):
-    """CIFAR-10: 32x32 RGB pictures of ten things, 256 levels, 50,000 + 10,000 when whole.
+class CIFAR10(ImageSource):
+    """CIFAR-10: 32x32 RGB images of ten things, 256 levels, 50,000 + 10,000 when whole.
 
     The whole set is read through torchvision, which checks every MD5. A folder with only some of
     the five training batches (plain or .xz) is read directly, with an unpickler that can make
@@ -164,25 +164,25 @@ class CIFAR10(PictureSource):
     download: bool = False
     """fetch the whole set through torchvision into directory where it is missing (170 MB)"""
     validation: int = 2000
-    """pictures held out of the training batches for validation (a number)"""
+    """images held out of the training batches for validation (a number)"""
     seed: int = 0
-    """which pictures validation takes (a whole number)"""
+    """which images validation takes (a whole number)"""
 
-    def load(self, split: Split) -> Pictures:
+    def load(self, split: Split) -> ImageDataset:
         """Read one split; UserError where a file is missing or damaged."""
         root = Path(self.directory).expanduser()
         batches = root / "cifar-10-batches-py"
         whole = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch", "batches.meta"]
         if self.download or all((batches / name).is_file() for name in whole):
-            pictures = self._through_torchvision(root, train=split != "test")
+            images = self._through_torchvision(root, train=split != "test")
         else:
             folder = batches if batches.is_dir() else need_folder(self.directory, "CIFAR directory")
-            pictures = self._from_batches(folder, whole[5:6] if split == "test" else whole[:5])
+            images = self._from_batches(folder, whole[5:6] if split == "test" else whole[:5])
         if split == "test":
-            return pictures
-        return carve(pictures, split, validation=self.validation, seed=self.seed)
+            return images
+        return hold_out(images, split, validation=self.validation, seed=self.seed)
 
-    def _from_batches(self, folder: Path, names: list[str]) -> Pictures:
+    def _from_batches(self, folder: Path, names: list[str]) -> ImageDataset:
         found = [path for name in names if (path := find_packed(folder, name)) is not None]
         if not found:
             raise UserError(
@@ -201,7 +201,7 @@ class CIFAR10(PictureSource):
         pixels, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         return _from_arrays(pixels, labels, class_names)
 
-    def _through_torchvision(self, root: Path, *, train: bool) -> Pictures:
+    def _through_torchvision(self, root: Path, *, train: bool) -> ImageDataset:
         from torchvision import datasets
 
         try:
@@ -214,29 +214,29 @@ class CIFAR10(PictureSource):
 
 
 @dataclass(frozen=True)
-class PictureFolder(PictureSource):
-    """Any folder of PNG, JPEG, BMP, GIF, TIFF, WebP or PPM pictures; sub-folders are classes.
+class ImageFolder(ImageSource):
+    """Any folder of PNG, JPEG, BMP, GIF, TIFF, WebP or PPM images; sub-folders are classes.
 
     Or splits, where they are called train, validation (valid, val) and test, with classes below. A
     split without such a folder is taken out of train by the hash of each file, so equal files never
-    lie in two of these and a new picture moves no other. A corrupt picture is skipped, counted,
+    lie in two of these and a new image moves no other. A corrupt image is skipped, counted,
     named.
     """
 
     directory: str
     """the folder; its sub-folders, if it has any, are the classes, or train, validation and test"""
     height: int
-    """height of every picture, pixels"""
+    """height of every image, pixels"""
     width: int
-    """width of every picture, pixels"""
+    """width of every image, pixels"""
     channels: Literal[1, 3] = 3
-    """1 for grey, 3 for RGB; pictures are converted"""
+    """1 for grey, 3 for RGB; images are converted"""
     resize: bool = False
-    """crop pictures of another size centrally and scale them instead of stopping"""
+    """crop images of another size centrally and scale them instead of stopping"""
     validation: float = 0.1
-    """part of the pictures held out for validation, 0 to 1"""
+    """part of the images held out for validation, 0 to 1"""
     test: float = 0.1
-    """part of the pictures held out for the test, 0 to 1"""
+    """part of the images held out for the test, 0 to 1"""
 
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
@@ -245,20 +245,20 @@ class PictureFolder(PictureSource):
             raise ValueError(f"channels must be 1 (grey) or 3 (RGB), not {self.channels}")
         if not (0 < self.validation < 1 and 0 <= self.test < 1 - self.validation):
             raise ValueError(
-                f"validation {self.validation} and test {self.test} must leave pictures to train on"
+                f"validation {self.validation} and test {self.test} must leave images to train on"
             )
 
-    def load(self, split: Split) -> Pictures:
-        """Read one split; UserError names a picture of the wrong size."""
+    def load(self, split: Split) -> ImageDataset:
+        """Read one split; UserError names a image of the wrong size."""
         return self._read(split)
 
-    def load_all(self) -> Pictures:
-        """Read every picture, in the order of one split."""
+    def load_all(self) -> ImageDataset:
+        """Read every image, in the order of one split."""
         return self._read(ALL)
 
-    def _read(self, split: str) -> Pictures:
+    def _read(self, split: str) -> ImageDataset:
         content = read_folder(
-            need_folder(self.directory, "PictureFolder directory"),
+            need_folder(self.directory, "ImageFolder directory"),
             split,
             height=self.height,
             width=self.width,
@@ -268,4 +268,4 @@ class PictureFolder(PictureSource):
             test=self.test,
         )
         labels = None if content.labels is None else torch.from_numpy(content.labels)
-        return Pictures(torch.from_numpy(content.pixels), labels, 256, content.class_names)
+        return ImageDataset(torch.from_numpy(content.pixels), labels, 256, content.class_names)

@@ -1,4 +1,4 @@
-"""Training on pictures: the loss, honest bits per dimension, sample grids."""
+"""Training on images: the loss, honest bits per dimension, sample grids."""
 
 import math
 import sys
@@ -13,9 +13,9 @@ from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import data
 from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.data import Batch, DataConfig
+from triptych.domains.image.dataset import ImageDataset
 from triptych.domains.image.grid import write_grid
 from triptych.domains.image.model import ImageTransformer, ModelConfig
-from triptych.domains.image.pictures import Pictures
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.loggers.media import Media
@@ -27,10 +27,10 @@ from triptych.training.run_settings import RunConfig
 
 @dataclass(frozen=True)
 class Config:
-    """All settings of a run on pictures."""
+    """All settings of a run on images."""
 
     data: DataConfig = field(default_factory=DataConfig)
-    """Pictures and batches."""
+    """Images and batches."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Sizes, attention and output."""
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -40,7 +40,7 @@ class Config:
 
 
 class ImageTask(Task):
-    """An autoregressive model of pictures, scored in bits per sub-pixel."""
+    """An autoregressive model of images, scored in bits per sub-pixel."""
 
     domain: ClassVar[str] = "image"
     monitor: ClassVar[str] = "bits_per_dim"
@@ -70,12 +70,12 @@ class ImageTask(Task):
         return self.model.nll(batch.pixels, batch.labels).sum() / dims, dims
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
-        """Sums of nats, sub-pixels and pictures."""
+        """Sums of nats, sub-pixels and images."""
         nats = self.model.nll(batch.pixels, batch.labels)  # [B, L]
         return {
             "nats": in_double(nats).sum(),
             "dims": torch.tensor(batch.pixels.numel(), dtype=torch.float64),
-            "pictures": torch.tensor(len(batch.pixels), dtype=torch.float64),
+            "images": torch.tensor(len(batch.pixels), dtype=torch.float64),
         }
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
@@ -89,7 +89,7 @@ class ImageTask(Task):
         return torch.arange(count, device=self.device) % self.model.classes.num_embeddings
 
     def columns(self, count: int) -> int | None:
-        """Pictures in a row of a grid: with few classes, so that each column is a class."""
+        """Images in a row of a grid: with few classes, so that each column is a class."""
         classes = len(self.class_names) if self.model.classes is not None else 0
         return classes if 0 < classes <= 16 and classes < count else None
 
@@ -108,26 +108,26 @@ class ImageTask(Task):
         caption = f"{count} samples at temperature 1"
         if self.model.classes is not None:
             caption += ", the classes in turn"
-        return [Media("picture", "samples", path=path, caption=caption)]
+        return [Media("image", "samples", path=path, caption=caption)]
 
 
-def facts_of(pictures: Pictures) -> dict[str, Any]:
+def facts_of(images: ImageDataset) -> dict[str, Any]:
     """What a checkpoint must know of the data: shape (pixels), levels, class names."""
     return {
-        "shape": list(pictures.pixels.shape[1:]),
-        "levels": pictures.levels,
-        "class_names": list(pictures.class_names),
+        "shape": list(images.pixels.shape[1:]),
+        "levels": images.levels,
+        "class_names": list(images.class_names),
     }
 
 
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
 ) -> tuple[ImageTask, ResumableLoader, FixedBatches]:
-    """Read the pictures, build the model and both loaders.
+    """Read the images, build the model and both loaders.
 
-    vocabulary: what the weights that the run starts with know of pictures, see `facts_of`. Raises
-    UserError for missing or damaged data, for settings that do not fit the pictures and for
-    pictures that do not fit the weights.
+    vocabulary: what the weights that the run starts with know of images, see `facts_of`. Raises
+    UserError for missing or damaged data, for settings that do not fit the images and for
+    images that do not fit the weights.
     """
     train, validation = data.read(config.data, "train"), data.read(config.data, "validation")
     if vocabulary is not None:
@@ -138,12 +138,12 @@ def prepare(
         )
         if here != there:
             raise UserError(
-                f"the pictures are {here}; the weights that the run starts with read {there}"
+                f"the images are {here}; the weights that the run starts with read {there}"
             )
     if config.model.class_conditional and train.labels is None:
         raise UserError(
-            "model.class_conditional is true, but the pictures have no classes: use pictures "
-            "with classes (sub-folders of a picture folder) or set it to false"
+            "model.class_conditional is true, but the images have no classes: use images "
+            "with classes (sub-folders of a image folder) or set it to false"
         )
     if config.data.validation_limit is not None:
         validation = validation.pick(torch.arange(len(validation))[: config.data.validation_limit])
@@ -151,10 +151,10 @@ def prepare(
     try:
         task = ImageTask(config, facts_of(train))
     except ValueError as error:  # a variant that cannot serve this shape says so in a sentence
-        raise UserError(f"the model does not fit the pictures: {error}") from error
+        raise UserError(f"the model does not fit the images: {error}") from error
     histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
     print(
-        f"{len(train):,} pictures to train and {len(validation):,} to validate; to beat in bits "
+        f"{len(train):,} images to train and {len(validation):,} to validate; to beat in bits "
         f"per dim: uniform over {train.levels} levels "
         f"{uniform_bits_per_dim(train.levels):.2f}, a histogram per place {histogram:.2f}",
         file=sys.stderr,

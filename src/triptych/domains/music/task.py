@@ -167,7 +167,7 @@ class MusicTask(Task):
             caption = f"played by {render.write_wav(midi, path)}"
             media.append(Media("audio", f"{name}-sound", path=path, caption=caption))
             path = render.write_piano_roll(midi, folder / f"{name}.png")
-            media.append(Media("picture", f"{name}-roll", path=path, caption="temperature 1"))
+            media.append(Media("image", f"{name}-roll", path=path, caption="temperature 1"))
         return media
 
     def nll(self, batch: Batch) -> Tensor:

@@ -1,4 +1,4 @@
-"""Sample pictures, sounds, notes and tables: files in the run's folder, and shown in wandb."""
+"""Sample images, sounds, notes and tables: files in the run's folder, and shown in wandb."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any, Literal
 class Media:
     """One thing to look at or listen to.
 
-    kind "picture": path of a .png that was written from uint8 (wandb 0.31 does not rescale floats).
+    kind "image": path of a .png that was written from uint8 (wandb 0.31 does not rescale floats).
     kind "audio": path of a .wav. kind "midi": path of a .mid (kept in wandb as an artifact).
     kind "table": columns and rows of text and numbers; `log_media` needs no file for it, and
     `write_table` writes it beside the other samples.
     """
 
-    kind: Literal["picture", "audio", "midi", "table"]
+    kind: Literal["image", "audio", "midi", "table"]
     name: str
     """Short name without blanks: the key in wandb, and of a table's file."""
     path: Path | None = None
@@ -29,11 +29,11 @@ class Media:
     rows: Sequence[Sequence[Any]] = ()
     """Rows of a table, each as long as columns."""
     caption: str = ""
-    """One line under the picture or sound."""
+    """One line under the image or sound."""
 
     def __post_init__(self) -> None:
         """Raise ValueError where the parts do not fit the kind."""
-        if self.kind not in ("picture", "audio", "midi", "table"):
+        if self.kind not in ("image", "audio", "midi", "table"):
             raise ValueError(f"no media of kind {self.kind!r}")
         if self.kind == "table":
             if not self.columns:

@@ -1,4 +1,4 @@
-"""Figures, pictures, sounds and MIDI in Weights & Biases, which never stops a training."""
+"""Figures, images, sounds and MIDI in Weights & Biases, which never stops a training."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WandbMetrics(Logger):
         self._try(lambda run: run.log({**metrics, "step": step}))
 
     def log_media(self, media: Sequence[Media], step: int) -> None:
-        """Log pictures, sounds and tables, and MIDI files as an artifact."""
+        """Log images, sounds and tables, and MIDI files as an artifact."""
         self._try(lambda run: _send_media(run, media, step))
 
     def finalize(self, status: str) -> None:
@@ -70,7 +70,7 @@ def _send_media(run: Any, media: Sequence[Media], step: int) -> None:
             # wandb wants one type a column; text and numbers of ours may be mixed.
             rows = [[str(cell) for cell in row] for row in item.rows]
             shown[key] = wandb.Table(columns=list(item.columns), data=rows)
-        elif item.kind == "picture":
+        elif item.kind == "image":
             # A file, not an array: wandb 0.31 does not rescale floats, so we hand it bytes.
             shown[key] = wandb.Image(str(item.path), caption=item.caption or None)
         elif item.kind == "audio":

@@ -1,4 +1,4 @@
-"""Pictures of known entropy: the law against enumeration, the draws, the figure in `evaluate`."""
+"""Images of known entropy: the law against enumeration, the draws, the figure in `evaluate`."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from triptych.domains.image.copied_rows import CopiedRows
 from triptych.domains.image.data import DataConfig, read
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.synthetic import CopiedRows
 from triptych.domains.image.task import Config, ImageTask, facts_of
 from triptych.errors import UserError
 
 TINY = CopiedRows(height=2, width=2, levels=3, change=0.2, train=6, validation=60, test=5, seed=3)
 
 
-def probability(picture: list[list[int]], source: CopiedRows) -> float:
+def probability(image: list[list[int]], source: CopiedRows) -> float:
     """By the sentence in the docstring, pixel by pixel."""
     found = 1.0
-    for row, pixels in enumerate(picture):
+    for row, pixels in enumerate(image):
         for column, level in enumerate(pixels):
             if row == 0:
                 found *= 1 / source.levels
-            elif level == picture[row - 1][column]:
+            elif level == image[row - 1][column]:
                 found *= 1 - source.change
             else:
                 found *= source.change / (source.levels - 1)
     return found
 
 
-def test_entropy_is_that_of_all_pictures() -> None:
+def test_entropy_is_that_of_all_images() -> None:
     every = [
         probability([[a, b], [c, d]], TINY) for a, b, c, d in itertools.product(range(3), repeat=4)
     ]
@@ -44,9 +44,9 @@ def test_entropy_is_that_of_all_pictures() -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_nats_are_those_of_the_very_pictures(split: str) -> None:
-    pictures = TINY.load(split).pixels.squeeze(-1).tolist()  # type: ignore[arg-type]
-    nats = [-math.log(probability(picture, TINY)) for picture in pictures]
+def test_nats_are_those_of_the_very_images(split: str) -> None:
+    images = TINY.load(split).pixels.squeeze(-1).tolist()  # type: ignore[arg-type]
+    nats = [-math.log(probability(image, TINY)) for image in images]
     assert TINY.nll(split) == pytest.approx(sum(nats), rel=1e-12)
     assert TINY.nll(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
 
@@ -73,7 +73,7 @@ def test_splits_are_the_same_every_time_and_differ() -> None:
     source = CopiedRows(train=300, validation=200, test=200)
     splits = {s: source.load(s).pixels for s in ("train", "validation", "test")}
     seen = [set(map(bytes, pixels.flatten(1).numpy())) for pixels in splits.values()]
-    assert [len(pictures) for pictures in seen] == [300, 200, 200]
+    assert [len(images) for images in seen] == [300, 200, 200]
     assert not seen[0] & seen[1]
     assert not seen[0] & seen[2]
     assert not seen[1] & seen[2]
@@ -90,6 +90,7 @@ class Perfect(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.shape, self.levels, self.classes = (2, 2, 1), 3, None
+        self.unused = nn.Parameter(torch.zeros(1))
 
     def nll(self, pixels: Tensor, labels: Tensor | None) -> Tensor:
         first, second = pixels.squeeze(-1).unbind(1)  # [B, 2]
@@ -130,7 +131,7 @@ def test_other_levels_are_refused_as_they_have_another_law() -> None:
         ({"levels": 1}, "from 2 to 128"),
         ({"levels": 129}, "from 2 to 128"),
         ({"change": 0.0}, "above 0"),
-        ({"test": 0}, "at least one picture"),
+        ({"test": 0}, "at least one image"),
     ],
 )
 def test_impossible_settings_are_refused(wrong: dict[str, Any], says: str) -> None:

@@ -1,4 +1,4 @@
-"""One picture file of any common format: integers, or a look at its size."""
+"""One image file of any common format: integers, or a look at its size."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ SIDEWAYS = (5, 6, 7, 8)
 """Its values that swap height and width."""
 
 
-def decode_picture(
+def decode_image(
     content: bytes, *, height: int, width: int, channels: int, resize: bool
 ) -> np.ndarray:
-    """Decode one picture file: uint8 [height, width, channels].
+    """Decode one image file: uint8 [height, width, channels].
 
     Camera rotation is applied, transparency is laid over white, 16-bit grey is shifted to 8 bits.
-    Raises WrongSizeError where the size differs and resize is False, and whatever Pillow raises
+    Raises ImageSizeError where the size differs and resize is False, and whatever Pillow raises
     on a damaged file.
     """
     from PIL import Image, ImageOps
@@ -34,15 +34,15 @@ def decode_picture(
     image = image.convert("L" if channels == 1 else "RGB")
     if (image.height, image.width) != (height, width):
         if not resize:
-            raise WrongSizeError(image.height, image.width)
+            raise ImageSizeError(image.height, image.width)
         image = ImageOps.fit(image, (width, height), Image.Resampling.LANCZOS)
     return np.asarray(image, dtype=np.uint8).reshape(height, width, channels)
 
 
 def check_header(content: bytes, *, height: int, width: int) -> None:
-    """Look at a picture's size, where it is square without decoding it.
+    """Look at a image's size, where it is square without decoding it.
 
-    Raises WrongSizeError where the size differs, camera rotation applied, and whatever Pillow
+    Raises ImageSizeError where the size differs, camera rotation applied, and whatever Pillow
     raises on a file that it cannot open.
     """
     from PIL import Image
@@ -54,11 +54,11 @@ def check_header(content: bytes, *, height: int, width: int) -> None:
         if opened.getexif().get(ORIENTATION, 1) in SIDEWAYS:
             found = found[::-1]
     if found != (height, width):
-        raise WrongSizeError(*found)
+        raise ImageSizeError(*found)
 
 
-class WrongSizeError(ValueError):
-    """A picture that decodes but is not of the asked height and width (pixels)."""
+class ImageSizeError(ValueError):
+    """A image that decodes but is not of the asked height and width (pixels)."""
 
     def __init__(self, height: int, width: int) -> None:
         super().__init__(f"{width} wide and {height} high")

@@ -1,4 +1,4 @@
-"""A picture several times, each time with what one pixel was predicted from laid over it."""
+"""A image several times, each time with what one pixel was predicted from laid over it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ DOTS_PER_INCH = 110
 
 
 def draw(
-    picture: NDArray[np.uint8],
+    image: NDArray[np.uint8],
     levels: int,
     pixels: Sequence[Pixel],
     maps: NDArray[np.float64],
     *,
     title: str = "",
 ) -> bytes:
-    """Draw a PNG: picture [H, W, C] in grey, each map [H, W] over it in red, its pixel in blue.
+    """Draw a PNG: image [H, W, C] in grey, each map [H, W] over it in red, its pixel in blue.
 
     A map is as red as its own highest share.
     """
-    grey = to_bytes(picture, levels).mean(-1) / 255  # [H, W]
+    grey = to_bytes(image, levels).mean(-1) / 255  # [H, W]
     paper = 1 - 0.45 * grey[..., None]  # light, or nothing would be seen over it
     n_rows = -(-len(pixels) // COLUMNS)
     n_columns = min(COLUMNS, len(pixels))
