@@ -131,8 +131,8 @@ def test_impossible_music(
         (["--beam", 0], ["beam must be at least 1, got 0"]),
         (["--n_best", 9], ["the command line: n_best (9) must not be larger than beam (4)"]),
         (["--batch_size", 0], ["batch_size must be at least 1"]),
-        (["--alpha", -1], ["alpha must be 0 or more"]),
-        (["--length_penalty", "short"], ["one of none, average, gnmt, got short"]),
+        (["--length_penalty", "gnmt:-1"], ["length_penalty must be", "got gnmt:-1"]),
+        (["--length_penalty", "short"], ["length_penalty must be", "got short"]),
     ],
     ids=lambda value: " ".join(map(str, value))[:40],
 )

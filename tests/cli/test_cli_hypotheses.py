@@ -68,11 +68,11 @@ def test_the_search_is_an_option_and_is_told(cli, tmp_path: Path, english_checkp
         return details["search"], (tmp_path / "h").read_bytes()
 
     search, greedy = scored("--beam", 1)
-    assert search == {"beam": 1, "length_penalty": "gnmt", "alpha": 0.6}
-    search, long = scored("--beam", 3, "--alpha", 5)
-    assert search == {"beam": 3, "length_penalty": "gnmt", "alpha": 5.0}
-    search, short = scored("--beam", 3, "--length_penalty", "none")
-    assert search == {"beam": 3, "length_penalty": "none", "alpha": 0.6}
+    assert search == {"beam": 1, "length_penalty": "gnmt:0.6"}
+    search, long = scored("--beam", 3, "--length_penalty", "gnmt:5")
+    assert search == {"beam": 3, "length_penalty": "gnmt:5"}
+    search, short = scored("--beam", 3, "--length_penalty", 0)
+    assert search == {"beam": 3, "length_penalty": "none"}
     assert len(short) < len(long)
     model = triptych.load(english_checkpoint, device="cpu")
     python = model.evaluate(limit=20, beam=1, hypotheses=True)
@@ -123,7 +123,7 @@ class TestAFileThatIsThere:
         says("--hypotheses", "folder", parts=["--hypotheses folder is a folder"])
         says("--hypotheses", "x", "--json", "./x", parts=["both name x", "expected two files"])
         says("--beam", 0, parts=["beam must be at least 1, got 0"])
-        says("--alpha", -1, parts=["alpha must be 0 or more, got -1"])
+        says("--length_penalty", "gnmt:-1", parts=["length_penalty", "gnmt:-1"])
         says("--length_penalty", "long", parts=["length_penalty", "long"])
 
     def test_pictures_have_no_lines(self, refused, image_checkpoint: Path) -> None:

@@ -200,9 +200,6 @@ def test_the_penalties_are_their_formulas() -> None:
     assert LengthPenalty("gnmt", 0.6)(length).tolist() == pytest.approx(expected)
     assert LengthPenalty("gnmt", 0.0)(length).tolist() == [1, 1, 1]
     assert math.isclose(LengthPenalty()(torch.tensor(1)).item(), 1.0)
-    for wrong in ({"name": "wu"}, {"alpha": -0.1}, {"alpha": math.nan}, {"alpha": math.inf}):
-        with pytest.raises(ValueError, match=r"penalty|alpha"):
-            LengthPenalty(**wrong)
     with pytest.raises(ValueError, match="n_best"):
         search(Table([0]), [3], beam=2, n_best=3)
 
@@ -219,6 +216,25 @@ def test_rows_expand_and_reorder_without_touching_the_memory() -> None:
     assert wide[0]["memory_key"] is state[0]["memory_key"]
     assert wide[0]["memory_key"].tolist() == [0, 1, 2]
     assert wide[0]["key"].data_ptr() == storage
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("0", "none"), ("none", "none"), ("1", "average"), ("average", "average"),
+     ("gnmt:0.6", "gnmt:0.6"), ("gnmt:1", "gnmt:1"), ("gnmt:0", "gnmt:0")],
+)  # fmt: skip
+def test_a_length_penalty_is_read_from_an_option(text: str, name: str) -> None:
+    penalty = LengthPenalty.parse(text)
+    assert str(penalty) == name
+    assert LengthPenalty.parse(str(penalty)) == penalty
+
+
+@pytest.mark.parametrize(
+    "text", ["", "2", "wu", "gnmt", "gnmt:", "gnmt:x", "gnmt:-0.1", "gnmt:nan", "gnmt:inf", "1:2"]
+)
+def test_other_length_penalties_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="length_penalty must be 0"):
+        LengthPenalty.parse(text)
 
 
 # Rows that leave, and what is not copied ----------------------------------------------------------
@@ -238,7 +254,7 @@ def test_rows_that_leave_change_nothing(
     leaving: float, beam: int, n_best: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, lengths = list(range(12)), [2, 9, 30, 7, 3, 9, 4, 12, 1, 25, 6, 5]
-    monkeypatch.setattr(beams, "LEAVING", leaving)
+    monkeypatch.setattr(beams, "DROP_SHARE", leaving)
     table = Table(rows)
     sizes = step_sizes(table)
     found = search(table, lengths, beam=beam, n_best=n_best)
@@ -254,7 +270,7 @@ def test_rows_that_leave_change_nothing(
         searching = beam * sum(steps > t for steps in alone)
         assert searching <= size
         assert size - searching < leaving * size
-    monkeypatch.setattr(beams, "LEAVING", 2.0)
+    monkeypatch.setattr(beams, "DROP_SHARE", 2.0)
     stays = Table(rows)
     sizes = step_sizes(stays)
     assert search(stays, lengths, beam=beam, n_best=n_best) == found
@@ -307,7 +323,7 @@ def test_steps_and_moves_touch_what_is_filled_alone() -> None:
         return original(token, position, state)
 
     table.step = step
-    found = search(table, [9] * 6, beam=3, n_best=2, narrow=narrow)
+    found = search(table, [9] * 6, beam=3, n_best=2, cache_view=narrow)
     assert found == search(Table(list(range(6))), [9] * 6, beam=3, n_best=2)
     assert lengths == list(range(1, len(lengths) + 1))
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from triptych import __version__
 from triptych.cli.options import (
@@ -92,10 +92,9 @@ class TranslationOptions(Options):
 
     beam: int = 4
     """Hypotheses kept in beam search, 1 for greedy."""
-    length_penalty: Literal["none", "average", "gnmt"] = "gnmt"
-    """Score of a hypothesis: its log-probability, that per token, or over ((5 + len) / 6)^alpha."""
-    alpha: float = 0.6
-    """Exponent of the gnmt length penalty; 0 is none."""
+    length_penalty: str = "gnmt:0.6"
+    """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
+    gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
     hypotheses: str | None = None
     """File for the translations, one a line in the order of the split, as `sacrebleu REF -i FILE`
     reads them; null for none. An older one is kept unless --overwrite is given."""
@@ -104,11 +103,9 @@ class TranslationOptions(Options):
         """Raise ValueError for values that make no search."""
         super().__post_init__()
         at_least_one(self, "beam")
-        if not 0 <= self.alpha < float("inf"):
-            raise ValueError(f"alpha must be 0 or more, got {self.alpha}")
 
     def for_model(self) -> dict[str, Any]:
-        search = {"beam": self.beam, "length_penalty": self.length_penalty, "alpha": self.alpha}
+        search = {"beam": self.beam, "length_penalty": self.length_penalty}
         return {**search, "hypotheses": self.hypotheses is not None}
 
 

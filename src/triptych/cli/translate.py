@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from triptych.cli.options import (
     ProgressOnStderr,
@@ -35,10 +35,9 @@ class Options:
     """Translations written for each line, best first, each on a line of its own; at most beam."""
     batch_size: int = 64
     """Sentences translated at a time; with dtype fp32 the text does not depend on it."""
-    length_penalty: Literal["none", "average", "gnmt"] = "gnmt"
-    """Score of a hypothesis: its log-probability, that per token, or over ((5 + len) / 6)^alpha."""
-    alpha: float = 0.6
-    """Exponent of the gnmt length penalty; 0 is none."""
+    length_penalty: str = "gnmt:0.6"
+    """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
+    gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
     dtype: Dtype = "fp32"
     """Precision of the model: bf16 is faster with hardware for it, int8 on a CPU."""
     device: str = "auto"
@@ -49,8 +48,6 @@ class Options:
         at_least_one(self, "beam", "n_best", "batch_size")
         if self.n_best > self.beam:
             raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
-        if self.alpha < 0:
-            raise ValueError(f"alpha must be 0 or more, got {self.alpha}")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -65,18 +62,18 @@ def run(arguments: Sequence[str]) -> int:
     # A wrong checkpoint is told before anybody has typed or computed what should be translated.
     translator, _ = open_model(path, domain="translation", device=options.device)
     translator = translator.with_dtype(options.dtype)
-    if sys.stdin.isatty():
-        print("reading sentences from the terminal; end with Ctrl-D", file=sys.stderr)
-    lines = read_lines(sys.stdin.buffer)
-    report = ProgressOnStderr("translated lines")
-    run_length = options.batch_size * _BATCHES_AT_ONCE
     search = {
         "beam": options.beam,
         "n_best": options.n_best,
         "batch_size": options.batch_size,
         "length_penalty": options.length_penalty,
-        "alpha": options.alpha,
     }
+    translator.translate([], **search)  # an impossible search ends here, before lines are read
+    if sys.stdin.isatty():
+        print("reading sentences from the terminal; end with Ctrl-D", file=sys.stderr)
+    lines = read_lines(sys.stdin.buffer)
+    report = ProgressOnStderr("translated lines")
+    run_length = options.batch_size * _BATCHES_AT_ONCE
     seconds = 0.0
     for start in range(0, len(lines), run_length):
         part = lines[start : start + run_length]

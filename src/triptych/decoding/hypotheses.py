@@ -1,10 +1,8 @@
-"""The hypotheses of a beam search: how they score, which stay, which are the outcome.
-
-No model in here: a step hands in the likeliest next words, and each row decides for itself.
-"""
+"""Hypotheses of a beam search: their scores, the open and the finished ones, and the result."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import pairwise
@@ -13,30 +11,47 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-PenaltyName = Literal["none", "average", "gnmt"]
-
 
 @dataclass(frozen=True)
 class LengthPenalty:
-    """A hypothesis scores log p / penalty(length); the length counts its end token.
+    """Divisor of a hypothesis's log p, by its length in tokens with the end token.
 
-    `none`: 1. `average`: length. `gnmt`: ((5 + length) / 6) ^ alpha (Wu et al. 2016, eq. 14,
-    without the coverage term; Vaswani et al. 2017 use alpha 0.6).
+    none: 1. average: length. gnmt: ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14 without
+    the coverage term; Vaswani et al. 2017 use alpha 0.6).
     """
 
-    name: PenaltyName = "gnmt"
-    """Formula: `none`, `average` or `gnmt`."""
+    name: Literal["none", "average", "gnmt"] = "gnmt"
+    """Formula."""
     alpha: float = 0.6
-    """Exponent of `gnmt`; 0 is no penalty."""
+    """Exponent of `gnmt`, at least 0."""
 
-    def __post_init__(self) -> None:
-        if self.name not in ("none", "average", "gnmt"):
-            raise ValueError(f"length penalty is none, average or gnmt, got {self.name}")
-        if not 0 <= self.alpha < float("inf"):
-            raise ValueError(f"alpha must be 0 or more, got {self.alpha}")
+    @classmethod
+    def parse(cls, text: str) -> LengthPenalty:
+        """The penalty that an option names: 0 or none, 1 or average, gnmt:ALPHA.
+
+        Raises ValueError for other texts and for an alpha that is negative or not finite.
+        """
+        if text in ("0", "none"):
+            return cls("none")
+        if text in ("1", "average"):
+            return cls("average")
+        name, _, number = text.partition(":")
+        try:
+            alpha = float(number) if name == "gnmt" else math.nan
+        except ValueError:
+            alpha = math.nan
+        if not 0 <= alpha < math.inf:
+            raise ValueError(
+                "length_penalty must be 0 (none), 1 (average) or gnmt:ALPHA with ALPHA at least 0, "
+                f"such as gnmt:0.6, got {text}"
+            )
+        return cls("gnmt", alpha)
+
+    def __str__(self) -> str:
+        return f"gnmt:{self.alpha:g}" if self.name == "gnmt" else self.name
 
     def __call__(self, length: Tensor) -> Tensor:
-        """Divisor of log p at these lengths, at least 1; never falls as the length grows."""
+        """The divisor at each length, float64, at least 1, not decreasing in the length."""
         if self.name == "average":
             return length.double()
         if self.name == "gnmt":
@@ -46,163 +61,177 @@ class LengthPenalty:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One output: its tokens without start and end, its penalised score and its log p in nats."""
+    """One output sequence of a beam search."""
 
     tokens: list[int]
+    """Token ids without start and end."""
     score: float
+    """log p over the length penalty."""
     log_probability: float
+    """log p in nats, the end token included where the hypothesis is finished."""
     finished: bool
+    """Whether it ends with the end token rather than at the length limit."""
 
 
 @dataclass(frozen=True)
-class Found:
-    """The outcome of one row's search."""
+class SearchResult:
+    """The result of the search for one row."""
 
     best: list[Hypothesis]
     """The n best hypotheses, best first."""
     margin: float
-    """Nats per token by which the closest decision of the search was made: had every log p been
-    wrong by less than half of this for each of its tokens, `best` would hold the same tokens."""
+    """Smallest distance between the two sides of any decision, in nats per token. If every log p
+    were wrong by less than half of it per token, `best` would hold the same tokens."""
 
 
 @dataclass
-class Rows:
-    """What the search knows of each row, B first; on the CPU, where small steps cost least."""
+class BeamState:
+    """Open and finished hypotheses of each row, B first; kept on the CPU in float64.
 
-    place: Tensor
-    """The row's number in the call: int64 [B]."""
-    limit: Tensor
-    """Most tokens: int64 [B]."""
-    bound: Tensor
-    """Penalty at that length: [B]."""
+    Every decision is made within a row, so that a result does not depend on the batch.
+    """
+
+    index: Tensor
+    """Row of the call: int64 [B]."""
+    max_length: Tensor
+    """Length limit in tokens, the end included: int64 [B]."""
+    max_penalty: Tensor
+    """Length penalty at that limit: [B]."""
     log_p: Tensor
-    """Open hypotheses, best first: [B, beam]."""
-    done_score: Tensor
-    """The n + 1 best finished hypotheses, best first: [B, n + 1]."""
-    done_log_p: Tensor
-    done_length: Tensor
-    """Their tokens, the end included."""
-    done_parent: Tensor
-    """The open hypotheses that they ended."""
+    """Of the open hypotheses, best first: [B, beam]."""
+    finished_score: Tensor
+    """Of the n + 1 best finished hypotheses, best first, -inf for none: [B, n + 1]."""
+    finished_log_p: Tensor
+    finished_length: Tensor
+    """In tokens, the end included: int64 [B, n + 1]."""
+    finished_parent: Tensor
+    """The open hypothesis that each one extended by the end token: int64 [B, n + 1]."""
     margin: Tensor
-    """As in `Found`, so far: [B]."""
+    """As in `SearchResult`, over the decisions so far: [B]."""
 
     @classmethod
-    def first(cls, limit: Tensor, beam: int, n_best: int, penalty: LengthPenalty) -> Rows:
-        """One open hypothesis a row, nothing in it."""
-        bound = penalty(limit)  # [B]
-        log_p = bound.new_full((len(limit), beam), -torch.inf)
+    def initial(
+        cls, max_length: Tensor, beam: int, n_best: int, penalty: LengthPenalty
+    ) -> BeamState:
+        """One empty open hypothesis in each row."""
+        max_penalty = penalty(max_length)  # [B]
+        log_p = max_penalty.new_full((len(max_length), beam), -torch.inf)
         log_p[:, 0] = 0.0
-        score = bound.new_full((len(limit), n_best + 1), -torch.inf)
-        number = torch.zeros_like(score, dtype=torch.int64)
-        place = torch.arange(len(limit))
-        margin = torch.full_like(bound, torch.inf)
-        return cls(place, limit, bound, log_p, score, score, number, number, margin)
+        score = max_penalty.new_full((len(max_length), n_best + 1), -torch.inf)
+        zeros = torch.zeros_like(score, dtype=torch.int64)
+        index = torch.arange(len(max_length))
+        margin = torch.full_like(max_penalty, torch.inf)
+        return cls(index, max_length, max_penalty, log_p, score, score, zeros, zeros, margin)
 
-    def select(self, rows: Tensor) -> Rows:
-        """These rows alone."""
-        return Rows(*(getattr(self, field.name)[rows] for field in fields(self)))
+    def select(self, rows: Tensor) -> BeamState:
+        """The state of these rows."""
+        return BeamState(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def advance(
-        self, value: Tensor, word: Tensor, length: int, end: int, penalty: LengthPenalty
+        self, log_p: Tensor, token: Tensor, length: int, end: int, penalty: LengthPenalty
     ) -> tuple[Tensor, Tensor]:
-        """Extend the open hypotheses, which are `length` tokens long then.
+        """Extend the open hypotheses to `length` tokens.
 
-        value, word [B beam, C]: the likeliest next words -> parent and word of those that stay
-        open, 2 x int64 [B, beam]. C is 2 beam + 1: `beam` of the best may end, `beam` go on, and
-        one is beaten by these, by how much belongs to the margin.
+        log_p, token [B beam, C]: the most probable next tokens, C = 2 beam + 1: at most `beam` of
+        the best candidates end, `beam` stay open, and the distance to the next one belongs to the
+        margin. Returns parent and token of the hypotheses that stay open, 2 x int64 [B, beam].
         """
         batch, beam = self.log_p.shape
-        choices = value.shape[-1]
-        joint = (self.log_p.unsqueeze(-1) + value.view(batch, beam, choices)).flatten(1)
-        best, index = joint.topk(min(2 * beam + 1, joint.shape[1]), dim=1)  # [B, C]
+        choices = log_p.shape[-1]
+        joint = self.log_p.unsqueeze(-1) + log_p.view(batch, beam, choices)  # [B, beam, C]
+        best, index = joint.flatten(1).topk(min(2 * beam + 1, beam * choices), dim=1)  # [B, C]
         parent = index // choices
-        word = word.view(batch, beam * choices).gather(1, index)  # [B, C]
-        ends = word == end
+        token = token.view(batch, beam * choices).gather(1, index)  # [B, C]
+        ends = token == end
 
-        # Among the best `beam` candidates those that end are finished (so 1 is greedy search).
-        among = torch.arange(best.shape[1]) < beam
-        score = (best / penalty(torch.tensor(length))).masked_fill(~(ends & among), -torch.inf)
-        pool = torch.cat([self.done_score, score], dim=1)
-        self.done_score, keep = pool.topk(self.done_score.shape[1], dim=1)
-        self.done_log_p = torch.cat([self.done_log_p, best], dim=1).gather(1, keep)
-        self.done_parent = torch.cat([self.done_parent, parent], dim=1).gather(1, keep)
-        lengths = torch.cat([self.done_length, torch.full_like(word, length)], dim=1)
-        self.done_length = lengths.gather(1, keep)
+        # Candidates that end are finished if they are among the best `beam`; beam 1 is greedy.
+        within_beam = torch.arange(best.shape[1]) < beam
+        score = best / penalty(torch.tensor(length))
+        score = score.masked_fill(~(ends & within_beam), -torch.inf)
+        pool = torch.cat([self.finished_score, score], dim=1)
+        self.finished_score, keep = pool.topk(self.finished_score.shape[1], dim=1)
+        self.finished_log_p = torch.cat([self.finished_log_p, best], dim=1).gather(1, keep)
+        self.finished_parent = torch.cat([self.finished_parent, parent], dim=1).gather(1, keep)
+        lengths = torch.cat([self.finished_length, torch.full_like(token, length)], dim=1)
+        self.finished_length = lengths.gather(1, keep)
 
         # The best `beam` candidates that do not end stay open.
-        going, keep = best.masked_fill(ends, -torch.inf).topk(beam + 1, dim=1)
-        self.log_p, keep = going[:, :beam], keep[:, :beam]
+        remaining, keep = best.masked_fill(ends, -torch.inf).topk(beam + 1, dim=1)
+        self.log_p, keep = remaining[:, :beam], keep[:, :beam]
 
-        # What was decided: who stays open, and whether an end is among the best `beam`.
-        opened = going[:, beam - 1 :].diff(dim=1).neg()  # [B, 1]
-        ended = torch.where(among, best - best[:, beam, None], best[:, beam - 1, None] - best)
+        # Decisions: which candidates stay open, and whether an end is among the best `beam`.
+        opened = remaining[:, beam - 1 :].diff(dim=1).neg()  # [B, 1]
+        ended = torch.where(within_beam, best - best[:, beam, None], best[:, beam - 1, None] - best)
         gaps = torch.cat([opened, ended.masked_fill(~ends, torch.inf)], dim=1)
-        self._decided(gaps.nan_to_num(nan=torch.inf).amin(1), length)  # -inf - -inf: no decision
-        return parent.gather(1, keep), word.gather(1, keep)
+        self._narrow_margin(gaps.nan_to_num(nan=torch.inf).amin(1), length)  # -inf - -inf is none
+        return parent.gather(1, keep), token.gather(1, keep)
 
-    def stops(self, length: int, *, greedy: bool) -> Tensor:
-        """Whether a row has no more to win, or no more room: bool [B]."""
-        full = self.limit <= length
+    def stopped(self, length: int, *, greedy: bool) -> Tensor:
+        """Whether no open hypothesis of a row can enter its n best any more: bool [B].
+
+        log p only falls and the penalty is largest at the length limit, so the best open log p over
+        that penalty bounds every later score (Huang et al. 2017, "When to finish?").
+        """
+        full = self.max_length <= length
         if greedy:  # the first end is final, though a longer output may score better
-            return full | (self.done_score[:, 0] > -torch.inf)
-        worst, hope = self.done_score[:, -2], self.log_p[:, 0] / self.bound
-        beaten = hope <= worst
-        lead = torch.where(beaten, worst - hope, torch.inf)
-        self._decided(lead.nan_to_num(nan=torch.inf), length)
+            return full | (self.finished_score[:, 0] > -torch.inf)
+        worst, bound = self.finished_score[:, -2], self.log_p[:, 0] / self.max_penalty
+        beaten = bound <= worst
+        lead = torch.where(beaten, worst - bound, torch.inf)
+        self._narrow_margin(lead.nan_to_num(nan=torch.inf), length)
         return full | beaten
 
-    def _decided(self, gap: Tensor, length: int) -> None:
+    def _narrow_margin(self, gap: Tensor, length: int) -> None:
         self.margin = self.margin.minimum(gap / length)
 
 
-def outcomes(
-    left: list[tuple[int, Rows]],
-    words: list[Tensor],
+def search_results(
+    stopped: list[tuple[int, BeamState]],
+    tokens: list[Tensor],
     parents: list[Tensor],
     n_best: int,
     penalty: LengthPenalty,
-) -> Iterator[tuple[int, Found]]:
-    """Trace each row's best hypotheses back through the steps: (its place in the call, outcome).
+) -> Iterator[tuple[int, SearchResult]]:
+    """Trace the best hypotheses back through the steps: pairs of row and result.
 
-    left: number of steps, and the rows that stopped then. words, parents: of the hypotheses that
-    stayed open in each step, int64 [B, beam] with the rows in their places.
+    stopped: number of steps, and the rows that stopped after them. tokens, parents: of the
+    hypotheses that stayed open after each step, int64 [B, beam], B all rows of the call.
     """
-    word, parent = torch.stack(words).tolist(), torch.stack(parents).tolist()  # [T][B][beam]
+    token, parent = torch.stack(tokens).tolist(), torch.stack(parents).tolist()  # [T][B][beam]
 
-    def tokens(place: int, length: int, hypothesis: int) -> list[int]:
+    def traced(row: int, length: int, hypothesis: int) -> list[int]:
         backwards = []
         for t in reversed(range(length)):
-            backwards.append(word[t][place][hypothesis])
-            hypothesis = parent[t][place][hypothesis]
+            backwards.append(token[t][row][hypothesis])
+            hypothesis = parent[t][row][hypothesis]
         return backwards[::-1]
 
-    for steps, rows in left:
-        open_score = rows.log_p / penalty(torch.tensor(steps))  # [B, beam]
-        for row, place in enumerate(rows.place.tolist()):
+    for steps, state in stopped:
+        open_score = state.log_p / penalty(torch.tensor(steps))  # [B, beam]
+        for i, row in enumerate(state.index.tolist()):
             finished = [
-                Hypothesis(tokens(place, length - 1, ended), score, log_p, finished=True)
+                Hypothesis(traced(row, length - 1, ended), score, log_p, finished=True)
                 for score, log_p, length, ended in zip(
-                    rows.done_score[row].tolist(),
-                    rows.done_log_p[row].tolist(),
-                    rows.done_length[row].tolist(),
-                    rows.done_parent[row].tolist(),
+                    state.finished_score[i].tolist(),
+                    state.finished_log_p[i].tolist(),
+                    state.finished_length[i].tolist(),
+                    state.finished_parent[i].tolist(),
                     strict=True,
                 )
                 if score > -torch.inf
             ]
-            still_open = [
-                Hypothesis(tokens(place, steps, number), score, log_p, finished=False)
+            unfinished = [
+                Hypothesis(traced(row, steps, number), score, log_p, finished=False)
                 for number, (score, log_p) in enumerate(
-                    zip(open_score[row].tolist(), rows.log_p[row].tolist(), strict=True)
+                    zip(open_score[i].tolist(), state.log_p[i].tolist(), strict=True)
                 )
                 if score > -torch.inf
             ]
             missing = max(0, n_best - len(finished))
             gaps = [
                 better.score - worse.score
-                for ranked, used in ((finished, n_best), (still_open, missing))
+                for ranked, used in ((finished, n_best), (unfinished, missing))
                 for better, worse in list(pairwise(ranked))[:used]
             ]
-            margin = min([float(rows.margin[row]), *(gap / steps for gap in gaps)])
-            yield place, Found((finished[:n_best] + still_open)[:n_best], margin)
+            margin = min([float(state.margin[i]), *(gap / steps for gap in gaps)])
+            yield row, SearchResult((finished[:n_best] + unfinished)[:n_best], margin)

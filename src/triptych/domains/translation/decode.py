@@ -13,7 +13,7 @@ import torch
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.hypotheses import Found, Hypothesis, LengthPenalty
+from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.lines import BLANKS
 from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
@@ -138,7 +138,7 @@ def search(
     beam: int,
     n_best: int,
     penalty: LengthPenalty | None,
-) -> list[Found]:
+) -> list[SearchResult]:
     """Search the translations of each source (its ids and END) as one batch."""
     source = pad_rows(sources).to(next(model.parameters()).device)  # [B, S]
     padding = source == PAD  # [B, S]
@@ -155,7 +155,7 @@ def search(
         penalty=penalty,
         n_best=n_best,
         forbidden=NEVER,
-        narrow=model.narrow,
+        cache_view=model.narrow,
     )
 
 

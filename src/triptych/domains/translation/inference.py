@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, overload
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, PenaltyName
+from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
 from triptych.decoding.quantize import Dtype, quantize
 from triptych.domains.translation import task as tasks
 from triptych.domains.translation.corpora import check_folder
@@ -88,15 +88,14 @@ class Translator:
         beam: int = 4,
         n_best: int = 1,
         batch_size: int = AT_ONCE,
-        length_penalty: PenaltyName = "gnmt",
-        alpha: float = 0.6,
+        length_penalty: str = "gnmt:0.6",
         progress: Progress | None = None,
     ) -> list[str] | list[list[str]]:
         """One translation for each line; for n_best above 1 a list of n_best, best first.
 
         beam: hypotheses kept, 1 for greedy. batch_size: lines at a time, which changes no text
         where the search is exact.
-        length_penalty, alpha: see `decoding.hypotheses.LengthPenalty`. A blank line gives an
+        length_penalty: as `decoding.hypotheses.LengthPenalty.parse` reads it. A blank line gives an
         empty one without a run of the model; no translation has a line end in it, or is longer than
         its source by more than 50 tokens. Raises UserError for impossible values.
         """
@@ -106,7 +105,6 @@ class Translator:
             n_best=n_best,
             batch_size=batch_size,
             length_penalty=length_penalty,
-            alpha=alpha,
             progress=progress,
         )
         self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
@@ -120,8 +118,7 @@ class Translator:
         beam: int = 4,
         n_best: int = 1,
         batch_size: int = AT_ONCE,
-        length_penalty: PenaltyName = "gnmt",
-        alpha: float = 0.6,
+        length_penalty: str = "gnmt:0.6",
         progress: Progress | None = None,
     ) -> list[list[Hypothesis]]:
         if isinstance(lines, str):
@@ -136,10 +133,6 @@ class Translator:
                 raise UserError(
                     f"line {number} is not text: it holds half a character (surrogate)."
                 )
-        try:
-            penalty = LengthPenalty(length_penalty, alpha)
-        except ValueError as error:
-            raise UserError(f"{error}.") from error
         return search_lines(
             self.model,
             self.task.tokenizers,
@@ -147,7 +140,7 @@ class Translator:
             beam=beam,
             n_best=n_best,
             batch_size=batch_size,
-            penalty=penalty,
+            penalty=read_penalty(length_penalty),
             exact=(lambda: self.double) if self.exact else None,
             progress=progress,
         )
@@ -160,8 +153,7 @@ class Translator:
         batch_size: int | None = None,
         limit: int | None = None,
         beam: int = 4,
-        length_penalty: PenaltyName = "gnmt",
-        alpha: float = 0.6,
+        length_penalty: str = "gnmt:0.6",
         hypotheses: bool = False,
         progress: Progress | None = None,
     ) -> Evaluation:
@@ -171,10 +163,11 @@ class Translator:
         `bleu_papers` too: lowercased, tokenised BLEU; else `details["not_scored"]` says why not.
         data: a folder in place of the corpus's directory. batch_size: lines translated at a time,
         None for 64; it changes no score.
-        limit: the first so many lines. beam, length_penalty, alpha: as in `translate`.
+        limit: the first so many lines. beam, length_penalty: as in `translate`.
         hypotheses: put every translation into the details.
         Raises UserError where the data are missing.
         """
+        penalty = read_penalty(length_penalty)
         corpus = self.config.data.source
         if data is not None:
             corpus = reading_from(corpus, str(data))
@@ -196,7 +189,6 @@ class Translator:
             sources,
             beam=beam,
             length_penalty=length_penalty,
-            alpha=alpha,
             batch_size=AT_ONCE if batch_size is None else batch_size,
             progress=progress,
         )
@@ -209,7 +201,7 @@ class Translator:
         )
         details: dict[str, Any] = {
             **scores.details(),
-            "search": {"beam": beam, "length_penalty": length_penalty, "alpha": alpha},
+            "search": {"beam": beam, "length_penalty": str(penalty)},
             "dtype": self.dtype,
             "sentences_per_second": len(pairs) / seconds,
             "vocabulary": {"source": len(tokenizers.source), "target": len(tokenizers.target)},
@@ -227,6 +219,14 @@ class Translator:
         return Evaluation(
             "translation", split, {**metrics, **scores.metrics()}, int(totals["pairs"]), details
         )
+
+
+def read_penalty(text: str) -> LengthPenalty:
+    """The length penalty of an option; raises UserError for a text that names none."""
+    try:
+        return LengthPenalty.parse(text)
+    except ValueError as error:
+        raise UserError(str(error)) from error
 
 
 def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp32") -> Translator:
