@@ -50,7 +50,7 @@ OTHERS = {
             "norm": "post",
         },
         optim={"betas": (0.8, 0.9), "schedule": "noam"},
-        run={"name": "그림/a", "patience": 3, "samples": False},
+        run={"name": "그림/a", "early_stopping_patience": 3, "samples": False},
     ),
     "music": changed(
         MusicConfig(),

@@ -212,11 +212,11 @@ def test_what_is_damaged_is_told_in_a_sentence(
 def test_training_does_not_go_on_from_one(
     refused, folder: Path, digits_yaml: Path, words: list[str]
 ) -> None:
-    says = ["cannot go on from pretrained:tiny-image", "--run.start_from pretrained:tiny-image"]
+    says = ["cannot go on from pretrained:tiny-image", "--run.init_from pretrained:tiny-image"]
     refused("train", "image", "--config", digits_yaml, *words, says=says)
 
 
-@pytest.mark.parametrize("words", [["--run.start_from", "{}"], ["--run.start_from={}"]])
+@pytest.mark.parametrize("words", [["--run.init_from", "{}"], ["--run.init_from={}"]])
 def test_training_can_start_from_one(
     cli, folder: Path, digits_yaml: Path, words: list[str]
 ) -> None:

@@ -110,7 +110,10 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
         (["--trainer.max_steps", 0], ["trainer.max_steps is 0", "nothing would be trained"]),
         (["--trainer.overfit_batches", 1], ["overfit_batches is set", "no batch comes twice"]),
         (["--run.precision", "fp16"], ["run.precision is fp16, which needs a CUDA device"]),
-        (["--run.patience", 2, "--trainer.limit_val_batches", 0], ["run.patience is 2"]),
+        (
+            ["--run.early_stopping_patience", 2, "--trainer.limit_val_batches", 0],
+            ["run.early_stopping_patience is 2"],
+        ),
         (
             [
                 "--optim.schedule",

@@ -22,7 +22,7 @@ from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as ImageModelConfig
 from triptych.domains.image.sources import ImageFolder, ImageSource
 from triptych.domains.image.task import Config as ImageConfig
-from triptych.domains.image.task import ImageTask, facts_of
+from triptych.domains.image.task import ImageTask, summarize
 from triptych.domains.music.data import DataConfig as MusicData
 from triptych.domains.music.data import read_pieces
 from triptych.domains.music.inference import MusicModel
@@ -49,7 +49,7 @@ def image_model(folder: Path) -> ImageModel:
     source = ImageFolder(directory=str(folder), height=2, width=3, channels=1)
     sizes = ImageModelConfig(**SIZES)
     config = ImageConfig(data=ImageData(source=source), model=sizes)
-    return ImageModel(ImageTask(config, facts_of(read(config.data, "train"))))
+    return ImageModel(ImageTask(config, summarize(read(config.data, "train"))))
 
 
 @pytest.mark.parametrize("count", [1, 7])

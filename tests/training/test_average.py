@@ -25,7 +25,7 @@ from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 from triptych.training.trainer import train
 
-OPTIM = OptimConfig(learning_rate=0.05, warmup_steps=3, weight_decay=0.1, average_decay=0.6)
+OPTIM = OptimConfig(learning_rate=0.05, warmup_steps=3, weight_decay=0.1, ema_decay=0.6)
 Named = dict[str, Tensor]
 
 
@@ -33,14 +33,14 @@ def go(
     folder: Path,
     name: str,
     *,
-    decay: float = OPTIM.average_decay,
+    decay: float = OPTIM.ema_decay,
     resume: bool = False,
     kind: type[ToyTask] = ToyTask,
     precision: Literal["fp32", "bf16"] = "fp32",
     **trainer: Any,
 ) -> ToyTask:
     # Another start than the first run's: everything must come from the checkpoint.
-    task = kind(replace(OPTIM, average_decay=decay), initial=1 if resume else 0)
+    task = kind(replace(OPTIM, ema_decay=decay), initial=1 if resume else 0)
     run = run_config(folder, name, precision=precision)
     with contextlib.suppress(Interrupted):
         train(task, train_loader(), validation_loader(), run, settings(**trainer), resume)
@@ -132,13 +132,13 @@ class Looks(ToyTask):
         self.look()
         return super().score(batch)
 
-    def decoded_metrics(self) -> dict[str, float]:
+    def generation_metrics(self) -> dict[str, float]:
         self.look()
-        return super().decoded_metrics()
+        return super().generation_metrics()
 
-    def show(self, folder: Path) -> list[Media]:
+    def log_samples(self, folder: Path) -> list[Media]:
         self.look()
-        return super().show(folder)
+        return super().log_samples(folder)
 
 
 def test_validation_decoding_and_samples_see_the_mean(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_validation_decoding_and_samples_see_the_mean(tmp_path: Path) -> None:
     task = go(tmp_path, "a", kind=Looks, callbacks=[record])
     assert isinstance(task, Looks)
     assert list(task.validated) == [4, 8, 12]
-    means = slow_means(record.weights, OPTIM.average_decay)
+    means = slow_means(record.weights, OPTIM.ema_decay)
     for step, seen in task.validated.items():
         assert len(seen) == 3 + 1 + 1
         for looked in seen:
@@ -234,7 +234,7 @@ def test_mean_begins_where_averaging_is_turned_on(tmp_path: Path) -> None:
     go(tmp_path, "a", resume=True, callbacks=[record])
     block = checkpoint(tmp_path, "a")["average"]
     assert block["updates"] == 6
-    slow = slow_means(record.weights, OPTIM.average_decay)[-1]
+    slow = slow_means(record.weights, OPTIM.ema_decay)[-1]
     for name, value in block["mean"].items():
         torch.testing.assert_close(value.double(), slow[name], rtol=1e-5, atol=1e-6)
 
@@ -248,9 +248,9 @@ class Breaks(ToyTask):
         self.breaks("score")
         return super().score(batch)
 
-    def decoded_metrics(self) -> dict[str, float]:
+    def generation_metrics(self) -> dict[str, float]:
         self.breaks("decoding")
-        return super().decoded_metrics()
+        return super().generation_metrics()
 
     def breaks(self, place: str) -> None:
         if self.trainer.global_step == 8 and place == self.place:
@@ -306,8 +306,8 @@ def test_without_averaging_checkpoints_are_as_before(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("decay", [-0.1, 1.0, float("nan")])
 def test_impossible_decay_is_named(decay: float) -> None:
-    with pytest.raises(ValueError, match=rf"^average_decay is {decay}; .* to below 1\.$"):
-        OptimConfig(average_decay=decay)
+    with pytest.raises(ValueError, match=rf"^ema_decay is {decay}; .* to below 1\.$"):
+        OptimConfig(ema_decay=decay)
 
 
 class Odd(nn.Module):
@@ -385,7 +385,7 @@ def test_mean_of_half_precision_weights_is_in_single_precision() -> None:
 @pytest.mark.slow
 def test_two_processes_have_one_mean(tmp_path: Path) -> None:
     alone = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
-    optim = OptimConfig(learning_rate=0.01, average_decay=0.9)
+    optim = OptimConfig(learning_rate=0.01, ema_decay=0.9)
     short = {**TRAINER, "max_steps": 3}
     train(ToyTask(optim), train_loader(), validation_loader(), alone, short)
     both = finish(tmp_path, DDP, "--average", "--resume")

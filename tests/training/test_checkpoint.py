@@ -24,14 +24,14 @@ from triptych.training.checkpoint import (
     remove_unfinished,
 )
 from triptych.training.exceptions import SaveFailed
-from triptych.training.metadata import FORMAT, block, plain
+from triptych.training.metadata import FORMAT, header, plain
 
 
 def content(value: float = 1.0, size: int = 10) -> dict[str, Any]:
-    card = {"domain": "toy", "config": {}, "vocabulary": []}
+    metadata = {"domain": "toy", "config": {}, "vocabulary": []}
     return {
         "state_dict": {"weight": torch.full((size,), value)},
-        "triptych": block(card, seed=0, step=3, metrics={"nats": 1.5}),
+        "triptych": header(metadata, seed=0, step=3, metrics={"nats": 1.5}),
     }
 
 
@@ -170,12 +170,12 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 
 
 def test_only_plain_settings_are_saved() -> None:
-    assert plain({"a": (1, [2.0, None])}, "card") == {"a": [1, [2.0, None]]}
+    assert plain({"a": (1, [2.0, None])}, "metadata") == {"a": [1, [2.0, None]]}
     for wrong in (Path("x"), torch.tensor(1), {1, 2}, object()):
-        with pytest.raises(TypeError, match=r"card\.config\[0\]"):
-            plain({"config": [wrong]}, "card")
+        with pytest.raises(TypeError, match=r"metadata\.config\[0\]"):
+            plain({"config": [wrong]}, "metadata")
     with pytest.raises(TypeError, match="key 1"):
-        plain({1: 2}, "card")
+        plain({1: 2}, "metadata")
 
 
 def test_saving_a_small_checkpoint_is_quick(tmp_path: Path) -> None:

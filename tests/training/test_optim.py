@@ -39,8 +39,8 @@ def test_after_the_warm_up() -> None:
     assert rate(40, schedule="inverse_sqrt", **options) == pytest.approx(0.5)
     assert rate(55, 100, schedule="cosine", **options) == pytest.approx(0.5)
     assert rate(100, 100, schedule="cosine", **options) == pytest.approx(0.0)
-    assert rate(999, 100, schedule="cosine", minimum_ratio=0.1, **options) == pytest.approx(0.1)
-    middle = rate(55, 100, schedule="cosine", minimum_ratio=0.1, **options)
+    assert rate(999, 100, schedule="cosine", min_lr_ratio=0.1, **options) == pytest.approx(0.1)
+    middle = rate(55, 100, schedule="cosine", min_lr_ratio=0.1, **options)
     assert middle == pytest.approx(0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi / 2)))
 
 
@@ -69,7 +69,7 @@ def test_cosine_without_an_end_and_step_zero_are_refused() -> None:
         ({"schedule": "noam", "warmup_steps": 0}, "at least 1"),
         ({"schedule": "linear"}, "inverse_sqrt"),
         ({"optimizer": "sgd"}, "adamw, adam and muon"),
-        ({"minimum_ratio": 2.0}, "from 0 to 1"),
+        ({"min_lr_ratio": 2.0}, "from 0 to 1"),
     ],
 )
 def test_impossible_values_are_named(wrong: dict[str, object], named: str) -> None:

@@ -266,15 +266,15 @@ def test_another_seed_or_model_is_refused_and_other_changes_are_said(
     with pytest.raises(UserError, match=r"run\.seed 3.*4"):
         train(ToyTask(), train_loader(), validation_loader(), other_seed, settings(), True)
     wider = ToyTask()
-    wider.card["config"]["model"]["d_model"] = 32
+    wider.metadata["config"]["model"]["d_model"] = 32
     config = run_config(tmp_path, "a")
     with pytest.raises(UserError, match=r"model\.d_model 16.*32"):
         train(wider, train_loader(), validation_loader(), config, settings(), True)
     with pytest.raises(UserError, match=r"seed 5.*6"):
         train(ToyTask(), train_loader(seed=6), validation_loader(), config, settings(), True)
     changed = ToyTask(OptimConfig(learning_rate=0.5))
-    changed.card["config"]["optim"]["learning_rate"] = 0.5
-    changed.card["config"]["model"]["later"] = False  # a setting that a newer version brought
+    changed.metadata["config"]["optim"]["learning_rate"] = 0.5
+    changed.metadata["config"]["model"]["later"] = False  # a setting that a newer version brought
     train(changed, train_loader(), validation_loader(), config, settings(), True)
     assert "optim.learning_rate was None, is 0.5" in capsys.readouterr().out
     assert (tmp_path / "a" / "config.step-00000004.yaml").is_file()
@@ -287,7 +287,7 @@ def test_a_later_setting_that_changes_the_weights_is_refused(tmp_path: Path) -> 
 
     def other(**model: Any) -> ToyTask:
         task = ToyTask()
-        task.card["config"]["model"] |= model
+        task.metadata["config"]["model"] |= model
         task.model.last = torch.nn.Linear(16, 12)
         return task
 
@@ -300,8 +300,8 @@ def test_a_later_setting_that_changes_the_weights_is_refused(tmp_path: Path) -> 
         with pytest.raises(UserError, match=says):
             train(task, train_loader(), validation_loader(), config, settings(), True)
     words = other()
-    words.card["config"]["data"]["n"] = 2
-    words.card["vocabulary"] = ["a", "b", "c"]
+    words.metadata["config"]["data"]["n"] = 2
+    words.metadata["vocabulary"] = ["a", "b", "c"]
     with pytest.raises(UserError, match=r"with data\.n 1, but .* now say data\.n 2.* vocabulary"):
         train(words, train_loader(), validation_loader(), config, settings(), True)
     wordless = ToyTask()
@@ -338,7 +338,7 @@ def test_patience_waits_for_a_whole_step(tmp_path: Path) -> None:
             return {"nats_per_token": 1.0}
 
     options = settings(accumulate_grad_batches=3, max_steps=4, val_check_interval=2)
-    config, task = run_config(tmp_path, "a", patience=1), Flat()
+    config, task = run_config(tmp_path, "a", early_stopping_patience=1), Flat()
     train(task, train_loader(), validation_loader(), config, options)
     assert len(task.losses) == 6, "validations after 2 and 4 batches, the update after 6"
     content = read_checkpoint(tmp_path / "a/checkpoints/last.ckpt")

@@ -47,7 +47,11 @@ class Look(Callback):
 
 def go(folder: Path, *, resume: bool, optim: dict[str, Any] | None = None, **more: Any) -> ToyTask:
     run = RunConfig(
-        name="a", directory=str(folder), wandb="off", seed=3, patience=more.pop("patience", None)
+        name="a",
+        directory=str(folder),
+        wandb="off",
+        seed=3,
+        early_stopping_patience=more.pop("patience", None),
     )
     task = ToyTask(OptimConfig(warmup_steps=3, **(optim or {"learning_rate": 0.01})))
     trainer = {"accelerator": "cpu", "enable_progress_bar": False, **more}

@@ -93,10 +93,10 @@ def test_folder_holds_all_that_was_promised(tmp_path: Path) -> None:
     assert float(rows[-2]["time/tokens_per_s"]) > 0
     assert (folder / "samples" / "step-00000006" / "words.csv").read_text() == "in,out\na,1\n"
     for name in ("best.ckpt", "last.ckpt"):
-        block = read_checkpoint(folder / "checkpoints" / name)["triptych"]
-        assert block["vocabulary"] == ["a", "b"]
-        assert block["domain"] == "toy"
-        assert block["metrics"]["exact_match"] == 0.5
+        header = read_checkpoint(folder / "checkpoints" / name)["triptych"]
+        assert header["vocabulary"] == ["a", "b"]
+        assert header["domain"] == "toy"
+        assert header["metrics"]["exact_match"] == 0.5
 
 
 @pytest.mark.parametrize(("making", "stepping"), [(1.0, 0.0), (0.0, 1.0), (1.0, 3.0)])
@@ -257,7 +257,7 @@ def test_patience_ends_the_run(tmp_path: Path) -> None:
         "check_val_every_n_epoch": None,
         "accelerator": "cpu",
     }
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off", patience=2)
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="off", early_stopping_patience=2)
     train(task, train_loader(), validation_loader(), config, trainer)
     assert len(task.seen) == 6
     assert read_checkpoint(tmp_path / "toy/checkpoints/last.ckpt")["triptych"]["step"] == 6
@@ -307,7 +307,7 @@ def test_impossible_run_settings_are_named() -> None:
         ({"wandb": "yes"}, "auto, online, offline and off"),
         ({"seed": -1}, "seed must be from 0 .* got -1"),
         ({"save_minutes": -1.0}, "save_minutes"),
-        ({"patience": 0}, "patience"),
+        ({"early_stopping_patience": 0}, "early_stopping_patience"),
     ]:
         with pytest.raises(ValueError, match=named):
             RunConfig(**wrong)

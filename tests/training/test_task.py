@@ -112,10 +112,10 @@ def test_card_with_objects_is_refused() -> None:
         def __init__(self) -> None:
             super().__init__()
             super(ToyTask, self).__init__(
-                self.model, self.optim, d_model=16, card={"config": {"data": Config()}}
+                self.model, self.optim, d_model=16, metadata={"config": {"data": Config()}}
             )
 
-    with pytest.raises(TypeError, match=r"card\.config\.data is a .*Config"):
+    with pytest.raises(TypeError, match=r"metadata\.config\.data is a .*Config"):
         Wrong()
 
 

@@ -125,7 +125,7 @@ def test_real_wandb_offline_logs_all_kinds_of_media(
     from PIL import Image
 
     class Artist(ToyTask):
-        def show(self, folder: Path) -> list[Media]:
+        def log_samples(self, folder: Path) -> list[Media]:
             Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(folder / "a.png")
             with wave.open(str(folder / "a.wav"), "wb") as sound:
                 sound.setparams((1, 2, 8000, 0, "NONE", ""))

@@ -32,7 +32,7 @@ class Slow(ToyTask):
 
 def main() -> int:
     folder, trainer, *flags = sys.argv[1:]
-    averaged = OptimConfig(learning_rate=0.01, average_decay=0.9)
+    averaged = OptimConfig(learning_rate=0.01, ema_decay=0.9)
     kind = Slow if "--slow" in flags else ToyTask
     task = kind(averaged if "--average" in flags else None)
     config = RunConfig(name="toy", directory=folder, wandb="off")

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
 from triptych.training.loggers.media import Media
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
 
 PADDING = -1
@@ -38,7 +38,7 @@ class ToyModel(nn.Module):
         return self.last(self.dropout(torch.tanh(self.first(inputs))))  # [B, L, 10]
 
 
-class ToyTask(Task):
+class ToyTask(TrainingModule):
     domain: ClassVar[str] = "toy"
     monitor: ClassVar[str] = "nats_per_token"
 
@@ -46,13 +46,13 @@ class ToyTask(Task):
         self, optim: OptimConfig | None = None, *, poison_at: int = -1, initial: int = 0
     ) -> None:
         torch.manual_seed(initial)
-        card = {
+        metadata = {
             "domain": "toy",
             "config": {"data": {"n": 1}, "model": {"d_model": 16}, "optim": {}, "run": {}},
             "vocabulary": ["a", "b"],
         }
         optim = optim or OptimConfig(learning_rate=0.01, warmup_steps=3, weight_decay=0.1)
-        super().__init__(ToyModel(), optim, d_model=16, card=card)
+        super().__init__(ToyModel(), optim, d_model=16, metadata=metadata)
         self.poison_at = poison_at
         self.seen: list[list[int]] = []
         self.losses: list[float] = []
@@ -78,10 +78,10 @@ class ToyTask(Task):
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         return {"nats_per_token": totals["nats"] / totals["tokens"]}
 
-    def decoded_metrics(self) -> dict[str, float]:
+    def generation_metrics(self) -> dict[str, float]:
         return {"exact_match": 0.5}
 
-    def show(self, folder: Path) -> list[Media]:
+    def log_samples(self, folder: Path) -> list[Media]:
         return [Media("table", "words", columns=("in", "out"), rows=[("a", 1)])]
 
 
@@ -120,5 +120,5 @@ def validation_loader(batch_size: int = 4) -> FixedBatches:
     return fixed_batches(11, make_batch, batch_size=batch_size)
 
 
-def weights(task: Task) -> dict[str, Any]:
+def weights(task: TrainingModule) -> dict[str, Any]:
     return {name: value.clone() for name, value in task.state_dict().items()}

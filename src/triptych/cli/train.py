@@ -48,7 +48,7 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     # Before the data are read, which takes minutes for a large folder of music.
     trainer = trainer_settings(values["trainer"])
     tried = check_trainer(trainer)
-    check_patience(config.run.patience, trainer)
+    check_patience(config.run.early_stopping_patience, trainer)
     check_schedule(config.optim, endless=tried.max_steps == -1 and tried.max_epochs in (None, -1))
     if trainer.get("precision") is None:
         choose_precision(config.run.precision, trainer, config.model.d_model)
@@ -101,14 +101,14 @@ def training_parser(domain: str, config_class: type) -> Any:
 def check_no_pretrained(arguments: Sequence[str]) -> None:
     """Raise UserError where a model of the package is named to train on from."""
     for before, argument in zip(["", *arguments], arguments, strict=False):
-        if "--run.start_from" in (before, argument.partition("=")[0]):
+        if "--run.init_from" in (before, argument.partition("=")[0]):
             continue
         value = argument.partition("=")[2] if argument.startswith("--") else argument
         if value.startswith(PREFIX):
             raise UserError(
                 f"train cannot go on from {value}: a pretrained model holds rounded weights and no "
                 "state of the optimiser; expected --resume alone, which goes on with the run of "
-                f"--run.name, or --run.start_from {value}, a new run with its weights"
+                f"--run.name, or --run.init_from {value}, a new run with its weights"
             )
 
 
@@ -138,10 +138,10 @@ def given_vocabulary(config: Any, *, domain: str) -> Any:
     """
     from triptych.training.init_from import check_start
 
-    if config.run.start_from is None:
+    if config.run.init_from is None:
         return None
-    check_checkpoint(config.run.start_from, "run.start_from")
-    content = check_start(config.run.start_from, domain=domain, config=to_plain(config))
+    check_checkpoint(config.run.init_from, "run.init_from")
+    content = check_start(config.run.init_from, domain=domain, config=to_plain(config))
     return content["triptych"]["vocabulary"]
 
 
@@ -165,9 +165,9 @@ def taken_up(folder: Path, *, domain: str, config: Any, trainer: dict[str, Any])
     check_seed(*found, config.run.seed)
     check_epochs(*found, trainer.get("max_epochs"))
     block = found[1]["triptych"]
-    started = block["config"]["run"].get("start_from")
+    started = block["config"]["run"].get("init_from")
     if started is None:
         return None, config
-    if config.run.start_from is None:
-        config = replace(config, run=replace(config.run, start_from=started))
+    if config.run.init_from is None:
+        config = replace(config, run=replace(config.run, init_from=started))
     return block["vocabulary"], config

@@ -54,8 +54,8 @@ def check_patience(patience: int | None, arguments: dict[str, Any]) -> None:
     """Raise UserError where the run waits for validations that never come."""
     if patience is not None and arguments.get("limit_val_batches") == 0:
         raise UserError(
-            f"run.patience is {patience} validations, but trainer.limit_val_batches is 0; "
-            "expected validations to wait for, or run.patience null."
+            f"run.early_stopping_patience is {patience} validations, but "
+            "trainer.limit_val_batches is 0; expected validations to wait for, or run.early_stopping_patience null."
         )
 
 

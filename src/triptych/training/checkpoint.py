@@ -149,16 +149,16 @@ def check_domain(content: dict[str, Any], domain: str, named: str) -> None:
 
 
 def _known_format(content: Any, file: Path, expected: str) -> dict[str, Any]:
-    block = content.get("triptych") if isinstance(content, dict) else None
-    if not isinstance(block, dict) or "format" not in block or "state_dict" not in content:
+    header = content.get("triptych") if isinstance(content, dict) else None
+    if not isinstance(header, dict) or "format" not in header or "state_dict" not in content:
         raise UserError(
-            f"The checkpoint {file} was not written by Triptych (it has no block 'triptych'); "
+            f"The checkpoint {file} was not written by Triptych (it has no header 'triptych'); "
             f"{expected}."
         )
-    if block["format"] > FORMAT:
+    if header["format"] > FORMAT:
         raise UserError(
-            f"The checkpoint {file} has format {block['format']}, written by Triptych "
-            f"{block.get('versions', {}).get('triptych', 'of a newer version')}; this version "
+            f"The checkpoint {file} has format {header['format']}, written by Triptych "
+            f"{header.get('versions', {}).get('triptych', 'of a newer version')}; this version "
             f"reads formats up to {FORMAT}."
         )
     return content

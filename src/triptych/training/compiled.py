@@ -14,7 +14,7 @@ from pytorch_lightning.callbacks import Callback
 
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import clock, say
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 
 WATCHED = 12
 """Batches after which the gain is told: the first ones compile, the later half is compared."""
@@ -54,7 +54,7 @@ class CompileLoss(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put the compiled loss in place; nothing is compiled before the first batch."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         compiled = torch.compile(pl_module.training_loss)
 
         def loss(batch: Any) -> Any:
@@ -68,7 +68,7 @@ class CompileLoss(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Start the clock; before the first batch time the uncompiled loss on it."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         if len(self._timed) > WATCHED:
             return
         if not self._timed and math.isnan(self._plain):
@@ -78,7 +78,7 @@ class CompileLoss(Callback):
 
     def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Stop the clock; after some batches say what came of it."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         if len(self._timed) > WATCHED:
             return
         wait_for_device(pl_module)
@@ -89,11 +89,11 @@ class CompileLoss(Callback):
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Put the plain loss back."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         pl_module.compiled_loss = None
 
     @staticmethod
-    def _seconds_per_target(trainer: pl.Trainer, task: Task, batch: Any) -> float:
+    def _seconds_per_target(trainer: pl.Trainer, task: TrainingModule, batch: Any) -> float:
         """Time the uncompiled loss, forward and backward; no gradient is left behind."""
         weights = [parameter for parameter in task.parameters() if parameter.requires_grad]
         best = math.inf
@@ -110,7 +110,7 @@ class CompileLoss(Callback):
         return best / targets
 
 
-def wait_for_device(task: Task) -> None:
+def wait_for_device(task: TrainingModule) -> None:
     """Let a GPU finish, so that the clock tells the truth."""
     if task.device.type == "cuda":
         torch.cuda.synchronize(task.device)

@@ -199,7 +199,7 @@ class FixedBatches:
     """The same batches every time, each item once, the last batch included: for validation.
 
     In distributed training rank r takes batches r, r + world, ...; a rank that has none left yields
-    None, so that all ranks take the same number of steps. `Task.validation_step` skips None.
+    None, so that all ranks take the same number of steps; `validation_step` skips None.
     """
 
     def __init__(self, batches: Sequence[Sequence[int]], make_batch: MakeBatch) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from triptych.errors import UserError
 from triptych.training.metric_sums import Totals, add_sums, full_precision, read_totals
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 
 Progress = Callable[[int, int], None]
 """Called with (units done, units in all, or 0 where that is unknown)."""
@@ -46,7 +46,7 @@ def reading_from(source: Source, directory: str) -> Source:
 
 
 @contextmanager
-def scoring(task: Task) -> Iterator[None]:
+def scoring(task: TrainingModule) -> Iterator[None]:
     """Eval mode (no dropout) and full precision; puts the former mode of every module back."""
     modes = {module: module.training for module in task.modules()}
     task.eval()
@@ -59,7 +59,7 @@ def scoring(task: Task) -> Iterator[None]:
 
 
 def evaluate(
-    task: Task,
+    task: TrainingModule,
     batches: Iterable[Any],
     progress: Progress | None = None,
     *,

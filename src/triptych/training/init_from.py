@@ -10,7 +10,7 @@ from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
 from triptych.training.checkpoint import check_domain, read_checkpoint
 from triptych.training.differing import ONLY_COMPUTED, changed, flat, misfit
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 
 SIZES = tuple(
     f"model.{name}" for name in ("n_layers", "n_decoder_layers", "d_model", "n_heads", "d_ff")
@@ -18,13 +18,13 @@ SIZES = tuple(
 
 
 def read_start(name: str, *, domain: str) -> dict[str, Any]:
-    """The content of the checkpoint that `run.start_from` names, also as `pretrained:NAME`.
+    """The content of the checkpoint that `run.init_from` names, also as `pretrained:NAME`.
 
     Raises UserError where there is none, and for a model of another domain.
     """
     path = pretrained.find(name) if name.startswith(pretrained.PREFIX) else Path(name)
     content = read_checkpoint(path)
-    check_domain(content, domain, f"run.start_from {name}")
+    check_domain(content, domain, f"run.init_from {name}")
     return content
 
 
@@ -38,37 +38,37 @@ def check_start(name: str, *, domain: str, config: dict[str, Any]) -> dict[str, 
     wrong = changed(before, now)
     if wrong:
         other, here = (", ".join(f"{n} {sizes[n]}" for n in wrong) for sizes in (before, now))
-        raise UserError(f"run.start_from is {name}, with {other}; the settings say {here}.")
+        raise UserError(f"run.init_from is {name}, with {other}; the settings say {here}.")
     return content
 
 
-def start_with(task: Task, name: str) -> None:
+def start_with(task: TrainingModule, name: str) -> None:
     """Give a new task the weights of a checkpoint (of best.ckpt their running mean).
 
     The optimiser, the schedule and the order of the data begin anew. Other settings of the model
     than the checkpoint's are said. Raises UserError where a size, the vocabulary or a weight does
     not fit.
     """
-    content = check_start(name, domain=task.domain, config=task.card["config"])
-    block = content["triptych"]
-    before, now = flat(block["config"]), flat(task.card["config"])
+    content = check_start(name, domain=task.domain, config=task.metadata["config"])
+    header = content["triptych"]
+    before, now = flat(header["config"]), flat(task.metadata["config"])
     differing = [
         f"{setting} was {before[setting]}, is {now.get(setting)}"
         for setting in changed(before, now)
         if setting in before and setting.startswith("model.") and setting not in ONLY_COMPUTED
     ]
     why = f"; settings that differ: {', '.join(differing)}" if differing else ""
-    if not task.same_vocabulary(block["vocabulary"]):
+    if not task.same_vocabulary(header["vocabulary"]):
         raise UserError(
-            f"run.start_from is {name}, whose vocabulary is another than that of these data{why}; "
+            f"run.init_from is {name}, whose vocabulary is another than that of these data{why}; "
             "the weights would mean something else."
         )
     if (wrong := misfit(content["state_dict"], task.state_dict())) is not None:
-        raise UserError(f"run.start_from is {name}, but {wrong}{why}.")
+        raise UserError(f"run.init_from is {name}, but {wrong}{why}.")
     task.load_state_dict(content["state_dict"])
     for line in differing:
         say(f"Other than in {name}: {line}.")
-    say(f"Starting with the weights of {name}, step {block['step']}.")
+    say(f"Starting with the weights of {name}, step {header['step']}.")
 
 
 def _sizes(config: dict[str, Any]) -> dict[str, Any]:

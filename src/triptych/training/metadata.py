@@ -69,13 +69,13 @@ def versions() -> dict[str, str]:
     }
 
 
-def block(
-    card: dict[str, Any], *, seed: int, step: int, metrics: dict[str, float]
+def header(
+    metadata: dict[str, Any], *, seed: int, step: int, metrics: dict[str, float]
 ) -> dict[str, Any]:
     """Return what stands under "triptych" in a checkpoint."""
     return {
         "format": FORMAT,
-        **card,
+        **metadata,
         "versions": versions(),
         "commit": code_commit(),
         "seed": seed,

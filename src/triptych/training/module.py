@@ -17,7 +17,7 @@ from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.data import rank_and_world
 from triptych.training.exceptions import Diverged
 from triptych.training.loggers.media import Media, collect, log_media
-from triptych.training.metadata import block, plain
+from triptych.training.metadata import header, plain
 from triptych.training.optim import OptimConfig
 from triptych.training.throughput import Meter
 from triptych.training.update import Updated
@@ -26,13 +26,13 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a run with a checkpoint."""
 
 
-class Task(Updated, ABC):
+class TrainingModule(Updated, ABC):
     """What a domain adds to the training: three methods must be written, two more may be.
 
     model: the core model; its parameters are `task.model...` in the checkpoint's "state_dict".
     optim: optimiser and schedule.
     d_model: width of the model, for the "noam" schedule.
-    card: {"domain": str, "config": plain dict, "vocabulary": ...}, JSON types only (TypeError
+    metadata: {"domain": str, "config": plain dict, "vocabulary": ...}, JSON types only (TypeError
         names anything else); it goes into checkpoint["triptych"], and with it `restore` rebuilds
         the task on a machine without the data.
     """
@@ -44,11 +44,11 @@ class Task(Updated, ABC):
     monitor_mode: ClassVar[Literal["min", "max"]] = "min"
 
     def __init__(
-        self, model: nn.Module, optim: OptimConfig, *, d_model: int, card: dict[str, Any]
+        self, model: nn.Module, optim: OptimConfig, *, d_model: int, metadata: dict[str, Any]
     ) -> None:
         super().__init__(optim, d_model)
         self.model = model
-        self.card = plain(card, "card")
+        self.metadata = plain(metadata, "metadata")
         # Lightning refuses a rank without validation batches unless it is told that we can.
         self.allow_zero_length_dataloader_with_multiple_devices = True
         self.samples_folder: Path | None = None
@@ -71,7 +71,7 @@ class Task(Updated, ABC):
 
     def same_vocabulary(self, other: Any) -> bool:
         """Tell whether the weights of a model with this vocabulary mean the same here."""
-        return bool(other == self.card.get("vocabulary"))
+        return bool(other == self.metadata.get("vocabulary"))
 
     @abstractmethod
     def training_loss(self, batch: Any) -> tuple[Tensor, Tensor | int]:
@@ -89,11 +89,11 @@ class Task(Updated, ABC):
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         """Turn the sums over a whole split into ratios named with their unit (nats_per_token)."""
 
-    def decoded_metrics(self) -> dict[str, float]:
+    def generation_metrics(self) -> dict[str, float]:
         """Return metrics that need real decoding, after each validation; on rank 0 only."""
         return {}
 
-    def show(self, folder: Path) -> list[Media]:
+    def log_samples(self, folder: Path) -> list[Media]:
         """Write samples into the folder after a validation and list them; on rank 0 only."""
         return []
 
@@ -194,9 +194,9 @@ class Task(Updated, ABC):
         step = self.trainer.global_step
         if self.trainer.is_global_zero:
             with sums.full_precision(self.device):
-                decoded = self.decoded_metrics()
+                decoded = self.generation_metrics()
                 if self.samples_folder is not None:
-                    media = collect(self.show, self.samples_folder / f"step-{step:08d}")
+                    media = collect(self.log_samples, self.samples_folder / f"step-{step:08d}")
         metrics = {**metrics, **self.trainer.strategy.broadcast(decoded)}
         if not sums.is_finite(metrics[self.monitor]):
             raise Diverged(
@@ -223,8 +223,8 @@ class Task(Updated, ABC):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Put the block that makes the checkpoint self-contained into it."""
-        checkpoint["triptych"] = block(
-            self.card, seed=self.seed, step=int(self.trainer.global_step), metrics=self.latest
+        checkpoint["triptych"] = header(
+            self.metadata, seed=self.seed, step=int(self.trainer.global_step), metrics=self.latest
         )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -31,9 +31,9 @@ class OptimConfig:
     """Learning rate after the warm-up; cosine falls until the last step, noam is Vaswani's."""
     warmup_steps: int = 400
     """Updates over which the learning rate rises in a straight line."""
-    minimum_ratio: float = 0.0
+    min_lr_ratio: float = 0.0
     """Where cosine ends, as a fraction of the highest learning rate."""
-    average_decay: float = 0.0
+    ema_decay: float = 0.0
     """Share of the weights' running mean that stays per update, such as 0.999, which averages about
     the last 1,000; validations and best.ckpt take the mean; 0 for none."""
 
@@ -65,12 +65,10 @@ class OptimConfig:
                 f"warmup_steps is {self.warmup_steps}; it must be at least {least} "
                 f"with schedule {self.schedule}."
             )
-        if not 0 <= self.minimum_ratio <= 1:
-            raise ValueError(f"minimum_ratio is {self.minimum_ratio}; it must be from 0 to 1.")
-        if not 0 <= self.average_decay < 1:
-            raise ValueError(
-                f"average_decay is {self.average_decay}; it must be from 0 to below 1."
-            )
+        if not 0 <= self.min_lr_ratio <= 1:
+            raise ValueError(f"min_lr_ratio is {self.min_lr_ratio}; it must be from 0 to 1.")
+        if not 0 <= self.ema_decay < 1:
+            raise ValueError(f"ema_decay is {self.ema_decay}; it must be from 0 to below 1.")
 
 
 def learning_rate_at(
@@ -97,7 +95,7 @@ def learning_rate_at(
         raise ValueError("schedule cosine needs the number of updates: set trainer.max_steps.")
     progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
     share = 0.5 * (1.0 + math.cos(math.pi * progress))
-    return config.learning_rate * (config.minimum_ratio + (1.0 - config.minimum_ratio) * share)
+    return config.learning_rate * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * share)
 
 
 def build(

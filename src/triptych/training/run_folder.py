@@ -19,7 +19,7 @@ from triptych.training.checkpoint import read_checkpoint
 from triptych.training.data import ResumableLoader
 from triptych.training.differing import ONLY_COMPUTED, changed, flat, misfit, trained_otherwise
 from triptych.training.metadata import code_commit, versions
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 from triptych.training.run_settings import RunConfig
 
 
@@ -107,13 +107,13 @@ def check_same_model(
 
     config: the settings as a plain dict. Needs neither data nor a model, so it comes first.
     """
-    block = content["triptych"]
-    if block["domain"] != domain:
+    header = content["triptych"]
+    if header["domain"] != domain:
         raise UserError(
-            f"{path} is of the domain {block['domain']}, this run of the domain {domain}; it "
+            f"{path} is of the domain {header['domain']}, this run of the domain {domain}; it "
             "cannot be resumed."
         )
-    before, now = flat(block["config"]), flat(config)
+    before, now = flat(header["config"]), flat(config)
     # A setting that was not there yet when the run began mostly has a default that means what was
     # before; where it has another value, `take_up` sees whether the weights still fit.
     names = [
@@ -151,7 +151,11 @@ def check_seed(path: Path, content: dict[str, Any], seed: int) -> None:
 
 
 def take_up(
-    task: Task, loader: ResumableLoader, run: RunConfig, path: Path, content: dict[str, Any]
+    task: TrainingModule,
+    loader: ResumableLoader,
+    run: RunConfig,
+    path: Path,
+    content: dict[str, Any],
 ) -> int:
     """Check that the checkpoint is of this run, put the loader where it was, return the step.
 
@@ -159,12 +163,12 @@ def take_up(
     the seed or the number of training items (the data order would). Other changed settings are
     said and taken over.
     """
-    block = content["triptych"]
-    check_same_model(path, content, domain=task.domain, config=task.card["config"])
-    before, now = flat(block["config"]), flat(task.card["config"])
+    header = content["triptych"]
+    check_same_model(path, content, domain=task.domain, config=task.metadata["config"])
+    before, now = flat(header["config"]), flat(task.metadata["config"])
     shaping = [name for name in changed(before, now) if name.startswith(("data.", "model."))]
     why = f"{trained_otherwise(path, shaping, before, now)}; " if shaping else ""
-    if block.get("vocabulary") != task.card.get("vocabulary"):
+    if header.get("vocabulary") != task.metadata.get("vocabulary"):
         raise UserError(f"{why}{path} has another vocabulary than this run; it cannot be resumed.")
     if (wrong := misfit(content["state_dict"], task.state_dict())) is not None:
         raise UserError(f"{why or f'{path} holds other weights: '}{wrong}; {_NO_OTHER_MODEL}")
@@ -177,7 +181,7 @@ def take_up(
     loader.load_state_dict(states[0])
     for name in changed(before, now):
         say(f"Changed since the run began: {name} was {before.get(name)}, is {now.get(name)}.")
-    step = int(block["step"])
+    step = int(header["step"])
     say(f"Resuming from step {step}, {path}.")
     return step
 
@@ -193,7 +197,9 @@ def write_config(folder: Path, settings: dict[str, Any], step: int) -> None:
     path.write_text(text, encoding="utf-8")
 
 
-def write_versions(folder: Path, run: RunConfig, precision: str, task: Task, step: int) -> str:
+def write_versions(
+    folder: Path, run: RunConfig, precision: str, task: TrainingModule, step: int
+) -> str:
     """Write versions.json, one entry for each start of the run, and return its wandb identity."""
     path = folder / "versions.json"
     record: dict[str, Any] = {"wandb": secrets.token_hex(4), "starts": []}

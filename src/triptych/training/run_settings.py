@@ -20,7 +20,7 @@ class RunConfig:
     """Name of the run; its folder is <directory>/<name>."""
     directory: str = "runs"
     """Folder that holds the folders of all runs."""
-    start_from: str | None = None
+    init_from: str | None = None
     """Checkpoint (.ckpt), or pretrained:NAME, of whose weights and vocabulary the run makes its
     beginning; null for new ones."""
     seed: int = 0
@@ -32,13 +32,13 @@ class RunConfig:
     start, told beside the gain; needs a C++ compiler (Triton on a GPU)."""
     wandb: Literal["auto", "online", "offline", "off"] = "auto"
     """Where Weights & Biases logs; auto is online where a key is found, else offline."""
-    project: str = "triptych"
+    wandb_project: str = "triptych"
     """Name of the Weights & Biases project."""
     samples: bool = True
     """Write samples (images, sounds, sentences) into the run's folder after each validation."""
     save_minutes: float = 10.0
     """Minutes of training after which last.ckpt is written between validations; 0 for never."""
-    patience: int | None = None
+    early_stopping_patience: int | None = None
     """Validations without a better score after which the run ends; null for never."""
 
     def __post_init__(self) -> None:
@@ -55,5 +55,7 @@ class RunConfig:
         check_seed(self.seed)
         if self.save_minutes < 0:
             raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative.")
-        if self.patience is not None and self.patience < 1:
-            raise ValueError(f"patience is {self.patience}; it must be at least 1 or null.")
+        if self.early_stopping_patience is not None and self.early_stopping_patience < 1:
+            raise ValueError(
+                f"early_stopping_patience is {self.early_stopping_patience}; it must be at least 1 or null."
+            )

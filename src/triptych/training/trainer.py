@@ -35,7 +35,7 @@ from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.wandb import WandbMetrics, open_wandb
 from triptych.training.loggers.wandb_mode import decide_wandb
 from triptych.training.metadata import code_commit, plain, versions
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 from triptych.training.run_folder import (
     check_epochs,
     find_checkpoint,
@@ -51,7 +51,7 @@ from triptych.training.run_settings import RunConfig
 
 
 def train(
-    task: Task,
+    task: TrainingModule,
     train_loader: ResumableLoader,
     validation_loader: FixedBatches,
     run: RunConfig,
@@ -73,7 +73,7 @@ def train(
     arguments = check_arguments(trainer)
     if run.compile:
         check_compiler("cuda" if on_cuda(arguments) else "cpu")
-    check_patience(run.patience, arguments)
+    check_patience(run.early_stopping_patience, arguments)
     folder = Path(run.directory) / run.name
     first = is_first_process()
     found = find_checkpoint(folder) if resume else None
@@ -91,17 +91,17 @@ def train(
         if found is not None:
             step = take_up(task, train_loader, run, *found)
             check_epochs(*found, arguments.get("max_epochs"))
-        elif run.start_from is not None:
-            start_with(task, run.start_from)
+        elif run.init_from is not None:
+            start_with(task, run.init_from)
         if first:
             check_writable(folder / "checkpoints")
             remove_unfinished(folder / "checkpoints")
-        decay = task.optim.average_decay
+        decay = task.optim.ema_decay
         average = WeightAverage(decay) if decay else None
         keep = KeepCheckpoints(folder / "checkpoints", minutes=run.save_minutes, average=average)
         task.seed = run.seed
         task.samples_folder = folder / "samples" if run.samples else None
-        settings = plain({**task.card["config"], "trainer": writable(trainer)}, "config")
+        settings = plain({**task.metadata["config"], "trainer": writable(trainer)}, "config")
         precision = arguments.pop("precision", None) or choose_precision(
             run.precision, arguments, task.d_model
         )
@@ -115,7 +115,7 @@ def train(
                 decide_wandb(run.wandb),
                 say,
                 folder=folder,
-                project=run.project,
+                project=run.wandb_project,
                 name=run.name,
                 identity=identity,
                 config={**settings, "versions": versions(), "commit": code_commit()},
@@ -126,8 +126,10 @@ def train(
             callbacks.insert(0, average)
         if run.compile:
             callbacks.insert(0, CompileLoss())
-        if run.patience is not None:
-            callbacks.append(Patience(task.monitor, run.patience, mode=task.monitor_mode))
+        if run.early_stopping_patience is not None:
+            callbacks.append(
+                Patience(task.monitor, run.early_stopping_patience, mode=task.monitor_mode)
+            )
         if arguments.pop("enable_progress_bar", True):
             callbacks.append(ShowProgress())
         status = "failed"
@@ -177,7 +179,7 @@ def train(
     return folder
 
 
-def _introduce(task: Task, trainer: pl.Trainer, folder: Path, precision: str) -> None:
+def _introduce(task: TrainingModule, trainer: pl.Trainer, folder: Path, precision: str) -> None:
     parameters = sum(parameter.numel() for parameter in task.parameters())
     device = trainer.strategy.root_device
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()

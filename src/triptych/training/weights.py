@@ -11,9 +11,9 @@ from torch import nn
 from triptych.decoding import quantize as precision
 from triptych.decoding.quantize import Dtype, quantize
 from triptych.errors import UserError
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 
-AnyTask = TypeVar("AnyTask", bound=Task)
+AnyTask = TypeVar("AnyTask", bound=TrainingModule)
 
 
 def check_dtype(dtype: str, device: torch.device, *, compile: bool = False) -> None:

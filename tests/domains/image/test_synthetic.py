@@ -14,7 +14,7 @@ from triptych.domains.image.data import DataConfig, read
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.synthetic import CopiedRows
-from triptych.domains.image.task import Config, ImageTask, facts_of
+from triptych.domains.image.task import Config, ImageTask, summarize
 from triptych.errors import UserError
 
 TINY = CopiedRows(height=2, width=2, levels=3, change=0.2, train=6, validation=60, test=5, seed=3)
@@ -102,7 +102,7 @@ class Perfect(nn.Module):
 def model() -> ImageModel:
     sizes: dict[str, Any] = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8}
     config = Config(data=DataConfig(source=TINY), model=ModelConfig(**sizes))
-    return ImageModel(ImageTask(config, facts_of(TINY.load("train"))))
+    return ImageModel(ImageTask(config, summarize(TINY.load("train"))))
 
 
 def test_a_perfect_model_scores_what_the_law_scores(model: ImageModel) -> None:

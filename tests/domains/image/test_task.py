@@ -20,11 +20,11 @@ from triptych.domains.image.data import DataConfig, evaluation_batches, read
 from triptych.domains.image.inference import ImageModel, load
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits, ImageFolder
-from triptych.domains.image.task import Config, ImageTask, facts_of, prepare, restore
+from triptych.domains.image.task import Config, ImageTask, summarize, prepare, restore
 from triptych.errors import UserError
 from triptych.training import evaluate as evaluation
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.metadata import block
+from triptych.training.metadata import header
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 from triptych.training.trainer import train
@@ -78,7 +78,7 @@ def settings(
 
 def checkpoint_of(task: ImageTask) -> dict[str, Any]:
     return {
-        "triptych": block(task.card, seed=0, step=1, metrics={}),
+        "triptych": header(task.metadata, seed=0, step=1, metrics={}),
         "state_dict": task.state_dict(),
     }
 
@@ -217,7 +217,7 @@ def test_a_restored_task_scores_and_draws_the_same(folder: Path, tmp_path: Path)
     content = read_checkpoint(tmp_path / "model.ckpt")
     restored = restore(content)
     assert restored.config == task.config
-    assert restored.card == task.card
+    assert restored.metadata == task.metadata
     score = evaluation.evaluate(task, batches)[0]
     assert evaluation.evaluate(restored, batches)[0] == score
     assert np.array_equal(ImageModel(task).sample(3), load(content).sample(3))
@@ -229,7 +229,7 @@ def test_showing_writes_one_grid_and_always_the_same(folder: Path, tmp_path: Pat
     images = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        (media,) = task.show(tmp_path / name)
+        (media,) = task.log_samples(tmp_path / name)
         assert media.path is not None
         images.append(media.path.read_bytes())
     assert images[0] == images[1]
@@ -326,7 +326,7 @@ def test_evaluating_other_images_than_the_models_is_told(folder: Path, tmp_path:
 def test_a_source_without_a_folder_refuses_one() -> None:
     pytest.importorskip("sklearn")
     config = Config(data=DataConfig(source=Digits()), model=ModelConfig(1, 8, 2, 8))
-    task = ImageTask(config, facts_of(read(config.data, "test")))
+    task = ImageTask(config, summarize(read(config.data, "test")))
     with pytest.raises(UserError, match="come from Digits, which reads no folder"):
         ImageModel(task).evaluate(data="somewhere")
 

@@ -317,7 +317,7 @@ def test_data_names_another_folder(choir, tmp_path, busy_piece):
 
 def test_a_checkpoint_is_enough(choir):
     task = choir.task
-    checkpoint = {"triptych": task.card, "state_dict": task.state_dict()}
+    checkpoint = {"triptych": task.metadata, "state_dict": task.state_dict()}
     checkpoint["triptych"] = replace_source(task)
     for device in ("cpu", "auto"):
         again = load(checkpoint, device=device)
@@ -329,13 +329,13 @@ def test_a_checkpoint_is_enough(choir):
 
 
 def replace_source(task):
-    """The card with a source that a plain form can name."""
+    """The metadata with a source that a plain form can name."""
     source = {
         "class_path": "triptych.domains.music.sources.JSBChorales",
         "init_args": {"directory": "gone"},
     }
-    data = {**task.card["config"]["data"], "source": source}
-    return {**task.card, "config": {**task.card["config"], "data": data}}
+    data = {**task.metadata["config"]["data"], "source": source}
+    return {**task.metadata, "config": {**task.metadata["config"], "data": data}}
 
 
 def test_the_last_wait_is_cut_to_the_seconds_that_were_asked_for():

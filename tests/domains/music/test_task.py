@@ -170,7 +170,7 @@ def test_a_checkpoint_restores_the_model_without_data(tmp_path):
     settings = replace(config(), data=DataConfig(source=JSBChorales(str(tmp_path / "gone"))))
     task = MusicTask(settings)
     path = tmp_path / "a.ckpt"
-    torch.save({"triptych": task.card, "state_dict": task.state_dict()}, path)
+    torch.save({"triptych": task.metadata, "state_dict": task.state_dict()}, path)
     again = restore(torch.load(path, weights_only=True))
     assert again.config == settings
     for name, value in task.state_dict().items():
@@ -180,9 +180,9 @@ def test_a_checkpoint_restores_the_model_without_data(tmp_path):
 def test_a_checkpoint_of_another_vocabulary_is_refused():
     task = MusicTask(replace(config(), data=DataConfig()))
     for change in ({"representation": "abc"}, {"symbols": ["x"]}):
-        card = {**task.card, "vocabulary": {**task.card["vocabulary"], **change}}
+        metadata = {**task.metadata, "vocabulary": {**task.metadata["vocabulary"], **change}}
         with pytest.raises(UserError, match="does not have"):
-            restore({"triptych": card, "state_dict": task.state_dict()})
+            restore({"triptych": metadata, "state_dict": task.state_dict()})
 
 
 def test_settings_survive_plain_form():
@@ -194,13 +194,13 @@ def test_settings_survive_plain_form():
 
 
 def test_sample_files_are_written_and_listed(task, tmp_path):
-    media = task.show(tmp_path)
+    media = task.log_samples(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         f"piece-00.{e}" for e in ("mid", "png", "wav")
     ]
     assert sorted(item.kind for item in media) == ["audio", "midi", "image"]
     task.config = replace(task.config, data=replace(task.config.data, samples=0))
-    assert task.show(tmp_path) == []
+    assert task.log_samples(tmp_path) == []
 
 
 @pytest.mark.parametrize(

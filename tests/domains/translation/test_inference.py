@@ -392,6 +392,6 @@ def test_another_folder_may_hold_the_data(taught: TranslationTask, tmp_path: Pat
 
 
 def test_a_checkpoint_is_enough(taught: TranslationTask, translator: Translator) -> None:
-    again = load({"triptych": taught.card, "state_dict": taught.state_dict()}, device="auto")
+    again = load({"triptych": taught.metadata, "state_dict": taught.state_dict()}, device="auto")
     lines = many_lines(12)
     assert again.translate(lines, beam=2) == translator.translate(lines, beam=2)

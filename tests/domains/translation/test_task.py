@@ -84,7 +84,7 @@ def test_more_padding_changes_no_loss(taught: TranslationTask) -> None:
 
 
 def test_validation_scores_what_the_model_says_by_itself(taught: TranslationTask) -> None:
-    metrics = taught.decoded_metrics()
+    metrics = taught.generation_metrics()
     assert metrics.keys() == {"bleu", "chrf", "exact_match"}
     assert len(taught.hypotheses) == taught.config.data.validation_lines == 10
     assert taught.decoded_pairs == taught.config.data.source.pairs("validation")[:10]
@@ -103,8 +103,8 @@ def test_validation_scores_what_the_model_says_by_itself(taught: TranslationTask
 def test_the_table_shows_source_reference_and_translation(
     taught: TranslationTask, tmp_path: Path
 ) -> None:
-    taught.decoded_metrics()
-    (table,) = taught.show(tmp_path)
+    taught.generation_metrics()
+    (table,) = taught.log_samples(tmp_path)
     assert table.kind == "table"
     assert table.columns == ["source", "reference", "translation", "exact match"]
     assert len(table.rows) == taught.config.data.shown == 5
@@ -117,8 +117,8 @@ def test_the_table_shows_source_reference_and_translation(
 def test_decoding_can_be_switched_off(tiny_config: Config, tmp_path: Path) -> None:
     config = replace(tiny_config, data=replace(tiny_config.data, validation_lines=0))
     task, _, _ = prepare(config)
-    assert task.decoded_metrics() == {}
-    assert task.show(tmp_path) == []
+    assert task.generation_metrics() == {}
+    assert task.log_samples(tmp_path) == []
 
 
 # From settings to task, from checkpoint to task --------------------------------------------------
@@ -135,8 +135,8 @@ def test_a_few_steps_learn_something(
 
 def test_a_checkpoint_brings_everything(taught: TranslationTask) -> None:
     # What training writes: JSON types beside the weights.
-    card = json.loads(json.dumps(taught.card))
-    again = restore({"triptych": card, "state_dict": taught.state_dict()}).eval()
+    metadata = json.loads(json.dumps(taught.metadata))
+    again = restore({"triptych": metadata, "state_dict": taught.state_dict()}).eval()
     assert again.config == taught.config
     assert again.decoded_pairs == []
     source = pad_rows([[*taught.tokenizers.source.encode("seven"), END]])
@@ -227,7 +227,7 @@ def test_separate_vocabularies_train_and_come_back(
         model=replace(tiny_config.model, tie="target"),
     )
     task = teach(config, 2)
-    again = restore({"triptych": task.card, "state_dict": task.state_dict()})
+    again = restore({"triptych": task.metadata, "state_dict": task.state_dict()})
     assert not again.tokenizers.shared
     assert again.tokenizers.source.encode("nine") == task.tokenizers.source.encode("nine")
 

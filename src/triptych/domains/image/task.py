@@ -20,7 +20,7 @@ from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.loggers.media import Media
 from triptych.training.metric_sums import in_double
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 
@@ -39,30 +39,30 @@ class Config:
     """Name, place and seed of the run."""
 
 
-class ImageTask(Task):
+class ImageTask(TrainingModule):
     """An autoregressive model of images, scored in bits per sub-pixel."""
 
     domain: ClassVar[str] = "image"
     monitor: ClassVar[str] = "bits_per_dim"
     model: ImageTransformer
 
-    def __init__(self, config: Config, facts: dict[str, Any]) -> None:
-        """facts: what the weights know of the data, see `facts_of`; JSON types only."""
-        classes = facts["class_names"]
+    def __init__(self, config: Config, data_summary: dict[str, Any]) -> None:
+        """data_summary: what the weights know of the data, see `summarize`; JSON types only."""
+        classes = data_summary["class_names"]
         model = config.model.build(
-            *facts["shape"],
-            levels=facts["levels"],
+            *data_summary["shape"],
+            levels=data_summary["levels"],
             n_classes=len(classes) if config.model.class_conditional else 0,
         )
-        card = {"domain": self.domain, "config": to_plain(config), "vocabulary": facts}
-        super().__init__(model, config.optim, d_model=config.model.d_model, card=card)
+        metadata = {"domain": self.domain, "config": to_plain(config), "vocabulary": data_summary}
+        super().__init__(model, config.optim, d_model=config.model.d_model, metadata=metadata)
         self.config = config
         self.class_names: tuple[str, ...] = tuple(classes)
 
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         """Classes may be others where the model does not know them."""
         told = ["shape", "levels", *(["class_names"] if self.model.classes is not None else [])]
-        return all(other[name] == self.card["vocabulary"][name] for name in told)
+        return all(other[name] == self.metadata["vocabulary"][name] for name in told)
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
         """Mean nats per sub-pixel, and the number of sub-pixels."""
@@ -93,7 +93,7 @@ class ImageTask(Task):
         classes = len(self.class_names) if self.model.classes is not None else 0
         return classes if 0 < classes <= 16 and classes < count else None
 
-    def show(self, folder: Path) -> list[Media]:
+    def log_samples(self, folder: Path) -> list[Media]:
         """A grid of samples at temperature 1, from the same random numbers every time."""
         count = self.config.data.samples
         if count == 0:
@@ -111,7 +111,7 @@ class ImageTask(Task):
         return [Media("image", "samples", path=path, caption=caption)]
 
 
-def facts_of(images: ImageDataset) -> dict[str, Any]:
+def summarize(images: ImageDataset) -> dict[str, Any]:
     """What a checkpoint must know of the data: shape (pixels), levels, class names."""
     return {
         "shape": list(images.pixels.shape[1:]),
@@ -125,16 +125,16 @@ def prepare(
 ) -> tuple[ImageTask, ResumableLoader, FixedBatches]:
     """Read the images, build the model and both loaders.
 
-    vocabulary: what the weights that the run starts with know of images, see `facts_of`. Raises
+    vocabulary: what the weights that the run starts with know of images, see `summarize`. Raises
     UserError for missing or damaged data, for settings that do not fit the images and for
     images that do not fit the weights.
     """
     train, validation = data.read(config.data, "train"), data.read(config.data, "validation")
     if vocabulary is not None:
-        facts = facts_of(train)
+        data_summary = summarize(train)
         here, there = (
             f"{' x '.join(map(str, known['shape']))} with {known['levels']} levels"
-            for known in (facts, vocabulary)
+            for known in (data_summary, vocabulary)
         )
         if here != there:
             raise UserError(
@@ -149,7 +149,7 @@ def prepare(
         validation = validation.pick(torch.arange(len(validation))[: config.data.validation_limit])
     torch.manual_seed(config.run.seed)
     try:
-        task = ImageTask(config, facts_of(train))
+        task = ImageTask(config, summarize(train))
     except ValueError as error:  # a variant that cannot serve this shape says so in a sentence
         raise UserError(f"the model does not fit the images: {error}") from error
     histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
@@ -166,7 +166,7 @@ def prepare(
 
 def restore(checkpoint: dict[str, Any]) -> ImageTask:
     """The task of a checkpoint, without its training data."""
-    block = checkpoint["triptych"]
-    task = ImageTask(from_plain(Config, block["config"]), block["vocabulary"])
+    header = checkpoint["triptych"]
+    task = ImageTask(from_plain(Config, header["config"]), header["vocabulary"])
     task.load_state_dict(checkpoint["state_dict"])
     return task

@@ -31,7 +31,7 @@ from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, generator_for, padding_share
 from triptych.training.loggers.media import Media
 from triptych.training.metric_sums import in_double
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 
@@ -53,7 +53,7 @@ class Config:
     """Name, place and seed of the run."""
 
 
-class MusicTask(Task):
+class MusicTask(TrainingModule):
     """An autoregressive model of music, scored in nats per token."""
 
     domain: ClassVar[str] = "music"
@@ -63,12 +63,12 @@ class MusicTask(Task):
     def __init__(self, config: Config) -> None:
         representation = config.data.source.representation
         model = config.model.build(representation, length=config.data.length)
-        card = {
+        metadata = {
             "domain": self.domain,
             "config": to_plain(config),
             "vocabulary": vocabulary_of(representation),
         }
-        super().__init__(model, config.optim, d_model=config.model.d_model, card=card)
+        super().__init__(model, config.optim, d_model=config.model.d_model, metadata=metadata)
         self.config = config
         self.representation: Representation = representation
 
@@ -151,7 +151,7 @@ class MusicTask(Task):
             for row in tokens.cpu().numpy()
         ]
 
-    def show(self, folder: Path) -> list[Media]:
+    def log_samples(self, folder: Path) -> list[Media]:
         """Sampled pieces at temperature 1, from the same random numbers every time."""
         data = self.config.data
         if not data.samples:
@@ -223,14 +223,14 @@ def prepare(
 
 def restore(checkpoint: dict[str, Any]) -> MusicTask:
     """The task of a checkpoint, without its training data."""
-    block = checkpoint["triptych"]
-    vocabulary = block["vocabulary"]
+    header = checkpoint["triptych"]
+    vocabulary = header["vocabulary"]
     kind = REPRESENTATIONS.get(vocabulary["representation"])
     if kind is None or list(kind.vocabulary) != vocabulary["symbols"]:
         raise UserError(
             f"the checkpoint writes music as {vocabulary['representation']!r} with "
             f"{len(vocabulary['symbols'])} symbols, which this version of Triptych does not have."
         )
-    task = MusicTask(from_plain(Config, block["config"]))
+    task = MusicTask(from_plain(Config, header["config"]))
     task.load_state_dict(checkpoint["state_dict"])
     return task

@@ -37,7 +37,7 @@ from triptych.training.data import (
 )
 from triptych.training.loggers.media import Media
 from triptych.training.metric_sums import in_double
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
 from triptych.training.run_settings import RunConfig
 
@@ -63,7 +63,7 @@ class Config:
             )
 
 
-class TranslationTask(Task):
+class TranslationTask(TrainingModule):
     """An encoder-decoder model of sentence pairs, scored in nats per target token and in BLEU."""
 
     domain: ClassVar[str] = "translation"
@@ -74,13 +74,13 @@ class TranslationTask(Task):
         self, config: Config, tokenizers: Tokenizers, validation: Sequence[Pair] = ()
     ) -> None:
         """validation: the pairs that are decoded after each validation; none in a restored task."""
-        card = {
+        metadata = {
             "domain": self.domain,
             "config": to_plain(config),
             "vocabulary": tokenizers.to_plain(),
         }
         model = build_model(config.model, tokenizers)
-        super().__init__(model, config.optim, d_model=config.model.d_model, card=card)
+        super().__init__(model, config.optim, d_model=config.model.d_model, metadata=metadata)
         self.config = config
         self.tokenizers = tokenizers
         self.decoded_pairs = list(validation)
@@ -108,7 +108,7 @@ class TranslationTask(Task):
         """Nats per target token over everything that was scored."""
         return {"nats_per_token": totals["nats"] / totals["tokens"]}
 
-    def decoded_metrics(self) -> dict[str, float]:
+    def generation_metrics(self) -> dict[str, float]:
         """BLEU, chrF and exact match of translations that the model made by itself."""
         if not self.decoded_pairs:
             return {}
@@ -126,7 +126,7 @@ class TranslationTask(Task):
         tokenizer = data.source.bleu_tokenizer()
         return score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics()
 
-    def show(self, folder: Path) -> list[Media]:
+    def log_samples(self, folder: Path) -> list[Media]:
         """The first validation lines: source, reference, translation, and whether they agree."""
         shown = list(zip(self.decoded_pairs, self.hypotheses, strict=True))[
             : self.config.data.shown
@@ -221,8 +221,8 @@ def describe(tokenizers: Tokenizers) -> str:
 
 def restore(checkpoint: dict[str, Any]) -> TranslationTask:
     """The task of a checkpoint, without its training data."""
-    block = checkpoint["triptych"]
-    config = from_plain(Config, block["config"])
-    task = TranslationTask(config, Tokenizers.from_plain(block["vocabulary"]))
+    header = checkpoint["triptych"]
+    config = from_plain(Config, header["config"])
+    task = TranslationTask(config, Tokenizers.from_plain(header["vocabulary"]))
     task.load_state_dict(checkpoint["state_dict"])
     return task

@@ -13,7 +13,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.checkpoint import duplicate
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 
 
 class KeepCheckpoints(Checkpoint):
@@ -92,7 +92,7 @@ class KeepCheckpoints(Checkpoint):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save last.ckpt, and best.ckpt where the score is better than any before."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
         value = pl_module.latest[pl_module.monitor]
@@ -144,7 +144,7 @@ class KeepCheckpoints(Checkpoint):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, as_best: bool = False
     ) -> None:
         """Write last.ckpt; all ranks must call it. as_best: best.ckpt has just got the same."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         if trainer.fast_dev_run:
             return
         pl_module.check_finite()

@@ -22,7 +22,7 @@ from rich.progress import (
     TextColumn,
 )
 
-from triptych.training.module import Task
+from triptych.training.module import TrainingModule
 
 QUIET = (
     # We lay the run's folder out ourselves and say in plain words what is in it.
@@ -79,7 +79,7 @@ class ShowProgress(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Open the bar."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         if not trainer.is_global_zero:
             return
         self._total = pl_module.total_steps()
@@ -109,7 +109,7 @@ class ShowProgress(Callback):
         batch_idx: int,
     ) -> None:
         """Refresh the bar, or print a line, where it is time."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         now = time.monotonic()
         wait = 0.25 if self._bar is not None else self.seconds_between
         if not trainer.is_global_zero or now - self._shown < wait:
@@ -157,7 +157,7 @@ class ShowProgress(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Close the second bar and print the scores."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         if self._bar is not None and self._score_bar is not None:
             self._bar.remove_task(self._score_bar)
             self._score_bar = None

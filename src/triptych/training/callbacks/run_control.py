@@ -16,7 +16,7 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping
 from triptych.training.callbacks.progress import say
 from triptych.training.data import ResumableLoader, derive_seed
 from triptych.training.exceptions import Interrupted
-from triptych.training.module import STOP_SIGNALS, Task
+from triptych.training.module import STOP_SIGNALS, TrainingModule
 
 
 class StepSeed(Callback):
@@ -56,7 +56,7 @@ class StopOnSignal(Callback):
         self.began = False
         """Whether the training has begun."""
         self._training = False
-        self._task: Task | None = None
+        self._task: TrainingModule | None = None
         self._step = -1
         self._whole_step = False
 
@@ -90,7 +90,7 @@ class StopOnSignal(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put our handlers in place of Lightning's, whose exit code would be 0 or 1."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         self._task = pl_module
         self._step = trainer.global_step
         self._training = self.began = True
@@ -107,7 +107,7 @@ class StopOnSignal(Callback):
         batch_idx: int,
     ) -> None:
         """Ask Lightning to leave its loop, once all ranks agree and no update is half summed."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         self._whole_step = trainer.global_step != self._step
         self._step = trainer.global_step
         if pl_module.agreed_stop and self._whole_step:
@@ -120,7 +120,7 @@ class StopOnSignal(Callback):
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Leave now, where that was asked before or during the validation."""
-        assert isinstance(pl_module, Task)
+        assert isinstance(pl_module, TrainingModule)
         # Ranks that leave one by one would wait for each other for ever: only agreement counts.
         alone = trainer.world_size == 1
         asked = pl_module.stop_signal if alone else pl_module.agreed_stop

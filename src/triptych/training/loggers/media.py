@@ -48,10 +48,10 @@ class Media:
             raise ValueError(f"the {self.kind} {self.name!r} needs a path")
 
 
-def collect(show: Callable[[Path], list[Media]], folder: Path) -> list[Media]:
-    """Let `show` write its samples into the folder, and tables beside them; none stays empty."""
+def collect(log_samples: Callable[[Path], list[Media]], folder: Path) -> list[Media]:
+    """Call `log_samples` on the folder, write its tables there too, and drop an empty folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    media = show(folder)
+    media = log_samples(folder)
     for item in media:
         if item.kind == "table" and item.path is None:
             write_table(item, folder)
@@ -73,6 +73,6 @@ def write_table(media: Media, folder: Path) -> Path:
 def log_media(loggers: Iterable[Any], media: Sequence[Media], step: int) -> None:
     """Hand the media to every logger that can show them (those with a method `log_media`)."""
     for logger in loggers:
-        show = getattr(logger, "log_media", None)
-        if show is not None and media:
-            show(media, step)
+        method = getattr(logger, "log_media", None)
+        if method is not None and media:
+            method(media, step)
