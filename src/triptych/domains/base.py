@@ -20,7 +20,7 @@ from triptych.errors import UserError
 if TYPE_CHECKING:
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.evaluate import Evaluation
-    from triptych.training.module import Task
+    from triptych.training.module import TrainingModule
 
 
 class Progress(Protocol):
@@ -134,7 +134,7 @@ class Domain(ABC):
     @abstractmethod
     def prepare(
         self, config: Any, vocabulary: Any = None
-    ) -> tuple[Task, ResumableLoader, FixedBatches]:
+    ) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
         """Read the data and return the training module and the loaders of both splits.
 
         vocabulary: that of the checkpoint whose weights initialise the run; None for a new one.

@@ -55,7 +55,7 @@ def check_patience(patience: int | None, arguments: dict[str, Any]) -> None:
     if patience is not None and arguments.get("limit_val_batches") == 0:
         raise UserError(
             f"run.early_stopping_patience is {patience} validations, but "
-            "trainer.limit_val_batches is 0; expected validations to wait for, or run.early_stopping_patience null."
+            "trainer.limit_val_batches is 0; set one of them to null."
         )
 
 

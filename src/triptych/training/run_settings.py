@@ -57,5 +57,6 @@ class RunConfig:
             raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative.")
         if self.early_stopping_patience is not None and self.early_stopping_patience < 1:
             raise ValueError(
-                f"early_stopping_patience is {self.early_stopping_patience}; it must be at least 1 or null."
+                f"early_stopping_patience is {self.early_stopping_patience}; "
+                "it must be at least 1, or null."
             )
