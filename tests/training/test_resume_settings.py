@@ -88,9 +88,7 @@ def test_the_patience_of_this_start_counts(tmp_path: Path) -> None:
 
 
 def test_patience_without_validation_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        UserError, match=r"run\.early_stopping_patience is 2.*limit_val_batches is 0"
-    ):
+    with pytest.raises(UserError, match=r"patience is 2.*limit_val_batches is 0"):
         go(tmp_path, resume=False, max_epochs=2, patience=2, limit_val_batches=0)
     assert not any(tmp_path.iterdir())
 

@@ -20,7 +20,7 @@ from triptych.domains.image.data import DataConfig, evaluation_batches, read
 from triptych.domains.image.inference import ImageModel, load
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits, ImageFolder
-from triptych.domains.image.task import Config, ImageTask, summarize, prepare, restore
+from triptych.domains.image.task import Config, ImageTask, prepare, restore, summarize
 from triptych.errors import UserError
 from triptych.training import evaluate as evaluation
 from triptych.training.checkpoint import read_checkpoint
