@@ -22,7 +22,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Cycles, Grid, Learned, Sinusoid, Sum
 from triptych.core.transformer import Decoder, TransformerConfig
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.sampling import Sampling, draw
+from triptych.decoding.sampling import Sampling, sample_value
 
 D = 12
 
@@ -97,7 +97,7 @@ def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(make: object) 
     parameters = model.step(value, torch.tensor(3, device=device), state, None)
     filters = {"top_k": 3, "top_p": 0.5} if isinstance(model.head, CategoricalHead) else {}
     for sampling in (Sampling(), Sampling(temperature=0.0), Sampling(temperature=0.5, **filters)):
-        assert draw(model.head, parameters, sampling).shape == value.shape
+        assert sample_value(model.head, parameters, sampling).shape == value.shape
 
 
 def test_a_step_of_a_translator_never_waits_for_the_device() -> None:

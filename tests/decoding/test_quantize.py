@@ -17,7 +17,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Sinusoid
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.generate import sample
+from triptych.decoding.generate import generate
 from triptych.decoding.quantize import quantize
 
 SIZES = TransformerConfig(
@@ -76,7 +76,7 @@ def test_the_given_model_stays_as_it_is(model: DecoderOnly, dtype: str) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    assert sample(reduced, batch=3, length=5).float().std() > 0  # shares no storage with it
+    assert generate(reduced, batch=3, length=5).float().std() > 0  # shares no storage with it
     assert quantize(model, "fp32") is model
 
 
@@ -117,7 +117,7 @@ def test_no_warning_reaches_the_user(model: DecoderOnly) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for dtype in ("fp32", "bf16", "int8"):
-                sample(quantize(model, dtype), batch=1, length=3)
+                generate(quantize(model, dtype), batch=1, length=3)
     finally:
         torch.set_warn_always(False)
 

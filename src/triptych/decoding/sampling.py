@@ -1,28 +1,30 @@
-"""How one value is chosen from a distribution: temperature, top-k, top-p."""
+"""Sampling of one value from a model's distribution: temperature, top-k, top-p, constraints."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from triptych.core.heads import Head, MixtureOfLogisticsHead, at_least_float32
 
-LOWEST = 1e-20
-"""Temperature that is as good as zero: divided by less, logits would be infinite in float32."""
+MIN_TEMPERATURE = 1e-20
+"""Smallest divisor of logits that keeps them finite in float32."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How boldly to sample; the filters work on the distribution at its temperature."""
+    """Sampling settings; top-k and top-p filter the distribution at its temperature."""
 
     temperature: float = 1.0
-    """Divides the logits before the softmax; 0 takes the most probable value."""
+    """Divisor of the logits, at least 0; 0 takes the most probable value."""
     top_k: int | None = None
-    """Keep only the k most probable values; null keeps all."""
+    """Number of most probable values to sample from; null for all."""
     top_p: float | None = None
-    """Keep the fewest most probable values whose probabilities reach p, 0 to 1; null keeps all."""
+    """Probability that the sampled set of most probable values reaches, above 0 to 1; null for 1
+    (Holtzman et al. 2020, nucleus sampling)."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.temperature < float("inf"):
@@ -33,49 +35,73 @@ class Sampling:
             raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
 
 
-def filtered(logits: Tensor, sampling: Sampling) -> Tensor:
-    """Logits at the temperature, with -inf where top-k or top-p forbid: [..., V].
+class LogitsConstraint(Protocol):
+    """Rule about which values may come next; `generate` takes one as `constraint`.
 
-    Values of equal probability at the border of top-k stay together, so that the result does not
-    depend on the order of a sort. The temperature must be above 0.
+    To add one, write a function or a class with this call, such as one that forbids a repetition:
+
+        def no_repetition(values):
+            forbidden = torch.zeros(len(values), 100, dtype=torch.bool, device=values.device)
+            return forbidden.scatter(1, values[:, -1:], True)
+
+    It runs at every position, so it should not wait for the device. It must leave at least one
+    value in each row. Its probabilities are removed before temperature, top-k and top-p.
     """
-    logits = at_least_float32(logits) / max(sampling.temperature, LOWEST)
+
+    def __call__(self, values: Tensor, /) -> Tensor:
+        """Values so far int64 [B, t] -> True where a value is forbidden next, bool [B, V]."""
+
+
+def constrain(logits: Tensor, constraint: LogitsConstraint | None, values: Tensor) -> Tensor:
+    """Logits [B, V] with -inf at the values that the constraint forbids after values [B, t]."""
+    if constraint is None:
+        return logits
+    return logits.masked_fill(constraint(values), -torch.inf)
+
+
+def filter_logits(logits: Tensor, sampling: Sampling) -> Tensor:
+    """Logits over the temperature, with -inf where top-k or top-p exclude: [..., V].
+
+    Values as probable as the k-th stay, so that the result does not depend on the order of a sort.
+    The temperature must be above 0.
+    """
+    logits = at_least_float32(logits) / max(sampling.temperature, MIN_TEMPERATURE)
     if sampling.top_k is not None and sampling.top_k < logits.shape[-1]:
-        border = logits.topk(sampling.top_k, dim=-1).values[..., -1:]
-        logits = logits.masked_fill(logits < border, -torch.inf)
+        smallest = logits.topk(sampling.top_k, dim=-1).values[..., -1:]  # [..., 1]
+        logits = logits.masked_fill(logits < smallest, -torch.inf)
     if sampling.top_p is not None and sampling.top_p < 1:
         ordered, order = logits.sort(dim=-1, descending=True)
-        mass = ordered.softmax(-1)
-        # The mass before a value decides, so the most probable one always stays
-        # (Holtzman et al. 2020, nucleus sampling: the smallest set that reaches p).
-        surplus = mass.cumsum(-1) - mass >= sampling.top_p
-        logits = logits.masked_fill(surplus.scatter(-1, order, surplus), -torch.inf)
+        probabilities = ordered.softmax(-1)
+        # The probability before a value decides, so the most probable one always stays.
+        excluded = probabilities.cumsum(-1) - probabilities >= sampling.top_p
+        logits = logits.masked_fill(excluded.scatter(-1, order, excluded), -torch.inf)
     return logits
 
 
-def pick(logits: Tensor, sampling: Sampling, generator: torch.Generator | None = None) -> Tensor:
-    """One category a row: logits [..., V] -> int64 [...]; never waits for the device."""
+def sample_category(
+    logits: Tensor, sampling: Sampling, generator: torch.Generator | None = None
+) -> Tensor:
+    """One category per row, without waiting for the device: logits [..., V] -> int64 [...]."""
     if sampling.temperature == 0:
         return logits.argmax(-1)
-    probabilities = filtered(logits, sampling).softmax(-1)
-    # The first arrival of independent exponential clocks with these rates.
-    waiting = torch.empty_like(probabilities).exponential_(generator=generator)
-    return (probabilities / waiting.clamp(min=torch.finfo(waiting.dtype).tiny)).argmax(-1)
+    probabilities = filter_logits(logits, sampling).softmax(-1)
+    # The smallest of independent exponential variables with these rates.
+    arrival = torch.empty_like(probabilities).exponential_(generator=generator)
+    return (probabilities / arrival.clamp(min=torch.finfo(arrival.dtype).tiny)).argmax(-1)
 
 
-def draw(
+def sample_value(
     head: Head, parameters: Tensor, sampling: Sampling, generator: torch.Generator | None = None
 ) -> Tensor:
-    """One target a position from a head's parameters.
+    """One value per position from the parameters of a head: [..., P] -> int64 [...] or [..., C].
 
-    Raises ValueError for top-k or top-p on a mixture of logistics, which has no list of values
-    to cut.
+    Raises ValueError for top-k or top-p on a mixture of logistics, which has no list of values.
     """
     if isinstance(head, MixtureOfLogisticsHead) and (sampling.top_k or sampling.top_p):
         raise ValueError("top_k and top_p need a categorical output; this model has logistics")
     return head.sample(
         parameters,
-        lambda logits: pick(logits, sampling, generator),
+        lambda logits: sample_category(logits, sampling, generator),
         temperature=sampling.temperature,
         generator=generator,
     )

@@ -1,4 +1,4 @@
-"""Guesses that a model reads at once: the same values from the same random numbers, sooner."""
+"""Speculative decoding with drafts that repeat earlier values."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Draft:
-    """Guess that what stood `lag` positions before stands there again.
+    """Draft that repeats the values `lag` positions before; verified by the model in one step.
 
-    In four voices one after another a voice's note is held for most 16ths (lag 4); in a picture
-    the pixel beside (lag 1 or the channels) or above (the row) is alike.
+    Four voices in turn hold most notes (lag 4); a pixel resembles the one before (lag 1, or the
+    channels) or above (the row). Verification samples every value from the model's distribution
+    with the same random numbers, so a draft changes the speed and no value (Leviathan et al. 2023,
+    with a deterministic draft).
     """
 
     lag: int
-    """How far back the guess is taken from, in positions."""
+    """Distance to the values that are repeated, in positions."""
     count: int = 8
-    """How many values are guessed at once, in positions."""
+    """Number of values that are drafted at once, in positions."""
 
     def __post_init__(self) -> None:
         for name in ("lag", "count"):
@@ -27,7 +29,7 @@ class Draft:
                 raise ValueError(f"a draft's {name} must be at least 1, got {getattr(self, name)}")
 
     def write(self, values: Tensor, t: int) -> None:
-        """Put the guesses into values [B, L, ...] from t on, t at least 1."""
+        """Write drafted values into values [B, L, ...] from position t on, t at least 1."""
         count, lag = min(self.count, values.shape[1] - t), min(self.lag, t)
-        source = t - lag + torch.arange(count, device=values.device) % lag
+        source = t - lag + torch.arange(count, device=values.device) % lag  # [count]
         values[:, t : t + count] = values.index_select(1, source)

@@ -12,7 +12,8 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.positions import Cycles, NoPosition, Sinusoid
-from triptych.decoding import generate as session
+from triptych.decoding import generate as generation
+from triptych.decoding.speculative import Draft
 from triptych.domains.music.augment import Augmentation
 from triptych.domains.music.data import PADDING, DataConfig, evaluation_loader
 from triptych.domains.music.model import ModelConfig
@@ -244,16 +245,16 @@ def test_labels_of_voices_and_metre_are_apart(voices, metre, cycles):
 @pytest.mark.parametrize(("count", "drafted"), [(1, True), (4, True), (5, False)])
 def test_guessing_held_notes_changes_no_piece(count, drafted, monkeypatch):
     drafts = []
-    sample = session.sample
+    sample = generation.generate
 
     def noted(*arguments, **options):
         drafts.append(options["draft"])
         return sample(*arguments, **options)
 
-    monkeypatch.setattr(session, "sample", noted)
+    monkeypatch.setattr(generation, "generate", noted)
     task = MusicTask(config()).double().eval()
     pieces = task.draw(count, length=12, seed=3)
-    assert all(draft == (session.Draft(4) if drafted else None) for draft in drafts)
+    assert all(draft == (Draft(4) if drafted else None) for draft in drafts)
     monkeypatch.setattr(MusicTask, "_draft", lambda self, count: None)
     assert torch.equal(pieces, task.draw(count, length=12, seed=3))
     assert drafts[-1] is None

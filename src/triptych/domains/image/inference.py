@@ -66,7 +66,7 @@ class ImageModel:
         """Draw images: uint8 [count, H, W, C], values 0..levels-1 (see `save_grid` for PNG).
 
         label: class of all images on a class-conditional model; None takes the classes in turn.
-        compile: each step through torch.compile, as `decoding.session.Reader` says.
+        compile: run each step through torch.compile.
         progress: called with (sub-pixels or pixels drawn, in all).
         Raises UserError for a label that the model does not have, for top_k and top_p on a model
         with logistics and for impossible values.

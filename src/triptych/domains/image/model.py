@@ -16,7 +16,7 @@ from triptych.core.heads import Categorical, HeadConfig
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Grid
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.generate import sample
+from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
 
 
@@ -135,12 +135,12 @@ class ImageTransformer(nn.Module):
         """Draw images step by step in the model's order: uint8 [count, H, W, C].
 
         labels: int64 [count] for a class-conditional model. progress: (steps done, steps in all).
-        compile: as in `decoding.session.sample`.
+        compile: as in `decoding.generate.generate`.
         Raises ValueError for top-k or top-p on logistics.
         """
         with torch.no_grad():
             condition = self.condition(labels)
-        values = sample(
+        values = generate(
             self.core,
             batch=count,
             length=self.order.length,

@@ -66,7 +66,7 @@ class MusicModel:
         piece); length: or so many new tokens for performances, 16th steps for chorales; neither:
         30 seconds. The primer is written in the model's own representation: performances on the
         10 ms grid with the pedal applied, chorales on a grid of 16ths of the file's tempo.
-        compile: each step through torch.compile, as `decoding.session.Reader` says.
+        compile: run each step through torch.compile.
         progress: called with (tokens drawn, in all at most).
         Raises UserError for impossible values and for a primer that cannot be read.
         """

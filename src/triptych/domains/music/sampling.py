@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.decoding import generate as session
+from triptych.decoding import generate as generation
 from triptych.decoding.sampling import Sampling
+from triptych.decoding.speculative import Draft
 from triptych.domains.music.representation import Forbid
 
 Progress = Callable[[int, int], None]
@@ -34,13 +35,13 @@ def extend(
     forbid: Forbid | None = None,
     progress: Progress | None = None,
     compile: bool = False,
-    draft: session.Draft | None = None,
+    draft: Draft | None = None,
 ) -> Tensor:
     """Continue prompt, int64 [B, P] (P may be 0), by n_new tokens: [B, P + n_new] at most.
 
     length, context: of the windows, as in `DataConfig`. end: a row that draws it is filled with it,
     and the work ends when all rows have. forbid: called with all tokens since the prompt's first.
-    compile, draft: as in `decoding.session.sample`.
+    compile, draft: as in `decoding.generate.generate`.
     """
     tokens = prompt
     total = prompt.shape[1] + n_new
@@ -51,7 +52,7 @@ def extend(
             start += length - context
         before = tokens[:, :start]
         n_known = tokens.shape[1] - start
-        drawn = session.sample(
+        drawn = generation.generate(
             model,
             batch=len(tokens),
             length=min(length, total - start),
@@ -60,7 +61,7 @@ def extend(
             prefix=tokens[:, start:],
             previous=before[:, -1] if start else None,
             end=end,
-            forbid=_with_past(forbid, before),
+            constraint=_with_past(forbid, before),
             progress=_counted(progress, tokens.shape[1] - prompt.shape[1], n_new),
             compile=compile,
             draft=draft,

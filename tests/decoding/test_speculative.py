@@ -16,7 +16,7 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Learned
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.generate import sample
+from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
 from triptych.decoding.speculative import Draft
 
@@ -78,7 +78,7 @@ def test_a_draft_changes_no_value(
             passes.clear()
             seeded = torch.Generator().manual_seed(4)
             results.append(
-                sample(
+                generate(
                     model, batch=batch, length=60, prefix=prefix[:batch], end=end,
                     generator=seeded, draft=draft,
                 )
@@ -93,7 +93,7 @@ def test_a_wrong_guess_costs_no_value() -> None:
     """Guesses that hardly hold: the same values, in hardly fewer passes."""
     model = stubborn(Full(), (60,))
     plain, drafted = (
-        sample(model, batch=2, length=60, generator=torch.Generator().manual_seed(4), draft=draft)
+        generate(model, batch=2, length=60, generator=torch.Generator().manual_seed(4), draft=draft)
         for draft in (None, Draft(lag=1, count=5))
     )
     assert torch.equal(plain, drafted)
@@ -105,7 +105,7 @@ def test_a_draft_keeps_the_distribution() -> None:
     model.head.logits.weight.data.div_(3)  # less sure, so that more cells are filled
     counts = torch.zeros(6, 6, dtype=torch.float64)
     for _ in range(n):
-        row = sample(model, batch=1, length=3, draft=Draft(1), generator=generator)[0]
+        row = generate(model, batch=1, length=3, draft=Draft(1), generator=generator)[0]
         counts[row[0], row[1]] += 1
     with torch.no_grad():
         first = model(torch.zeros(1, 1, dtype=torch.int64))[0, 0].softmax(-1)

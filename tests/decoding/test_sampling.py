@@ -4,13 +4,13 @@ import pytest
 import torch
 
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.decoding.sampling import Sampling, draw, filtered, pick
+from triptych.decoding.sampling import Sampling, filter_logits, sample_category, sample_value
 
 LOGITS = torch.tensor([[0.1, 0.2, 0.3, 0.25, 0.15]]).log()
 
 
 def kept(sampling: Sampling, logits: torch.Tensor = LOGITS) -> list[int]:
-    return (filtered(logits, sampling)[0] > -torch.inf).nonzero().flatten().tolist()
+    return (filter_logits(logits, sampling)[0] > -torch.inf).nonzero().flatten().tolist()
 
 
 def test_top_k_keeps_the_k_most_probable() -> None:
@@ -36,7 +36,9 @@ def test_filters_work_at_the_temperature() -> None:
 @pytest.mark.parametrize("temperature", [0.5, 1.0, 2.0])
 def test_shares_follow_the_distribution(temperature: float) -> None:
     generator = torch.Generator().manual_seed(1)
-    drawn = pick(LOGITS.expand(200_000, -1), Sampling(temperature=temperature), generator)
+    drawn = sample_category(
+        LOGITS.expand(200_000, -1), Sampling(temperature=temperature), generator
+    )
     share = drawn.bincount(minlength=5) / len(drawn)
     expected = (LOGITS[0] / temperature).softmax(-1)
     torch.testing.assert_close(share, expected, rtol=0.0, atol=5e-3)
@@ -44,32 +46,34 @@ def test_shares_follow_the_distribution(temperature: float) -> None:
 
 def test_filtered_values_are_never_drawn() -> None:
     generator = torch.Generator().manual_seed(1)
-    drawn = pick(LOGITS.expand(5000, -1), Sampling(top_k=2), generator)
+    drawn = sample_category(LOGITS.expand(5000, -1), Sampling(top_k=2), generator)
     assert set(drawn.tolist()) == {2, 3}
 
 
 @pytest.mark.parametrize("temperature", [1e-15, 1e-30, 1e-300])
 def test_a_very_low_temperature_is_nearly_zero(temperature: float) -> None:
     logits = torch.tensor([[-torch.inf, 90.0, 100.0, -80.0]])
-    assert pick(logits, Sampling(temperature=temperature)).tolist() == [2]
+    assert sample_category(logits, Sampling(temperature=temperature)).tolist() == [2]
 
 
 def test_temperature_zero_is_the_most_probable_and_a_seed_repeats() -> None:
-    assert pick(LOGITS, Sampling(temperature=0)).tolist() == [2]
+    assert sample_category(LOGITS, Sampling(temperature=0)).tolist() == [2]
     many = LOGITS.expand(100, -1)
-    one = pick(many, Sampling(), torch.Generator().manual_seed(5))
-    other = pick(many, Sampling(), torch.Generator().manual_seed(5))
+    one = sample_category(many, Sampling(), torch.Generator().manual_seed(5))
+    other = sample_category(many, Sampling(), torch.Generator().manual_seed(5))
     assert torch.equal(one, other)
-    assert not torch.equal(one, pick(many, Sampling(), torch.Generator().manual_seed(6)))
+    assert not torch.equal(one, sample_category(many, Sampling(), torch.Generator().manual_seed(6)))
 
 
 def test_logistics_refuse_what_they_have_no_list_for() -> None:
     head = MixtureOfLogisticsHead(4, levels=5, channels=1, components=2)
     with pytest.raises(ValueError, match="categorical"):
-        draw(head, head(torch.randn(2, 4)), Sampling(top_k=3))
-    assert draw(head, head(torch.randn(2, 4)), Sampling()).shape == (2, 1)
+        sample_value(head, head(torch.randn(2, 4)), Sampling(top_k=3))
+    assert sample_value(head, head(torch.randn(2, 4)), Sampling()).shape == (2, 1)
     categorical = CategoricalHead(4, 5)
-    assert draw(categorical, categorical(torch.randn(2, 4)), Sampling(top_p=0.5)).shape == (2,)
+    assert sample_value(categorical, categorical(torch.randn(2, 4)), Sampling(top_p=0.5)).shape == (
+        2,
+    )
 
 
 @pytest.mark.parametrize(

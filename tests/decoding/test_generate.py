@@ -15,9 +15,9 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Sinusoid
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding import generate as session
-from triptych.decoding.generate import Reader, sample
-from triptych.decoding.sampling import Sampling, draw
+from triptych.decoding import generate as generation
+from triptych.decoding.generate import StepRunner, generate
+from triptych.decoding.sampling import Sampling, sample_value
 from triptych.decoding.speculative import Draft
 
 GREEDY = Sampling(temperature=0.0)
@@ -35,14 +35,27 @@ def model() -> DecoderOnly:
     ).double()  # fmt: skip
 
 
+@pytest.fixture
+def compiler(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The front end of torch.compile alone: its back end needs a C++ compiler and 10 s."""
+    whole, steps = functools.partial(torch.compile, backend="eager", fullgraph=True), []
+
+    def eager(step: object, *, dynamic: bool, mode: str | None) -> object:
+        assert not dynamic
+        steps.append(step)
+        return whole(step, dynamic=False)
+
+    monkeypatch.setattr(generation.torch, "compile", eager)
+    return steps
+
+
 @pytest.mark.parametrize("compile", [False, True])
 def test_no_step_keeps_a_graph_and_the_result_can_be_trained_on(
-    model: DecoderOnly, monkeypatch: pytest.MonkeyPatch, compile: bool
+    model: DecoderOnly, compiler: list[object], compile: bool
 ) -> None:
     """A step that autograd follows holds all steps before it in memory."""
     seen = []
-    monkeypatch.setattr(session, "_compiled", lambda model: model.step)
-    drawn = sample(
+    sampled = generate(
         model,
         batch=2,
         length=6,
@@ -50,14 +63,14 @@ def test_no_step_keeps_a_graph_and_the_result_can_be_trained_on(
         progress=lambda done, total: seen.append(torch.is_grad_enabled()),
     )
     assert seen == [False] * 6
-    assert not drawn.is_inference()
-    model(drawn).sum().backward()
+    assert not sampled.is_inference()
+    model(sampled).sum().backward()
 
 
 def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: DecoderOnly) -> None:
     """Every position, the last included, is drawn from its own distribution."""
     prefix = torch.randint(6, (64, 10))
-    values = sample(model, batch=64, length=20, sampling=GREEDY, prefix=prefix)
+    values = generate(model, batch=64, length=20, sampling=GREEDY, prefix=prefix)
     assert model.training  # it was put back
     assert torch.equal(model.eval()(values).argmax(-1)[:, 10:], values[:, 10:])
     assert (values[:, -1] != values[:, -2]).any()  # else the last two would be mixed up unseen
@@ -65,17 +78,17 @@ def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: DecoderOnly) 
 
 def test_a_prefix_is_kept_and_continued(model: DecoderOnly) -> None:
     prefix = torch.randint(6, (2, 7))
-    values = sample(model, batch=2, length=15, sampling=GREEDY, prefix=prefix)
+    values = generate(model, batch=2, length=15, sampling=GREEDY, prefix=prefix)
     assert torch.equal(values[:, :7], prefix)
     assert torch.equal(model.eval()(values).argmax(-1)[:, 7:], values[:, 7:])
-    assert torch.equal(sample(model, batch=2, length=7, prefix=prefix), prefix)
+    assert torch.equal(generate(model, batch=2, length=7, prefix=prefix), prefix)
     with pytest.raises(ValueError, match="does not fit"):
-        sample(model, batch=2, length=6, prefix=prefix)
+        generate(model, batch=2, length=6, prefix=prefix)
 
 
 def test_the_first_value_follows_its_distribution(model: DecoderOnly) -> None:
     generator = torch.Generator().manual_seed(2)
-    values = sample(model, batch=20_000, length=2, generator=generator)
+    values = generate(model, batch=20_000, length=2, generator=generator)
     expected = model.eval()(values[:1]).softmax(-1)[0, 0]
     share = values[:, 0].bincount(minlength=6) / len(values)
     torch.testing.assert_close(share.double(), expected, rtol=0.0, atol=0.015)
@@ -83,14 +96,14 @@ def test_the_first_value_follows_its_distribution(model: DecoderOnly) -> None:
 
 def test_each_row_stops_at_its_own_end(model: DecoderOnly) -> None:
     generator = torch.Generator().manual_seed(2)
-    values = sample(model, batch=50, length=20, generator=generator, end=5)
+    values = generate(model, batch=50, length=20, generator=generator, end=5)
     lengths = set()
     for row in values.tolist():
         first = row.index(5) if 5 in row else 20
         assert all(value == 5 for value in row[first:])
         lengths.add(first)
     assert len(lengths) > 3
-    free = sample(model, batch=50, length=20, generator=torch.Generator().manual_seed(2))
+    free = generate(model, batch=50, length=20, generator=torch.Generator().manual_seed(2))
     started = (values == 5).cumsum(1) == 0
     assert torch.equal(values[started], free[started])  # an ended row disturbs nobody
 
@@ -99,7 +112,7 @@ def test_a_batch_that_has_ended_does_no_more_work(model: DecoderOnly) -> None:
     seen: list[int] = []
     with torch.no_grad():
         model.head.logits.bias[5] += 1000
-    sample(model, batch=2, length=20, end=5, progress=lambda done, of: seen.append(done))
+    generate(model, batch=2, length=20, end=5, progress=lambda done, of: seen.append(done))
     assert seen == [1]
 
 
@@ -110,20 +123,20 @@ def test_forbidden_values_never_come(model: DecoderOnly) -> None:
             forbidden.scatter_(1, so_far[:, -1:], True)
         return forbidden
 
-    values = sample(model, batch=30, length=20, forbid=no_repeats)
+    values = generate(model, batch=30, length=20, constraint=no_repeats)
     assert (values[:, 1:] != values[:, :-1]).all()
 
 
 def test_a_seed_gives_the_same_again(model: DecoderOnly) -> None:
     one, other, third = (
-        sample(model, batch=2, length=20, generator=torch.Generator().manual_seed(seed))
+        generate(model, batch=2, length=20, generator=torch.Generator().manual_seed(seed))
         for seed in (1, 1, 2)
     )
     assert torch.equal(one, other)
     assert not torch.equal(one, third)
 
 
-def slow_sample(
+def slow_generate(
     model: DecoderOnly, batch: int, length: int, seed: int, end: int | None = None
 ) -> torch.Tensor:
     """The definition: the whole training pass again for every value, one row's end its own."""
@@ -132,7 +145,7 @@ def slow_sample(
     done = torch.zeros(batch, dtype=torch.bool)
     for t in range(length):
         parameters = model(values)[:, t]
-        value = draw(model.head, parameters, Sampling(), generator)
+        value = sample_value(model.head, parameters, Sampling(), generator)
         values[:, t] = value if end is None else torch.where(done, end, value)
         done |= values[:, t] == end
     return values
@@ -163,11 +176,11 @@ def test_a_seed_gives_what_the_plain_slow_loop_gives(
     attention: AttentionConfig, end: int | None, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Across views that grow, by 16 and by 3, and with rows that leave the batch at their end."""
-    monkeypatch.setattr(session, "ROOM", room)
+    monkeypatch.setattr(generation, "CAPACITY_STEP", room)
     model = tiny(attention).double().eval()
     generator = torch.Generator().manual_seed(3)
-    values = sample(model, batch=9, length=70, generator=generator, end=end)
-    assert torch.equal(values, slow_sample(model, 9, 70, 3, end))
+    values = generate(model, batch=9, length=70, generator=generator, end=end)
+    assert torch.equal(values, slow_generate(model, 9, 70, 3, end))
 
 
 def test_rows_that_have_ended_leave_the_batch(
@@ -183,68 +196,58 @@ def test_rows_that_have_ended_leave_the_batch(
     monkeypatch.setattr(DecoderOnly, "step", counted)
     condition = torch.randn(40, 12, dtype=torch.float64)
     generator = torch.Generator().manual_seed(2)
-    sample(model, batch=40, length=20, generator=generator, end=5, condition=condition)
+    generate(model, batch=40, length=20, generator=generator, end=5, condition=condition)
     assert sizes[:15] == [40] * 15
     assert 0 < sizes[15] < 30
 
 
-@pytest.mark.parametrize(("batch", "room"), [(1, 16), (400, 8), (6400, 2)])
-@pytest.mark.parametrize("ahead", [0, 1])
-def test_the_more_rows_the_fewer_empty_slots_a_draft_reads(
-    batch: int, room: int, ahead: int
-) -> None:
-    """A position takes 96 bytes a row and layer: keys and values of 12 numbers.
+@pytest.mark.parametrize("lookahead", [0, 7])
+def test_a_step_reads_the_filled_part_of_the_cache(lookahead: int) -> None:
+    runner = StepRunner(tiny(Full()).eval(), 2, 70, None, lookahead=lookahead)
+    values = torch.zeros(2, 70, dtype=torch.int64)
+    runner.prefill(values[:, :0], None)
+    for t in (1, 2, 15, 16, 40):
+        runner.step(values, t)
+        (capacity,) = {layer["key"].shape[2] for layer in runner.views}
+        assert t + 1 + lookahead <= capacity < t + 1 + lookahead + 16
 
-    A step that takes one position reads none that is empty, so its views have all the room.
-    """
-    reader = Reader(tiny(Full()).eval(), batch, 40, None, ahead=ahead)
-    reader.start(torch.zeros(batch, 0, dtype=torch.int64), None)
-    reader.step(torch.zeros(batch, 40, dtype=torch.int64), 1)
-    assert reader.room == (-(-3 // room) * room if ahead else 16)
-    assert {layer["key"].shape[2] for layer in reader.views} == {reader.room}
+
+def test_no_step_waits_for_the_device(model: DecoderOnly) -> None:
+    """A meta tensor raises where its values are read on the host."""
+    model = model.to("meta")
+    condition = torch.empty(3, 12, device="meta", dtype=torch.float64)
+    assert generate(model, batch=3, length=15, end=5, condition=condition).shape == (3, 15)
+    with pytest.raises(RuntimeError, match="meta"):  # a look for finished rows, every 16 positions
+        generate(model, batch=3, length=20, end=5, condition=condition)
 
 
 @torch.no_grad()
 def test_a_step_can_be_taken_again() -> None:
     model = tiny(Full()).double().eval()
     values = torch.randint(19, (1, 40))
-    reader = Reader(model, 1, 40, None)
-    reader.start(values[:, :0], None)
-    first = [reader.step(values, t) for t in range(1, 40)]
+    runner = StepRunner(model, 1, 40, None)
+    runner.prefill(values[:, :0], None)
+    first = [runner.step(values, t) for t in range(1, 40)]
     expected = model(values)  # [1, 40, 19]
     for t in (20, 3, 17):
-        torch.testing.assert_close(reader.step(values, t), first[t - 1])
+        torch.testing.assert_close(runner.step(values, t), first[t - 1])
         torch.testing.assert_close(first[t - 1][:, 0], expected[:, t])
 
 
-def test_a_ring_that_does_not_grow_is_looked_at_rarely() -> None:
-    reader = Reader(tiny(Relative(4, window=1)).eval(), 6400, 40, None)
-    reader.start(torch.zeros(6400, 0, dtype=torch.int64), None)
-    reader.step(torch.zeros(6400, 40, dtype=torch.int64), 1)
-    assert reader.room == 16
-    assert len(reader.places) == 15  # the steps 1 to 15
-
-
-def test_a_compiled_step_draws_the_same(
-    model: DecoderOnly, monkeypatch: pytest.MonkeyPatch
+def test_a_compiled_step_samples_the_same_and_is_compiled_once(
+    model: DecoderOnly, compiler: list[object]
 ) -> None:
-    """Through the compiler's front end alone: its back end needs a C++ compiler and 10 s."""
-    whole = functools.partial(torch.compile, backend="eager", fullgraph=True)
-
-    def eager(step: object, *, dynamic: bool, mode: str | None) -> object:
-        assert not dynamic
-        return whole(step, dynamic=False)
-
-    monkeypatch.setattr(session.torch, "compile", eager)
-    monkeypatch.setattr(session, "COMPILED_ROOM", 4)
     plain, compiled = (
-        sample(
-            model, batch=2, length=20, compile=compile,
+        generate(
+            model, batch=2, length=20, compile=compile, end=5,
             generator=torch.Generator().manual_seed(1),
         )
         for compile in (False, True)
     )  # fmt: skip
     assert torch.equal(plain, compiled)
+    (step,) = compiler
+    # CUDA graphs take the cache for fixed storage where it is a buffer of the compiled module.
+    assert len(list(step.buffers())) >= 4
 
 
 # Drafts ------------------------------------------------------------------------------------------
@@ -255,5 +258,5 @@ def test_drafts_that_cannot_be_are_refused(model: DecoderOnly) -> None:
         Draft(lag=0)
     with pytest.raises(ValueError, match="count must be at least 1"):
         Draft(lag=1, count=0)
-    with pytest.raises(ValueError, match="either compiled or reads a draft"):
-        sample(model, batch=1, length=3, compile=True, draft=Draft(1))
+    with pytest.raises(ValueError, match="compile and draft"):
+        generate(model, batch=1, length=3, compile=True, draft=Draft(1))
