@@ -1,18 +1,20 @@
-"""Honest scores of a whole split, by the code that validation runs too."""
+"""Scores of a whole split: sums over all batches, without Lightning."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning_fabric.utilities import move_data_to_device
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from triptych.errors import UserError
 from triptych.training.metric_sums import Totals, add_sums, full_precision, read_totals
-from triptych.training.module import TrainingModule
+
+if TYPE_CHECKING:
+    from triptych.training.module import TrainingModule
 
 Progress = Callable[[int, int], None]
 """Called with (units done, units in all, or 0 where that is unknown)."""
@@ -22,22 +24,22 @@ Source = TypeVar("Source")
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The score of a whole split."""
+    """Score of a whole split."""
 
     domain: str
     """Name of the domain, such as image."""
     split: str
     """Name of the split."""
     metrics: dict[str, float]
-    """Ratios named with their unit."""
+    """Ratios by name; the name contains the unit."""
     count: int
     """Items scored: pairs, pictures or pieces."""
     details: dict[str, Any] = field(default_factory=dict)
-    """What stands beside: simple models' figures, signatures, settings; JSON types only."""
+    """Further results: scores of simple models, signatures, settings; JSON types only."""
 
 
 def reading_from(source: Source, directory: str) -> Source:
-    """The same data source reading another folder; UserError where it reads none."""
+    """Return the data source with another folder; UserError if the source reads no folder."""
     if not hasattr(source, "directory"):
         raise UserError(
             f"the data of this model come from {type(source).__name__}, which reads no folder"
@@ -46,16 +48,40 @@ def reading_from(source: Source, directory: str) -> Source:
 
 
 @contextmanager
-def scoring(task: TrainingModule) -> Iterator[None]:
-    """Eval mode (no dropout) and full precision; puts the former mode of every module back."""
-    modes = {module: module.training for module in task.modules()}
-    task.eval()
+def scoring(model: nn.Module) -> Iterator[None]:
+    """Eval mode and full precision, without gradients; restores the mode of every submodule."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
     try:
-        with full_precision(task.device):
+        with full_precision(device_of(model)):
             yield
     finally:
         for module, mode in modes.items():
             module.training = mode
+
+
+def sum_scores(
+    model: nn.Module,
+    score: Callable[[Any], Mapping[str, Tensor]],
+    batches: Iterable[Any],
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """Return the sums that `score` gives for each batch, added up over all batches.
+
+    The model computes in eval mode without gradients and autocast. score: batch on the model's
+    device -> sums by name, such as {"nats": ..., "tokens": ...}. batches: None in it is skipped.
+    progress: called with (batches done, batches in all, or 0 if unknown).
+    """
+    device = device_of(model)
+    totals: Totals = {}
+    length = len(batches) if isinstance(batches, Sized) else 0
+    with scoring(model):
+        for done, batch in enumerate(batches, start=1):
+            if batch is not None:
+                add_sums(totals, score(to_device(batch, device)), device)
+            if progress is not None:
+                progress(done, length)
+    return read_totals(totals)
 
 
 def evaluate(
@@ -63,24 +89,32 @@ def evaluate(
     batches: Iterable[Any],
     progress: Progress | None = None,
     *,
-    score: Callable[[Any], dict[str, Tensor]] | None = None,
+    score: Callable[[Any], Mapping[str, Tensor]] | None = None,
 ) -> tuple[dict[str, float], dict[str, float]]:
     """Score all batches as validation does and return (metrics, totals).
 
-    batches: for example `loader.fixed_batches(...)`; None in it is skipped.
-    progress: called with (batches done, batches in all or 0 where unknown).
-    score: gives a batch's sums in place of the task's own.
-    The result does not depend on how items are cut into batches. Sampling and decoding are not
-    done here; see each domain's `inference`.
+    score: replaces the task's own; see `sum_scores`.
     """
-    totals: Totals = {}
-    length = len(batches) if isinstance(batches, Sized) else 0
-    sums_of = task.score if score is None else score
-    with scoring(task):
-        for done, batch in enumerate(batches, start=1):
-            if batch is not None:
-                add_sums(totals, sums_of(move_data_to_device(batch, task.device)), task.device)
-            if progress is not None:
-                progress(done, length)
-    numbers = read_totals(totals)
-    return task.metrics(numbers), numbers
+    totals = sum_scores(task, task.score if score is None else score, batches, progress)
+    return task.metrics(totals), totals
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of the model's parameters."""
+    return next(model.parameters()).device
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return a batch with its tensors on a device: a tensor, tuple, list, dict or dataclass."""
+    if isinstance(batch, Tensor):
+        return batch.to(device)
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a NamedTuple
+        return type(batch)(*(to_device(part, device) for part in batch))
+    if isinstance(batch, tuple | list):
+        return type(batch)(to_device(part, device) for part in batch)
+    if isinstance(batch, dict):
+        return {name: to_device(part, device) for name, part in batch.items()}
+    if is_dataclass(batch) and not isinstance(batch, type):
+        parts = {f.name: to_device(getattr(batch, f.name), device) for f in fields(batch)}
+        return replace(batch, **parts)
+    return batch

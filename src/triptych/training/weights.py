@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import nn
@@ -11,9 +11,11 @@ from torch import nn
 from triptych.decoding import quantize as precision
 from triptych.decoding.quantize import Dtype, quantize
 from triptych.errors import UserError
-from triptych.training.module import TrainingModule
 
-AnyTask = TypeVar("AnyTask", bound=TrainingModule)
+if TYPE_CHECKING:
+    from triptych.training.module import TrainingModule
+
+AnyTask = TypeVar("AnyTask", bound="TrainingModule")
 
 
 def check_dtype(dtype: str, device: torch.device, *, compile: bool = False) -> None:
