@@ -15,7 +15,7 @@ from pathlib import Path
 import triptych
 from triptych import pretrained
 from triptych.cli import main as cli
-from triptych.cli.options import write_json
+from triptych.domains.files import write_json
 
 SENTENCES = (
     "A man plays the guitar.",

@@ -57,10 +57,10 @@ def take_up(out: Path, row: Any, seed: int) -> dict[str, Any]:
     import torch
     from benchmarks import machine
 
-    from triptych.cli.options import check_output
+    from triptych.domains.files import OutputFolder
     from triptych.errors import UserError
 
-    check_output(str(out), [], overwrite=False)
+    OutputFolder(str(out), overwrite=False)  # UserError where nothing can be written
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     begun = {
         "row": row.name,
@@ -96,7 +96,7 @@ def train(row: Any, out: Path, result: dict[str, Any], deadline: float | None) -
     deadline: a time of the monotonic clock. Else the exit code of the training. Keeps `finished`
     and `minutes` of the result up to date, in its file too.
     """
-    from triptych.cli.options import write_json
+    from triptych.domains.files import write_json
 
     checkpoints = out / "run/checkpoints"
     resume = any((checkpoints / name).exists() for name in ("last.ckpt", "best.ckpt"))

@@ -17,7 +17,7 @@ import triptych
 
 PACKAGES = ("torch", "einops", "transformers", "x-transformers", "triton", "numpy")
 ENVIRONMENT = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "THP_MEM_ALLOC_ENABLE")
-"""What `triptych.before_torch` sets, for all competitors alike."""
+"""Variables of torch and OpenMP that change timings, recorded with them."""
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16", "amx_int8")
 
 

@@ -1,32 +1,37 @@
-"""Triptych: one Transformer core and three arts on it, translation, images and music."""
+"""Triptych: a toolkit for generative Transformers of text, images and music."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from triptych.domains.base import TrainedModel
 
 __version__ = "0.1.0"
 
 __all__ = ["__version__", "load"]
 
 
-def load(checkpoint: str | Path, *, device: str = "auto") -> Any:
-    """Open a checkpoint as the model of its domain, ready to translate, sample and evaluate.
+def load(
+    checkpoint: str | Path, *, device: str = "auto", domain: str | None = None
+) -> TrainedModel:
+    """Open a checkpoint and return its trained model, ready to evaluate, sample or translate.
 
-    checkpoint: a `.ckpt` file that `triptych train` wrote, which needs nothing beside it, or
-    "pretrained:NAME" for a model that comes with the package (`triptych pretrained` lists them).
+    checkpoint: a `.ckpt` file written by `triptych train`, or "pretrained:NAME" for a model that
+    is shipped with the package (`triptych pretrained` lists them).
     device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:1".
-    Raises UserError where the file is missing, truncated or not one of Triptych's.
+    domain: expected domain; needed only for one outside Triptych, as the dotted path of its
+    package, because a checkpoint by itself never causes an import of another package.
+    Raises UserError for a missing, truncated or foreign file.
     """
-    from importlib import import_module
-
     from triptych import pretrained
+    from triptych.domains import domain_of
     from triptych.training.checkpoint import read_checkpoint
 
     if isinstance(checkpoint, str) and checkpoint.startswith(pretrained.PREFIX):
         checkpoint = pretrained.find(checkpoint)
     content = read_checkpoint(checkpoint)
-    domain = content["triptych"]["domain"]
-    return import_module(f"triptych.domains.{domain}.inference").load(content, device=device)
+    found = domain_of(content["triptych"], named=domain, file=checkpoint)
+    return found.restore(content, device)

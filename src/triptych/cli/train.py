@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from triptych.cli.options import check_checkpoint, why_unwritable
+from triptych.cli.options import check_checkpoint
 from triptych.config.files import read_settings_file
 from triptych.config.schema import build, parser_for, split_config, to_plain
+from triptych.domains.base import Domain
+from triptych.domains.files import why_unwritable
 from triptych.errors import UserError
 from triptych.pretrained import PREFIX
 
 
-def run(domain: str, arguments: Sequence[str]) -> int:
+def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Train and say where the results are; raises UserError and TrainingStopped."""
     check_no_pretrained(arguments)
     wants_words = any(
@@ -27,8 +28,8 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     paths, _ = split_config(arguments)
     if not paths and not wants_words:
         raise UserError(
-            f"train {domain} needs a settings file: triptych train {domain} --config FILE "
-            f"(the ready ones are in configs/{domain}/)"
+            f"train {domain.name} needs a settings file: triptych train {domain.name} --config FILE "
+            f"(complete ones are in configs/{domain.name}/)"
         )
     for path in paths:  # the answer to a missing file or a slip in the YAML waits for no import
         read_settings_file(path)
@@ -40,10 +41,10 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     from triptych.training.trainer import train
     from triptych.training.update import check_schedule
 
-    task_module = importlib.import_module(f"triptych.domains.{domain}.task")
-    parser = training_parser(domain, task_module.Config)
+    config_class = domain.config_class()
+    parser = training_parser(domain.name, config_class)
     values, place = parser.parse_settings(arguments)
-    config = build(task_module.Config, values, place=place)
+    config = build(config_class, values, place=place)
     resume = values.get("resume", False)
     # Before the data are read, which takes minutes for a large folder of music.
     trainer = trainer_settings(values["trainer"])
@@ -59,11 +60,11 @@ def run(domain: str, arguments: Sequence[str]) -> int:
     folder = Path(config.run.directory) / config.run.name
     check_run_folder(folder, resume=resume)
     if resume:
-        vocabulary, config = taken_up(folder, domain=domain, config=config, trainer=trainer)
+        vocabulary, config = taken_up(folder, domain=domain.name, config=config, trainer=trainer)
     else:
-        vocabulary = given_vocabulary(config, domain=domain)
+        vocabulary = given_vocabulary(config, domain=domain.name)
 
-    task, train_loader, validation_loader = task_module.prepare(config, vocabulary)
+    task, train_loader, validation_loader = domain.prepare(config, vocabulary)
     settings = trainer_settings(values["trainer"])
     check_batches(tried, len(train_loader), len(validation_loader))
     folder = train(task, train_loader, validation_loader, config.run, settings, resume=resume)

@@ -19,6 +19,11 @@ def at_least(options: object, least: int, *names: str) -> None:
             raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """Return a number and its noun: `1 image`, `2 images`."""
+    return f"{number} {one if number == 1 else many}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
     """Options of every command that uses a trained model."""
