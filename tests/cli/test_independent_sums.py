@@ -47,7 +47,7 @@ def test_chorales_in_nats_per_token(cli, tmp_path: Path) -> None:
     folder.mkdir()
     with gzip.open(folder / "Jsb16thSeparated.json.gz", "wt") as file:
         json.dump({"train": pieces[:1], "valid": pieces[:1], "test": pieces}, file)
-    options = ["--data", folder, "--length", 128, "--context", 0, "--batch_size", 2]
+    options = ["--data", folder, "--sequence_length", 128, "--overlap", 0, "--batch_size", 2]
     score = tmp_path / "score.json"
     answer = cli(
         *["evaluate", "music", "--checkpoint", "pretrained:jsb-chorales", *options, "--json", score]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from triptych.cli import options
-from triptych.cli.options import ProgressOnStderr
+from triptych.cli import progress
+from triptych.cli.progress import ProgressLine
 
 
 class Clock:
@@ -28,7 +28,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(options, "time", clock)
+    monkeypatch.setattr(progress, "time", clock)
     return clock
 
 
@@ -39,7 +39,7 @@ def on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_log_gets_a_line_each_half_minute_and_one_at_the_end(
     clock: Clock, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = ProgressOnStderr("drawn")
+    report = ProgressLine("drawn")
     for done, now in ((1, 110.0), (2, 131.0), (3, 140.0), (4, 150.5)):
         clock.now = now
         report(done, 4)
@@ -51,7 +51,7 @@ def test_a_terminal_gets_one_line_that_is_written_again(
     clock: Clock, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_terminal(monkeypatch)
-    report = ProgressOnStderr("drawn")
+    report = ProgressLine("drawn")
     for done, now in ((1, 110.0), (2, 110.1), (4, 112.0)):
         clock.now = now
         report(done, 4)
@@ -64,7 +64,7 @@ def test_work_that_ends_before_its_total_says_so(
 ) -> None:
     """The line is ended, so that the next word does not stand behind it."""
     on_terminal(monkeypatch)
-    report = ProgressOnStderr("drawn", at_most=True)
+    report = ProgressLine("drawn", at_most=True)
     clock.now = 110.0
     report(10, 400)
     clock.now = 120.0
@@ -76,7 +76,7 @@ def test_work_that_ends_before_its_total_says_so(
 
 
 def test_nothing_is_said_of_work_that_did_not_begin(capsys: pytest.CaptureFixture[str]) -> None:
-    ProgressOnStderr("drawn").end()
+    ProgressLine("drawn").end()
     assert capsys.readouterr().err == ""
 
 
@@ -89,7 +89,7 @@ def test_a_performance_ends_its_line(
     answer = cli("sample", "music", *named, "--count", "1", "--device", "cpu")
     assert answer.code == 0, answer.err
     *_, last, summary = answer.err.splitlines()
-    assert "drawn tokens: " in last
+    assert "sampled tokens: " in last
     assert last.endswith(" s")
     assert summary.startswith("1 piece (.mid, .wav, .png) in out")
 
@@ -100,7 +100,7 @@ def test_translations_are_counted_within_a_part_too(
     """Lines are written 32 at a time here, and told 2 at a time; the end is told once."""
     on_terminal(monkeypatch)
     clock = itertools.count(step=10.0)
-    monkeypatch.setattr(options, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     lines = b"eins\n" * 40
     named = ["--checkpoint", translation_checkpoint, "--beam", "1", "--batch_size", "2"]
     answer = cli("translate", *named, stdin=lines)

@@ -28,8 +28,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     paths, _ = split_config(arguments)
     if not paths and not wants_words:
         raise UserError(
-            f"train {domain.name} needs a settings file: triptych train {domain.name} --config FILE "
-            f"(complete ones are in configs/{domain.name}/)"
+            f"train {domain.name} needs a settings file: triptych train {domain.name} --config "
+            f"FILE (complete ones are in configs/{domain.name}/)"
         )
     for path in paths:  # the answer to a missing file or a slip in the YAML waits for no import
         read_settings_file(path)

@@ -1,129 +1,26 @@
-"""Domain of music: options of its commands and the files that they write."""
+"""Domain of music: what its commands do and write."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from triptych.domains.base import Domain, Report, Verb
-from triptych.domains.files import OutputFolder, json_bytes
-from triptych.domains.options import (
-    AttentionOptions,
-    EvaluateOptions,
-    SampleOptions,
-    at_least,
-    check_seed,
-    counted,
+from triptych.domains.files import OutputFolder
+from triptych.domains.music.options import (
+    DRAWING,
+    NUMBERS,
+    PIECE,
+    MusicAttentionOptions,
+    MusicEvaluateOptions,
+    MusicSampleOptions,
 )
+from triptych.domains.options import counted
 
 if TYPE_CHECKING:
     from triptych.domains.music.inference import MusicModel
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.module import TrainingModule
-
-DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
-
-
-@dataclass(frozen=True, kw_only=True)
-class MusicEvaluateOptions(EvaluateOptions):
-    """Options of `triptych evaluate music`."""
-
-    sequence_length: int | None = None
-    """Length of the windows in tokens, which may be longer than in training; null for the model's
-    own."""
-    overlap: int | None = None
-    """Least number of tokens of a window that precede the scored ones; 0 to score every position of
-    every window, null for the model's own in proportion to the length."""
-    by_position: str | None = None
-    """File for the nats per token of each position in the window as JSON, which scripts/length_plot
-    draws; an existing file is replaced."""
-    bucket: int = 32
-    """Number of positions that are averaged in that file."""
-
-    replaced_files: ClassVar[tuple[str, ...]] = ("json", "by_position")
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for numbers that define no window."""
-        super().__post_init__()
-        at_least(self, 1, "sequence_length", "bucket")
-        at_least(self, 0, "overlap")
-
-    def settings(self) -> dict[str, Any]:
-        bucket = None if self.by_position is None else self.bucket
-        return {"length": self.sequence_length, "context": self.overlap, "bucket": bucket}
-
-    def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
-        details = dict(result["details"])
-        if (positions := details.pop("by_position", None)) is None:
-            return {}
-        return {"by_position": json_bytes({**positions, **result, "details": details})}
-
-
-@dataclass(frozen=True, kw_only=True)
-class MusicSampleOptions(SampleOptions):
-    """Options of `triptych sample music`."""
-
-    out: str
-    """Folder for one .mid, .wav and .png per piece; created if missing."""
-    count: int = 2
-    """Number of pieces."""
-    primer: str | None = None
-    """MIDI file to continue; null to begin a new piece."""
-    seconds: float | None = None
-    """Length of new music in seconds, without the primer; give this or length."""
-    length: int | None = None
-    """Length of new music in the model's own unit, 16th notes of chorales or events of
-    performances; give this or seconds, or neither for 30 seconds."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for impossible values."""
-        super().__post_init__()
-        if self.seconds is not None and self.length is not None:
-            raise ValueError("seconds and length were both given; expected one of them")
-        for name in ("seconds", "length"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value}")
-
-    def input_files(self) -> dict[str, str]:
-        return {"primer": "a MIDI file"}
-
-    def output_names(self) -> list[str]:
-        stems = [f"piece-{index:02d}" for index in range(self.count)]
-        return [f"{stem}.{suffix}" for stem in stems for suffix in ("mid", "wav", "png")]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MusicAttentionOptions(AttentionOptions):
-    """Options of `triptych attention music`."""
-
-    out: str
-    """Folder for attention.png, attention.json and piece.mid; created if missing."""
-    primer: str | None = None
-    """MIDI file to read; null for a piece that the model samples."""
-    seconds: float = 12.0
-    """Length of the sampled piece, in seconds."""
-    seed: int = 0
-    """Seed of the sampled piece."""
-    at: float | None = None
-    """Time in seconds; the predicted note is the first one from then on, null for the last note of
-    the piece."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for impossible values."""
-        super().__post_init__()
-        if not 0 < self.seconds < float("inf"):
-            raise ValueError(f"seconds must be above 0, got {self.seconds}")
-        if self.at is not None and not 0 <= self.at < float("inf"):
-            raise ValueError(f"at must be 0 seconds or more, got {self.at}")
-        check_seed(self.seed)
-
-    def input_files(self) -> dict[str, str]:
-        return {"primer": "a MIDI file"}
-
-    def output_names(self) -> list[str]:
-        return [DRAWING, NUMBERS, PIECE]
 
 
 def write_samples(

@@ -63,7 +63,7 @@ def attend_lines(
     check_layer_and_head(layer, head, n_layers=both, n_heads=translator.config.model.n_heads)
     exact = (lambda: translator.double) if translator.exact else None
     found = search_lines(
-        translator.decoder(beam * max(1, len(lines))),
+        translator.model,
         translator.task.tokenizers,
         lines,
         beam=beam,

@@ -1,4 +1,4 @@
-"""`triptych attend`: pictures and numbers from tiny checkpoints; mistakes end in a sentence."""
+"""`triptych attention`: pictures and numbers from tiny checkpoints; mistakes end in a sentence."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def is_png(path: Path) -> bool:
         return picture.format == "PNG"
 
 
-def test_attend_translation(cli, tmp_path: Path, translation_checkpoint: Path) -> None:
-    command = ["attend", "translation", "--checkpoint", translation_checkpoint]
+def test_attention_translation(cli, tmp_path: Path, translation_checkpoint: Path) -> None:
+    command = ["attention", "translation", "--checkpoint", translation_checkpoint]
     answer = cli(*command, "--out", "a/b", stdin="one\n\n저는 \U0010fffd\n".encode())
     assert answer.code == 0, answer.err
     assert answer.out == ""
@@ -28,7 +28,7 @@ def test_attend_translation(cli, tmp_path: Path, translation_checkpoint: Path) -
     assert files == ["attention.json", "sentence-001.png", "sentence-003.png"]
     assert is_png(tmp_path / "a/b/sentence-003.png")
     numbers = json.loads((tmp_path / "a/b/attention.json").read_text(encoding="utf-8"))
-    assert [one["picture"] for one in numbers] == files[1:]
+    assert [one["drawing"] for one in numbers] == files[1:]
     assert [one["source"] for one in numbers] == ["one", "저는 \U0010fffd"]
     for one in numbers:
         assert len(one["cross"]) == len(one["target_pieces"])
@@ -59,15 +59,15 @@ def test_attend_translation(cli, tmp_path: Path, translation_checkpoint: Path) -
         ([], b"\xff", ["standard input, line 1 is not UTF-8"]),
     ],
 )
-def test_attend_translation_refuses(
+def test_attention_translation_refuses(
     refused, translation_checkpoint: Path, options: list[object], stdin: bytes, says: list[str]
 ) -> None:
-    command = ["attend", "translation", "--checkpoint", translation_checkpoint, "--out", "out"]
+    command = ["attention", "translation", "--checkpoint", translation_checkpoint, "--out", "out"]
     refused(*command, *options, stdin=stdin, says=says)
 
 
-def test_attend_music(cli, tmp_path: Path, music_run) -> None:
-    command = ["attend", "music", "--checkpoint", music_run.checkpoint]
+def test_attention_music(cli, tmp_path: Path, music_run) -> None:
+    command = ["attention", "music", "--checkpoint", music_run.checkpoint]
     primer = music_run.folder / "midi/p0.mid"
     answer = cli(*command, "--out", "a", "--primer", primer, "--at", 1, "--head", 1)
     assert answer.code == 0, answer.err
@@ -75,14 +75,14 @@ def test_attend_music(cli, tmp_path: Path, music_run) -> None:
     assert is_png(tmp_path / "a/attention.png")
     assert (tmp_path / "a/piece.mid").read_bytes()[:4] == b"MThd"
     numbers = json.loads((tmp_path / "a/attention.json").read_text())
-    assert len(numbers["tokens"]) == len(numbers["seconds"]) == len(numbers["reads"]) + 1
-    assert numbers["reads"] == numbers["heads"][0]
+    assert len(numbers["tokens"]) == len(numbers["seconds"]) == len(numbers["weights"]) + 1
+    assert numbers["weights"] == numbers["heads"][0]
     assert len(numbers["heads"]) == 2
     assert numbers["tokens"][-1].startswith("note_on")
 
 
-def test_attend_music_refuses(refused, music_run) -> None:
-    command = ["attend", "music", "--checkpoint", music_run.checkpoint, "--out", "out"]
+def test_attention_music_refuses(refused, music_run) -> None:
+    command = ["attention", "music", "--checkpoint", music_run.checkpoint, "--out", "out"]
     primer = ["--primer", music_run.folder / "midi/p0.mid"]
     refused(*command, *primer, "--at", 99, says=["no note of the piece begins at 99 s or later"])
     refused(*command, "--seconds", 0, says=["seconds must be above 0"])
@@ -92,8 +92,8 @@ def test_attend_music_refuses(refused, music_run) -> None:
     refused(*command, "--primer", "no.mid", says=["--primer no.mid does not exist"])
 
 
-def test_attend_image(cli, refused, tmp_path: Path, image_checkpoint: Path) -> None:
-    command = ["attend", "image", "--checkpoint", image_checkpoint]
+def test_attention_image(cli, refused, tmp_path: Path, image_checkpoint: Path) -> None:
+    command = ["attention", "image", "--checkpoint", image_checkpoint]
     answer = cli(*command, "--out", "a", "--label", 3)
     assert answer.code == 0, answer.err
     assert answer.err.endswith("attention.png and attention.json are in a\n")
@@ -101,7 +101,7 @@ def test_attend_image(cli, refused, tmp_path: Path, image_checkpoint: Path) -> N
     numbers = json.loads((tmp_path / "a/attention.json").read_text())
     assert (numbers["layer"], numbers["head"], numbers["label"]) == (1, None, 3)
     assert len(numbers["pixels"]) == 6
-    assert len(numbers["pixels"][0]["reads"]) == len(numbers["picture"]) == 8
+    assert len(numbers["pixels"][0]["weights"]) == len(numbers["image"]) == 8
     assert cli(*command, "--out", "b", "--row", 7, "--column", 2, "--head", 2).code == 0
     numbers = json.loads((tmp_path / "b/attention.json").read_text())
     assert [(one["row"], one["column"]) for one in numbers["pixels"]] == [(7, 2)]
@@ -115,13 +115,13 @@ def test_another_domains_checkpoint(refused, image_checkpoint: Path, music_run) 
         path, found = (image_checkpoint, "image") if domain != "image" else (
             music_run.checkpoint, "music"
         )  # fmt: skip
-        command = ["attend", domain, "--checkpoint", path, "--out", "out"]
+        command = ["attention", domain, "--checkpoint", path, "--out", "out"]
         refused(*command, stdin=b"one", says=[f"is of the domain {found}", f"domain {domain}"])
 
 
 def test_evaluate_by_position(cli, tmp_path: Path, music_run) -> None:
     command = ["evaluate", "music", "--checkpoint", music_run.checkpoint, "--limit", 2]
-    windows = ["--length", 64, "--context", 0, "--bucket", 8]
+    windows = ["--sequence_length", 64, "--overlap", 0, "--bucket", 8]
     answer = cli(*command, *windows, "--by_position", "curve/a.json", "--json", "score.json")
     assert answer.code == 0, answer.err
     curve = json.loads((tmp_path / "curve/a.json").read_text())
@@ -141,8 +141,8 @@ def test_evaluate_by_position(cli, tmp_path: Path, music_run) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--length", 0], ["length must be at least 1"]),
-        (["--length", 16, "--context", 16], ["context must be from 0 to less than length"]),
+        (["--sequence_length", 0], ["length must be at least 1"]),
+        (["--sequence_length", 16, "--overlap", 16], ["must be from 0 to less than"]),
         (["--bucket", 0], ["bucket must be at least 1"]),
         (["--by_position", "."], ["--by_position . is a folder"]),
         (["--by_position", "a", "--json", "a"], ["--by_position and --json both name a"]),
@@ -155,5 +155,6 @@ def test_evaluate_refuses_windows(
 
 
 def test_only_music_has_windows(refused, image_checkpoint: Path) -> None:
-    says = ["--length"]
-    refused("evaluate", "image", "--checkpoint", image_checkpoint, "--length", 8, says=says)
+    says = ["--sequence_length"]
+    command = ["evaluate", "image", "--checkpoint", image_checkpoint]
+    refused(*command, "--sequence_length", 8, says=says)
