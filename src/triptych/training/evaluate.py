@@ -33,7 +33,7 @@ class Evaluation:
     metrics: dict[str, float]
     """Ratios by name; the name contains the unit."""
     count: int
-    """Items scored: pairs, pictures or pieces."""
+    """Items scored: pairs, images or pieces."""
     details: dict[str, Any] = field(default_factory=dict)
     """Further results: scores of simple models, signatures, settings; JSON types only."""
 

@@ -233,7 +233,7 @@ def test_showing_writes_one_grid_and_always_the_same(folder: Path, tmp_path: Pat
         assert media.path is not None
         images.append(media.path.read_bytes())
     assert images[0] == images[1]
-    assert prepare(settings(folder, samples=0))[0].show(tmp_path) == []
+    assert prepare(settings(folder, samples=0))[0].log_samples(tmp_path) == []
 
 
 # --- inference ------------------------------------------------------------------------------
