@@ -29,6 +29,7 @@ from benchmarks.measuring import Budget, CannotRunError, Case, Timing  # noqa: E
 from benchmarks.rows import Row, Section, Table  # noqa: E402
 from benchmarks.run import Options, run  # noqa: E402
 
+from triptych.core.feed_forward import GELU  # noqa: E402
 from triptych.core.models.encoder_decoder import EncoderDecoder  # noqa: E402
 from triptych.core.transformer import TransformerConfig  # noqa: E402
 
@@ -395,7 +396,9 @@ def test_all_translate_the_same_amount() -> None:
     from benchmarks.setting import Ceilings, Setting
 
     setting = Setting(CPU, "tiny", tiny_budget(), Ceilings({"fp32": 1.0}, 1.0), say=str)
-    config = TransformerConfig(n_layers=1, d_model=16, n_heads=2, d_ff=32, dropout=0.0)
+    config = TransformerConfig(
+        n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(32), dropout=0.0
+    )
     model = EncoderDecoder.build(config, source_vocabulary=24, target_vocabulary=24).eval()
     with torch.no_grad():
         model.target_embedding.table.weight[peers_hf.END] *= 30  # it would like to end at once

@@ -104,7 +104,7 @@ def test_every_option_shown_is_known_to_its_command(
 def test_the_yaml_shown_builds() -> None:
     for kind, block in BLOCKS:
         if kind == "yaml":
-            attention = yaml.safe_load(block)["model"]["attention"]
+            attention = yaml.safe_load(block)["model"]["transformer"]["attention"]
             module, _, name = attention["class_path"].rpartition(".")
             config = getattr(importlib.import_module(module), name)(**attention["init_args"])
             assert config.build(16, 2, (16, 16, 3), causal=True)

@@ -48,7 +48,14 @@ def config(tmp_path: Path) -> Path:
     }
     content = {
         "data": {"source": source, "batch_size": 4, "samples": 0},
-        "model": {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8},
+        "model": {
+            "transformer": {
+                "n_layers": 1,
+                "d_model": 8,
+                "n_heads": 1,
+                "feed_forward": {"class_path": "GELU", "init_args": {"d_ff": 8}},
+            }
+        },
         "run": {"name": "image/tiny"},
         "trainer": {
             "max_steps": 3,

@@ -18,7 +18,11 @@ from triptych.config.schema import from_plain, parser_for, split_config, to_plai
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
+from triptych.core.feed_forward import SwiGLU
 from triptych.core.heads import MixtureOfLogistics
+from triptych.core.norms import RMSNorm
+from triptych.core.positions import Axial, Metrical
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.sources import ImageFolder
 from triptych.domains.image.task import Config as ImageConfig
 from triptych.domains.music.augment import Augmentation
@@ -45,9 +49,13 @@ OTHERS = {
         ImageConfig(),
         data={"source": ImageFolder("pictures", height=4, width=6, resize=True), "bits": 5},
         model={
-            "attention": Local2D(block_height=2, block_width=3, up=1, side=2, order="blocks"),
+            "transformer": TransformerConfig(
+                attention=Local2D(block_height=2, block_width=3, up=1, side=2, order="blocks"),
+                norm_position="post",
+                feed_forward=SwiGLU(99),
+                positions=Axial(),
+            ),
             "head": MixtureOfLogistics(components=3),
-            "norm": "post",
         },
         optim={"betas": (0.8, 0.9), "schedule": "noam"},
         run={"name": "그림/a", "early_stopping_patience": 3, "samples": False},
@@ -58,7 +66,14 @@ OTHERS = {
             "source": MidiFolder("midi", validation=0.2, limit=3),
             "augmentation": Augmentation(transpose=1, stretch=(0.9, 1.0)),
         },
-        model={"attention": Relative(max_distance=5, window=4), "positions": "sinusoid"},
+        model={
+            "transformer": TransformerConfig(
+                attention=Relative(max_distance=5, window=4),
+                norm=RMSNorm(1e-6),
+                positions=Metrical(((1, 4), (4, 16))),
+            ),
+            "meter_embedding": False,
+        },
     ),
     "translation": changed(
         TranslationConfig(),
@@ -67,7 +82,11 @@ OTHERS = {
                 "ko", "en", directory="d", files={"train": ["a | b"], "odd name": ["x.{language}"]}
             )
         },
-        model={"attention": Local1D(block=8, memory=4), "tie": "none", "n_decoder_layers": 2},
+        model={
+            "transformer": TransformerConfig(attention=Local1D(block=8, memory=4)),
+            "tie": "none",
+            "n_decoder_layers": 2,
+        },
     ),
     "tab-separated": changed(
         TranslationConfig(),
@@ -94,7 +113,7 @@ def test_there_and_back(config: Any) -> None:
     again = from_plain(type(config), plain)
     assert again == config
     assert to_plain(again) == plain
-    assert type(again.model.attention) is type(config.model.attention)
+    assert type(again.model.transformer.attention) is type(config.model.transformer.attention)
 
 
 def test_a_part_is_written_with_its_class() -> None:
@@ -110,9 +129,9 @@ def test_what_is_left_out_takes_its_default() -> None:
     for kind in CONFIGS:
         assert from_plain(kind, {}) == kind()
     part = {"attention": {"class_path": "triptych.core.attention.relative.Relative"}}
-    assert from_plain(ImageConfig, {"model": part}).model.attention == Relative()
-    short = from_plain(ImageConfig, {"model": {"attention": "Relative"}})
-    assert short.model.attention == Relative()
+    for attention in (part, {"attention": "Relative"}):
+        found = from_plain(ImageConfig, {"model": {"transformer": attention}}).model.transformer
+        assert found == replace(ImageConfig().model.transformer, attention=Relative())
 
 
 @dataclass(frozen=True)
@@ -151,13 +170,22 @@ def test_what_has_no_plain_form() -> None:
     ("plain", "says"),
     [
         ({"modle": {}}, "unknown key modle; did you mean model?"),
-        ({"model": {"n_layers": "x"}}, "model.n_layers must be a whole number, got x"),
-        ({"model": {"n_layers": None}}, "model.n_layers must be a whole number, got null"),
+        (
+            {"model": {"transformer": {"n_layers": "x"}}},
+            "transformer.n_layers must be a whole number, got x",
+        ),
+        (
+            {"model": {"transformer": {"n_layers": None}}},
+            "transformer.n_layers must be a whole number, got null",
+        ),
         ({"model": 3}, "model is a group of settings"),
         (3, "the whole is a group of settings"),
-        ({"model": {"d_ff": 0}}, "model: d_ff must be at least 1, got 0"),
         (
-            {"model": {"attention": {"class_path": "os.system", "init_args": {}}}},
+            {"model": {"transformer": {"d_model": 0}}},
+            "transformer: d_model must be at least 1, got 0",
+        ),
+        (
+            {"model": {"transformer": {"attention": {"class_path": "os.system"}}}},
             "os.system is not a kind of AttentionConfig",
         ),
         (
@@ -182,7 +210,7 @@ def test_every_setting_of_every_kind_has_a_sentence() -> None:
             if action.option_strings and not action.dest.endswith(("help", "config")):
                 assert action.help, f"{kind.__module__}: {action.dest}"
     for config in OTHERS.values():
-        for part in (config.data.source, config.model.attention):
+        for part in (config.data.source, config.model.transformer.attention):
             parser = parser_for(type(part), prog="x", description="x", config=False)
             helps = {action.dest: action.help for action in parser._actions}
             for field in dataclasses.fields(part):
@@ -191,28 +219,34 @@ def test_every_setting_of_every_kind_has_a_sentence() -> None:
 
 def test_the_place_of_an_error() -> None:
     parser = parser_for(ImageConfig, prog="x", description="x")
-    options = ["--model.attention.init_args.window=4", "--run.seed", "3"]
-    _, place = parser.parse_settings(["--model.attention", "Relative", *options])
-    for key in ("model.attention.window", "run.seed", "model.attention", "run"):
+    options = ["--model.transformer.attention.init_args.window=4", "--run.seed", "3"]
+    _, place = parser.parse_settings(["--model.transformer.attention", "Relative", *options])
+    for key in (
+        "model.transformer.attention.window",
+        "run.seed",
+        "model.transformer.attention",
+        "run",
+    ):
         assert place(key) == "the command line"
-    for key in ("model.n_layers", "run.see", "run.seeds"):
+    for key in ("model.transformer.n_layers", "run.see", "run.seeds"):
         assert place(key) == "the settings"
 
 
 def test_the_file_and_line_of_an_error(tmp_path: Path) -> None:
     first, second = tmp_path / "a.yaml", tmp_path / "b.yaml"
-    first.write_text("# first\nmodel:\n  d_ff: 8\n  attention:\n    class_path: Relative\n"
+    first.write_text("# first\nmodel:\n transformer:\n  d_model: 8\n  attention:\n"
+                     "    class_path: Relative\n"
                      "    init_args:\n      window: 3\nrun: {seed: 2}\n")  # fmt: skip
     second.write_text("run:\n  name: x\n")
     parser = parser_for(ImageConfig, prog="x", description="x")
     files = ["--config", str(first), "--config", str(second)]
-    values, place = parser.parse_settings([*files, "--model.n_heads", "2"])
-    assert (values.run.seed, values.run.name, values.model.n_heads) == (2, "x", 2)
-    assert place("model.d_ff") == f"{first}, line 3"
-    assert place("model.attention.window") == f"{first}, line 7"
-    assert place("run.seed") == f"{first}, line 8"
+    values, place = parser.parse_settings([*files, "--model.transformer.n_heads", "2"])
+    assert (values.run.seed, values.run.name, values.model.transformer.n_heads) == (2, "x", 2)
+    assert place("model.transformer.d_model") == f"{first}, line 4"
+    assert place("model.transformer.attention.window") == f"{first}, line 8"
+    assert place("run.seed") == f"{first}, line 9"
     assert place("run.name") == f"{second}, line 2"
-    assert place("model.n_heads") == "the command line"
+    assert place("model.transformer.n_heads") == "the command line"
 
 
 def test_config_files_of_a_command_line() -> None:

@@ -13,9 +13,10 @@ from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.positions import Grid, Learned, NoPosition
+from triptych.core.positions import AxialEmbedding, LearnedEmbedding, NoEmbedding
 from triptych.core.transformer import TransformerConfig
 
 
@@ -51,7 +52,7 @@ def sequence_model(
         n_layers=n_layers,
         d_model=d_model,
         n_heads=n_heads,
-        d_ff=4 * d_model,
+        feed_forward=GELU(4 * d_model),
         dropout=0.0,
         attention=attention,
         **settings,
@@ -59,11 +60,11 @@ def sequence_model(
     order = attention.order_of(shape)
     positions: nn.Module
     if len(shape) > 1:
-        positions = Grid(order, d_model)
+        positions = AxialEmbedding(order, d_model)
     elif isinstance(attention, Relative):
-        positions = NoPosition(d_model)
+        positions = NoEmbedding(d_model)
     else:
-        positions = Learned(order.length, d_model)
+        positions = LearnedEmbedding(order.length, d_model)
     return DecoderOnly(
         TokenEmbedding(vocabulary, d_model),
         positions,

@@ -26,6 +26,7 @@ from benchmarks.translation_search import (
     read_lines,
     without_cache,
 )
+from triptych.core.feed_forward import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.quantize import Weights, for_decoding
@@ -77,7 +78,7 @@ def drawn(setting: Setting, sizes: Sizes) -> Table:
         n_layers=sizes.n_layers,
         d_model=sizes.d_model,
         n_heads=sizes.n_heads,
-        d_ff=4 * sizes.d_model,
+        feed_forward=GELU(4 * sizes.d_model),
         dropout=0.0,
     )
     model = EncoderDecoder.build(
@@ -124,7 +125,7 @@ def trained(setting: Setting, sizes: Sizes) -> Table:
         "d_model": model.target_embedding.table.weight.shape[1],
         "n_layers": len(model.decoder.blocks),
         "n_heads": block.attention.n_heads,
-        "d_ff": block.feed_forward.widen.weight.shape[0],
+        "d_ff": block.feed_forward.fc1.weight.shape[0],
         "activation": block.feed_forward.activation.__name__,
     }
     what = (

@@ -20,7 +20,14 @@ from export_cases import rewritten
 from triptych.cli.main import main
 from triptych.domains.translation.numbers import NumberWords
 
-MODEL = {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 16, "dropout": 0.0}
+
+def gelu(d_ff: int) -> dict[str, Any]:
+    return {"class_path": "triptych.core.feed_forward.GELU", "init_args": {"d_ff": d_ff}}
+
+
+MODEL = {
+    "n_layers": 1, "d_model": 16, "n_heads": 2, "dropout": 0.0, "feed_forward": gelu(16)
+}  # fmt: skip
 TRAINER = {
     "max_steps": 3,
     "val_check_interval": 3,
@@ -97,7 +104,7 @@ def unwritable(monkeypatch: pytest.MonkeyPatch) -> None:
 def settings(data: dict[str, Any], **run: Any) -> dict[str, Any]:
     return {
         "data": data,
-        "model": dict(MODEL),
+        "model": {"transformer": dict(MODEL)},
         "run": {"wandb": "off", **run},
         "trainer": dict(TRAINER),
     }
@@ -220,7 +227,7 @@ def english_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         },
     }
     content["data"]["vocabulary_size"] = 320
-    content["model"] |= {"d_model": 32, "d_ff": 64}
+    content["model"]["transformer"] |= {"d_model": 32, "feed_forward": gelu(64)}
     content["optim"] = {"learning_rate": 1e-2, "schedule": "constant", "warmup_steps": 10}
     content["trainer"] |= {"max_steps": 80, "val_check_interval": 40}
     path = write_yaml(folder / "n.yaml", content)

@@ -16,7 +16,7 @@ FILES = {name: [f"{name}.{{language}}"] for name in ("train", "validation", "tes
 def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -> list[Any]:
     content: dict[str, Any] = {
         "data": {"source": {"class_path": f"triptych.domains.{source}", "init_args": arguments}},
-        "model": {"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 16},
+        "model": {"transformer": {"n_layers": 1, "d_model": 16, "n_heads": 2}},
         "run": {"wandb": "off"},
         "trainer": {"max_steps": 1, "accelerator": "cpu"},
     }

@@ -255,17 +255,19 @@ def test_resume_with_another_model_is_refused_before_the_data_are_read(
     assert cli(*more).code == 0
     monkeypatch.setattr(image_task, "prepare", lambda _: pytest.fail("the data were read"))
     refused(
-        *more, "--resume", "--model.d_model", 64, "--model.n_layers", 3,
+        *more, "--resume", "--model.transformer.d_model", 64, "--model.transformer.n_layers", 3,
         says=[
-            "runs/run/checkpoints/last.ckpt was trained with model.d_model 16, model.n_layers 1,",
-            "but the settings now say model.d_model 64, model.n_layers 3; a model cannot change",
+            "last.ckpt was trained with model.transformer.d_model 16, ",
+            "model.transformer.n_layers 1, but the settings now say",
+            "model.transformer.d_model 64, model.transformer.n_layers 3; "
+            "a model cannot change",
         ],
     )  # fmt: skip
     last = digits_yaml.parent / "runs/run/checkpoints/last.ckpt"
     last.unlink()  # a second name of best.ckpt, which should stay whole
     last.write_bytes(b"PK\x03\x04")
-    says = ["best.ckpt was trained with model.d_model 16, but"]
-    refused(*more, "--resume", "--model.d_model", 64, says=says)
+    says = ["best.ckpt was trained with model.transformer.d_model 16, but"]
+    refused(*more, "--resume", "--model.transformer.d_model", 64, says=says)
 
 
 def test_what_is_found_can_go_into_a_pipe(cli, image_checkpoint: Path) -> None:

@@ -17,30 +17,44 @@ from triptych.errors import UserError
 from triptych.training import trainer as run_module
 
 RELATIVE = "triptych.core.attention.relative.Relative"
-ATTENTION = "model: {attention: {class_path: triptych.core.attention.%s, init_args: {%s}}}"
+ATTENTION = (
+    "model: {transformer: {attention: {class_path: triptych.core.attention.%s, init_args: {%s}}}}"
+)
 
 
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("modle: {n_layers: 2}", ["line 1", "unknown key modle", "did you mean model?"]),
         (
-            "run: {name: a}\nmodel:\n  n_layer: 2",
-            ["line 3", "model.n_layer", "did you mean model.n_layers?"],
+            "modle: {transformer: {n_layers: 2}}",
+            ["line 1", "unknown key modle", "did you mean model?"],
+        ),
+        (
+            "run: {name: a}\nmodel:\n  transformer:\n    n_layer: 2",
+            ["line 4", "transformer.n_layer", "did you mean model.transformer.n_layers"],
         ),
         ("data: {seed: 3}", ["data.seed", "did you mean run.seed?"]),
         ("trainer: {max_step: 3}", ["trainer.max_step", "did you mean trainer.max_steps?"]),
-        ("model: {zzz: 2}", ["model.zzz", "allowed here: activation, attention"]),
+        ("model: {zzz: 2}", ["model.zzz", "allowed here: class_conditional, head, transformer"]),
         ("run:\n  seed: two", ["line 2", "run.seed must be a whole number, got two"]),
-        ("model: {n_layers: 2.5}", ["must be a whole number, got 2.5"]),
-        ("model: {n_layers: null}", ["model.n_layers must be a whole number, got null"]),
+        ("model: {transformer: {n_layers: 2.5}}", ["must be a whole number, got 2.5"]),
+        (
+            "model: {transformer: {n_layers: null}}",
+            ["transformer.n_layers must be a whole number, got null"],
+        ),
         ("optim: {betas: 0.9}", ["optim.betas must be a list of 2 numbers", "got 0.9"]),
-        ("model: {norm: mid}", ["model.norm must be one of pre, post, got mid"]),
+        (
+            "model: {transformer: {norm_position: mid}}",
+            ["norm_position must be one of pre, post, got mid"],
+        ),
         ("run: {wandb: off}", ["must be one of auto, online", "got false", "quotes"]),
-        ("model: 3", ["model is a group of settings (n_layers,", "got 3"]),
+        ("model: 3", ["model is a group of settings (transformer,", "got 3"]),
         ("model:", ["model is a group of settings", "got null"]),
-        ("model: {n_layers: 0}", ["line 1", "n_layers must be at least 1, got 0"]),
-        ("model: {d_model: 30, n_heads: 4}", ["n_heads must divide d_model", "4", "30"]),
+        ("model: {transformer: {n_layers: 0}}", ["line 1", "n_layers must be at least 1, got 0"]),
+        (
+            "model: {transformer: {d_model: 30, n_heads: 4}}",
+            ["n_heads must divide d_model", "4", "30"],
+        ),
         ("optim: {learning_rate: -1}", ["learning_rate is -1.0", "above 0"]),
         ("data: {batch_size: 0}", ["batch_size must be at least 1 picture, got 0"]),
         (ATTENTION % ("relativ.Relative", ""), ["relativ.Relative was not found", RELATIVE]),
@@ -48,17 +62,26 @@ ATTENTION = "model: {attention: {class_path: triptych.core.attention.%s, init_ar
         (ATTENTION % ("relative.Relative", "max_distanc: 3"), ["did you mean max_distance?"]),
         (ATTENTION % ("relative.Relative", "max_distance: far"), ["a whole number, got far"]),
         (ATTENTION % ("relative.Relative", "max_distance: 0"), ["at least 1, got 0"]),
-        (f"model: {{attention: {{class_pth: {RELATIVE}}}}}", ["did you mean class_path?"]),
         (
-            f"model: {{attention: {{class_path: {RELATIVE}, init_args: 3}}}}",
-            ["model.attention.init_args must be settings by name", "got 3"],
+            f"model: {{transformer: {{attention: {{class_pth: {RELATIVE}}}}}}}",
+            ["did you mean class_path?"],
         ),
         (
-            f"model: {{attention: {{class_path: {RELATIVE}, max_distance: 3}}}}",
-            ["unknown key model.attention.max_distance", "allowed here: class_path, init_args"],
+            f"model: {{transformer: {{attention: {{class_path: {RELATIVE}, init_args: 3}}}}}}",
+            ["model.transformer.attention.init_args must be settings by name", "got 3"],
         ),
-        ("model: {attention: torch.nn.Linear}", ["is not a kind of AttentionConfig", RELATIVE]),
-        ("model: {attention: 3}", ["must be one of the classes", RELATIVE, "got 3"]),
+        (
+            f"model: {{transformer: {{attention: {{class_path: {RELATIVE}, max_distance: 3}}}}}}",
+            [
+                "unknown key model.transformer.attention.max_distance",
+                "allowed here: class_path, init_args",
+            ],
+        ),
+        (
+            "model: {transformer: {attention: torch.nn.Linear}}",
+            ["is not a kind of AttentionConfig", RELATIVE],
+        ),
+        ("model: {transformer: {attention: 3}}", ["must be one of the classes", RELATIVE, "got 3"]),
         ("model:\n  n_layers: 3\n d_model: 4", ["line 3", "is not YAML"]),
         ("model:\n\tn_layers: 3", ["line 2", "is not YAML"]),
         ("run: {seed: 1}\nrun: {seed: 2}", ["line 2: run was already set on line 1"]),
@@ -78,19 +101,33 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--model.n_layer", 3], ["--model.n_layer;", "did you mean --model.n_layers?"]),
-        (["--model.n_layers", "three"], ["the command line", "a whole number, got three"]),
-        (["--model.n_layers"], ["--model.n_layers needs a value"]),
-        (["--model.n_heads", 3], ["the command line", "n_heads must divide d_model, got 3 heads"]),
-        (["--model", "big"], ["--model is a group of settings", "--model.n_layers"]),
+        (
+            ["--model.transformer.n_layer", 3],
+            ["--model.transformer.n_layer;", "did you mean --model.transformer.n_layers?"],
+        ),
+        (
+            ["--model.transformer.n_layers", "three"],
+            ["the command line", "a whole number, got three"],
+        ),
+        (["--model.transformer.n_layers"], ["--model.transformer.n_layers needs a value"]),
+        (
+            ["--model.transformer.n_heads", 3],
+            ["the command line", "n_heads must divide d_model, got 3 heads"],
+        ),
+        (["--model", "big"], ["--model is a group of settings", "--model.transformer"]),
         (["--run.seed", -1], ["the command line", "seed must be from 0", "got -1"]),
         (["--run.name", "../up"], ["name is '../up'"]),
-        (["--model.attention", "Relativ"], ["Relativ is not a kind", RELATIVE]),
+        (["--model.transformer.attention", "Relativ"], ["Relativ is not a kind", RELATIVE]),
         (
-            ["--model.attention", RELATIVE, "--model.attention.init_args.max_distance", 0],
-            ["the command line: model.attention: max_distance must be at least 1, got 0"],
+            [
+                "--model.transformer.attention",
+                RELATIVE,
+                "--model.transformer.attention.init_args.max_distance",
+                0,
+            ],
+            ["the command line: model.transformer.attention: max_distance must be at least 1"],
         ),
-        (["--model.attention.init_args.far", 3], ["full.Full has no setting far"]),
+        (["--model.transformer.attention.init_args.far", 3], ["full.Full has no setting far"]),
         (["--data.source", "MNIST"], ["the command line: data.source.directory is missing"]),
         (
             ["--data.source", "ImageFolder", "--data.source.height", 3],
@@ -125,8 +162,7 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
             ],
             ["optim.schedule is cosine, which needs an end"],
         ),
-        (["--model.dropout", 0.999], ["dropout must be in [0, 0.99], got 0.999"]),
-        (["--model.attention_dropout", 0.001], ["attention_dropout must be 0 or at least 0.002"]),
+        (["--model.transformer.dropout", 0.999], ["dropout must be in [0, 0.99], got 0.999"]),
         (["--resume"], ["nothing to resume", "runs/run/checkpoints"]),
         (["--resume", "yes"], ["unexpected argument 'yes'"]),
         (["--config", "digitz.yaml"], ["digitz.yaml does not exist", "did you mean digits.yaml?"]),
@@ -248,18 +284,22 @@ def trained(cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Config,
 
 def test_options_win_over_the_file_wherever_they_stand(trained, digits_yaml: Path) -> None:
     file = ["--config", digits_yaml.name]
-    options = ["--model.n_layers", 2, "--run.seed=7", "--trainer.max_steps", 5]
+    options = ["--model.transformer.n_layers", 2, "--run.seed=7", "--trainer.max_steps", 5]
     for arguments in (file + options, options + file, [*options, "--config=digits.yaml"]):
         config, trainer, resume = trained(*arguments)
-        assert (config.model.n_layers, config.run.seed, trainer["max_steps"]) == (2, 7, 5)
-        assert config.model.d_model == 16, "the rest of the file holds"
+        assert (config.model.transformer.n_layers, config.run.seed, trainer["max_steps"]) == (
+            2,
+            7,
+            5,
+        )
+        assert config.model.transformer.d_model == 16, "the rest of the file holds"
         assert resume is False
 
 
 def test_of_two_files_the_later_wins(trained, digits_yaml: Path) -> None:
-    Path("second.yaml").write_text("model: {n_layers: 3}\n")
+    Path("second.yaml").write_text("model: {transformer: {n_layers: 3}}\n")
     config, *_ = trained("--config", "digits.yaml", "--config", "second.yaml")
-    assert (config.model.n_layers, config.model.d_model) == (3, 16)
+    assert (config.model.transformer.n_layers, config.model.transformer.d_model) == (3, 16)
 
 
 def test_settings_of_a_class_by_dotted_options(trained, digits_yaml: Path) -> None:
@@ -267,20 +307,21 @@ def test_settings_of_a_class_by_dotted_options(trained, digits_yaml: Path) -> No
     from triptych.core.attention.relative import Relative
 
     file = ["--config", "digits.yaml"]
-    deep = ["--model.attention.init_args.max_distance", 5]
+    deep = ["--model.transformer.attention.init_args.max_distance", 5]
     for name in (RELATIVE, "Relative"):
-        config, *_ = trained(*file, "--model.attention", name, *deep)
-        assert config.model.attention == Relative(max_distance=5)
-    short = ["--model.attention.max_distance", 6]
-    assert trained(*file, "--model.attention", RELATIVE, *short)[0].model.attention == Relative(6)
+        config, *_ = trained(*file, "--model.transformer.attention", name, *deep)
+        assert config.model.transformer.attention == Relative(max_distance=5)
+    short = ["--model.transformer.attention.max_distance", 6]
+    config, *_ = trained(*file, "--model.transformer.attention", RELATIVE, *short)
+    assert config.model.transformer.attention == Relative(6)
 
     content = yaml.safe_load(digits_yaml.read_text())
-    content["model"]["attention"] = to_plain(Local1D(block=4, memory=4))
+    content["model"]["transformer"]["attention"] = to_plain(Local1D(block=4, memory=4))
     digits_yaml.write_text(yaml.safe_dump(content))
-    config, *_ = trained(*file, "--model.attention.init_args.memory", 8)
-    assert config.model.attention == Local1D(block=4, memory=8)
-    config, *_ = trained(*file, "--model.attention", RELATIVE)
-    assert config.model.attention == Relative()
+    config, *_ = trained(*file, "--model.transformer.attention.init_args.memory", 8)
+    assert config.model.transformer.attention == Local1D(block=4, memory=8)
+    config, *_ = trained(*file, "--model.transformer.attention", RELATIVE)
+    assert config.model.transformer.attention == Relative()
 
 
 def test_devices_and_strategy_reach_the_trainer(trained, digits_yaml: Path) -> None:
@@ -312,7 +353,12 @@ def test_a_strategy_by_its_class(trained, digits_yaml: Path) -> None:
 def test_print_config_prints_what_would_run_and_runs_nothing(
     cli, trained, digits_yaml: Path, tmp_path: Path
 ) -> None:
-    options = ["--model.attention", RELATIVE, "--model.attention.init_args.max_distance", 5]
+    options = [
+        "--model.transformer.attention",
+        RELATIVE,
+        "--model.transformer.attention.init_args.max_distance",
+        5,
+    ]
     options += ["--trainer.devices", 2, "--trainer.strategy", "ddp", "--run.seed", 3]
     answer = cli("train", "image", *options, "--config", "digits.yaml", "--print_config")
     assert answer.code == 0

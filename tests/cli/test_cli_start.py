@@ -25,7 +25,7 @@ def configs(tmp_path: Path, tiny_settings: Any) -> Callable[..., Path]:
 
     def written(domain: str, **model: Any) -> Path:
         content = tiny_settings(domain)
-        content["model"] |= model
+        content["model"]["transformer"] |= model
         content["optim"] = {"learning_rate": 1e-9, "schedule": "constant", "warmup_steps": 1}
         content["run"]["directory"] = str(tmp_path / "runs")
         path = tmp_path / "start.yaml"
@@ -76,7 +76,10 @@ def test_other_settings_of_the_model_are_said(cli, configs, image_checkpoint: Pa
     path = configs("image", dropout=0.25)
     answer = cli("train", "image", "--config", path, "--run.init_from", image_checkpoint)
     assert answer.code == 0
-    assert f"Other than in {image_checkpoint}: model.dropout was 0.0, is 0.25." in answer.out
+    assert (
+        f"Other than in {image_checkpoint}: model.transformer.dropout was 0.0, is 0.25."
+        in answer.out
+    )
 
 
 @pytest.mark.parametrize("again", [True, False])
@@ -111,15 +114,20 @@ def test_such_a_run_is_resumed_from_its_own_weights(
             "image",
             {"d_model": 32},
             "image",
-            ["model.d_model 16; the", "model.d_model 32"],
+            ["model.transformer.d_model 16; the", "model.transformer.d_model 32"],
         ),
         (
             "image",
             {"n_layers": 2},
             "image",
-            ["model.n_layers 1; the", "model.n_layers 2"],
+            ["model.transformer.n_layers 1; the", "model.transformer.n_layers 2"],
         ),
-        ("music", {"n_heads": 4}, "music", ["model.n_heads 2; the", "model.n_heads 4"]),
+        (
+            "music",
+            {"n_heads": 4},
+            "music",
+            ["model.transformer.n_heads 2; the", "model.transformer.n_heads 4"],
+        ),
         (
             "image",
             {},
@@ -195,6 +203,6 @@ def test_sizes_are_compared_in_python_too(image_checkpoint: Path) -> None:
     """Other heads would fit the weights."""
     content = read_checkpoint(image_checkpoint)
     task = restore(content)
-    task.metadata["config"]["model"]["n_heads"] = 4
+    task.metadata["config"]["model"]["transformer"]["n_heads"] = 4
     with pytest.raises(UserError, match=r"n_heads 2; the settings say model\.n_heads 4"):
         start_with(task, str(image_checkpoint))

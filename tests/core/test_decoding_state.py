@@ -16,10 +16,17 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import Cycles, Grid, Learned, Sinusoid, Sum
+from triptych.core.positions import (
+    AxialEmbedding,
+    LearnedEmbedding,
+    MetricalEmbedding,
+    SinusoidalEmbedding,
+    SumOfEmbeddings,
+)
 from triptych.core.transformer import Decoder, TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.sampling import Sampling, sample_value
@@ -58,12 +65,14 @@ def test_a_step_of_every_variant_never_waits_for_the_device(example: Example) ->
 
 def sizes(attention: AttentionConfig) -> TransformerConfig:
     return TransformerConfig(
-        n_layers=2, d_model=D, n_heads=3, d_ff=16, dropout=0.1, attention=attention
+        n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16), dropout=0.1, attention=attention
     )
 
 
 def music_model() -> DecoderOnly:
-    positions = Sum([Sinusoid(D), Cycles(D, [(1, 4), (4, 4)]), Learned(24, D)])
+    positions = SumOfEmbeddings(
+        [SinusoidalEmbedding(D), MetricalEmbedding(D, [(1, 4), (4, 4)]), LearnedEmbedding(24, D)]
+    )
     return DecoderOnly(
         TokenEmbedding(7, D), positions, sizes(Relative(4, window=5)).decoder((24,)),
         CategoricalHead(D, 7), d_model=D,
@@ -74,7 +83,7 @@ def sub_pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (4, 2, 3)
     order = attention.order_of(shape)
     return DecoderOnly(
-        ChannelEmbedding(7, order.coordinates[:, 2], D), Grid(order, D),
+        ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
         sizes(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
     )  # fmt: skip
 
@@ -82,7 +91,7 @@ def sub_pixel_model() -> DecoderOnly:
 def pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1), (4, 6, 1)
     return DecoderOnly(
-        PixelEmbedding(7, 3, D), Grid(attention.order_of(shape), D),
+        PixelEmbedding(7, 3, D), AxialEmbedding(attention.order_of(shape), D),
         sizes(attention).decoder(shape),
         MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
     )  # fmt: skip
@@ -101,7 +110,7 @@ def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(make: object) 
 
 
 def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
-    config = TransformerConfig(n_layers=2, d_model=D, n_heads=3, d_ff=16)
+    config = TransformerConfig(n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16))
     model = EncoderDecoder.build(config, source_vocabulary=9, target_vocabulary=9).eval()
     device = no_sync_device(model)
     source = torch.zeros(2, 5, dtype=torch.int64, device=device)
@@ -180,7 +189,7 @@ def test_a_step_reads_no_more_slots_than_positions_so_far(
 def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = TransformerConfig(n_layers=3, d_model=D, n_heads=3, d_ff=16)
+    config = TransformerConfig(n_layers=3, d_model=D, n_heads=3, feed_forward=GELU(16))
     model = EncoderDecoder.build(config, source_vocabulary=9, target_vocabulary=9).eval()
     projected: list[int] = []
     remember = CrossAttention.remember

@@ -10,7 +10,6 @@ from triptych.core.attention.backends.flex import attend_by_flex
 from triptych.core.attention.base import Example
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
-from triptych.core.transformer import TransformerConfig
 
 # A variant that is told symbols does not go this way, see `MultiHeadAttention.forward`.
 every_example = pytest.mark.parametrize(
@@ -36,12 +35,6 @@ def test_a_bias_that_it_is_not_told_of_is_refused() -> None:
     q = torch.randn(1, 2, 8, 6)
     with pytest.raises(ValueError, match="PitchTimePattern has a bias"):
         attend_by_flex(pattern, q, q, q, compiled=False)
-
-
-def test_heads_that_its_kernel_does_not_serve_are_refused() -> None:
-    with pytest.raises(ValueError, match="at least 16 features, got 12: width 96, 8 heads"):
-        TransformerConfig(d_model=96, n_heads=8, flex_attention=True)
-    TransformerConfig(d_model=96, n_heads=6, flex_attention=True)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention's kernel needs a GPU")

@@ -11,10 +11,11 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import Grid, Sinusoid
+from triptych.core.positions import AxialEmbedding, SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -23,13 +24,18 @@ D = 12
 
 def config(attention: object = None) -> TransformerConfig:
     return TransformerConfig(
-        n_layers=2, d_model=D, n_heads=3, d_ff=16, dropout=0.0, attention=attention or Full()
+        n_layers=2,
+        d_model=D,
+        n_heads=3,
+        feed_forward=GELU(16),
+        dropout=0.0,
+        attention=attention or Full(),
     )
 
 
 def tokens_model() -> DecoderOnly:
     return DecoderOnly(
-        TokenEmbedding(7, D), Sinusoid(D), config(Relative(4)).decoder((11,)),
+        TokenEmbedding(7, D), SinusoidalEmbedding(D), config(Relative(4)).decoder((11,)),
         CategoricalHead(D, 7), d_model=D,
     ).double()  # fmt: skip
 
@@ -38,7 +44,7 @@ def related_notes_model() -> DecoderOnly:
     """Symbols 0 to 4 are pitches, 5 and 6 are not; three voices."""
     attention = PitchTime(max_distance=6, step=3, max_time=2, scale=5)
     return DecoderOnly(
-        TokenEmbedding(7, D), Sinusoid(D), config(attention).decoder((11,)),
+        TokenEmbedding(7, D), SinusoidalEmbedding(D), config(attention).decoder((11,)),
         CategoricalHead(D, 7), d_model=D,
     ).double()  # fmt: skip
 
@@ -47,7 +53,7 @@ def sub_pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (3, 4, 3)
     order = attention.order_of(shape)
     return DecoderOnly(
-        ChannelEmbedding(7, order.coordinates[:, 2], D), Grid(order, D),
+        ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
         config(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
     ).double()  # fmt: skip
 
@@ -55,7 +61,7 @@ def sub_pixel_model() -> DecoderOnly:
 def pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1), (3, 4, 1)
     return DecoderOnly(
-        PixelEmbedding(7, 3, D), Grid(orders.raster(shape), D),
+        PixelEmbedding(7, 3, D), AxialEmbedding(orders.raster(shape), D),
         config(attention).decoder(shape),
         MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
     ).double()  # fmt: skip
@@ -132,7 +138,9 @@ def test_likelihood_of_a_row_does_not_depend_on_its_batch(kind: str) -> None:
 
 
 def translator(tie: str = "all", norm: str = "pre") -> EncoderDecoder:
-    sizes = TransformerConfig(n_layers=2, d_model=D, n_heads=3, d_ff=16, dropout=0.0, norm=norm)
+    sizes = TransformerConfig(
+        n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16), dropout=0.0, norm_position=norm
+    )
     return EncoderDecoder.build(sizes, source_vocabulary=9, target_vocabulary=9, tie=tie).double()
 
 
@@ -172,4 +180,4 @@ def test_attention_to_symbols_refuses_whole_pixels() -> None:
     decoder = config(PitchTime()).decoder((12,))
     head = MixtureOfLogisticsHead(D, levels=7, channels=3, components=2)
     with pytest.raises(ValueError, match="one symbol a position"):
-        DecoderOnly(PixelEmbedding(7, 3, D), Sinusoid(D), decoder, head, d_model=D)
+        DecoderOnly(PixelEmbedding(7, 3, D), SinusoidalEmbedding(D), decoder, head, d_model=D)

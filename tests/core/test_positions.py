@@ -6,11 +6,20 @@ import pytest
 import torch
 
 from triptych.core import generation_order as orders
-from triptych.core.positions import Cycles, Grid, Learned, NoPosition, Sinusoid, Sum, waves
+from triptych.core.positions import (
+    AxialEmbedding,
+    LearnedEmbedding,
+    Metrical,
+    MetricalEmbedding,
+    NoEmbedding,
+    SinusoidalEmbedding,
+    SumOfEmbeddings,
+    sinusoidal_init,
+)
 
 
 def test_sinusoids_are_the_published_ones() -> None:
-    code = Sinusoid(8).double()(torch.tensor([0, 3, 5000]))
+    code = SinusoidalEmbedding(8).double()(torch.tensor([0, 3, 5000]))
     for row, position in zip(code, (0, 3, 5000), strict=True):
         for i in range(4):
             angle = position / 10000 ** (2 * i / 8)
@@ -20,33 +29,33 @@ def test_sinusoids_are_the_published_ones() -> None:
 
 def test_sinusoids_of_late_positions_are_exact_in_single_precision() -> None:
     late = torch.tensor([100_003])
-    exact = Sinusoid(16).double()(late)
-    torch.testing.assert_close(Sinusoid(16)(late).double(), exact, rtol=0.0, atol=1e-7)
+    exact = SinusoidalEmbedding(16).double()(late)
+    torch.testing.assert_close(SinusoidalEmbedding(16)(late).double(), exact, rtol=0.0, atol=1e-7)
 
 
 def test_sinusoids_of_a_half_precision_model_are_only_rounded() -> None:
     late = torch.tensor([100_003])
-    exact = Sinusoid(16).double()(late)
-    assert torch.equal(Sinusoid(16).bfloat16()(late), exact.bfloat16())
+    exact = SinusoidalEmbedding(16).double()(late)
+    assert torch.equal(SinusoidalEmbedding(16).bfloat16()(late), exact.bfloat16())
 
 
 def test_sinusoids_follow_the_dtype_of_the_model() -> None:
-    assert Sinusoid(8).bfloat16()(torch.tensor([1])).dtype == torch.bfloat16
-    with pytest.raises(ValueError, match="even width"):
-        Sinusoid(7)
+    assert SinusoidalEmbedding(8).bfloat16()(torch.tensor([1])).dtype == torch.bfloat16
+    with pytest.raises(ValueError, match="even d_model"):
+        SinusoidalEmbedding(7)
 
 
 def test_grid_tells_every_cell_apart_in_either_order() -> None:
     raster, blocks = orders.raster((4, 6, 3)), orders.blocks((4, 6, 3), 2, 3)
     for order in (raster, blocks):
-        code = Grid(order, 16)(torch.arange(order.length))
+        code = AxialEmbedding(order, 16)(torch.arange(order.length))
         assert code.shape == (72, 16)
         assert code.unique(dim=0).shape[0] == 72
 
 
 def test_grid_gives_a_cell_the_same_vector_in_either_order() -> None:
     raster, blocks = orders.raster((4, 6, 3)), orders.blocks((4, 6, 3), 2, 3)
-    one, other = Grid(raster, 16), Grid(blocks, 16)
+    one, other = AxialEmbedding(raster, 16), AxialEmbedding(blocks, 16)
     other.load_state_dict(one.state_dict())
     steps = torch.arange(72)
     torch.testing.assert_close(
@@ -56,8 +65,8 @@ def test_grid_gives_a_cell_the_same_vector_in_either_order() -> None:
 
 @pytest.mark.parametrize(("extent", "width"), [(28, 64), (28, 15), (5, 8), (3, 4)])
 def test_one_rotation_leads_from_each_place_to_the_next(extent: int, width: int) -> None:
-    code = waves(extent, width + width % 2).double()  # [extent, width], whole pairs
-    torch.testing.assert_close(waves(extent, width).double(), code[:, :width])
+    code = sinusoidal_init(extent, width + width % 2).double()  # [extent, width], whole pairs
+    torch.testing.assert_close(sinusoidal_init(extent, width).double(), code[:, :width])
     assert code.unique(dim=0).shape[0] == extent
     assert code.square().mean().item() == pytest.approx(1.0, abs=1e-6)
     pairs = torch.view_as_complex(code.unflatten(1, (-1, 2)).contiguous())  # [extent, pairs]
@@ -69,26 +78,26 @@ def test_one_rotation_leads_from_each_place_to_the_next(extent: int, width: int)
 
 
 def test_a_grid_starts_from_waves_and_learns() -> None:
-    grid = Grid(orders.raster((4, 6, 3)), 16)
-    assert torch.equal(grid.row.weight, 0.5 * waves(4, 8))
-    assert torch.equal(grid.column.weight, 0.5 * waves(6, 8))
+    grid = AxialEmbedding(orders.raster((4, 6, 3)), 16)
+    assert torch.equal(grid.row.weight, 0.5 * sinusoidal_init(4, 8))
+    assert torch.equal(grid.column.weight, 0.5 * sinusoidal_init(6, 8))
     assert all(parameter.requires_grad for parameter in grid.parameters())
 
 
 def test_cycles_repeat_and_add_up() -> None:
-    code = Cycles(8, [(1, 4), (4, 3)])
+    code = MetricalEmbedding(8, [(1, 4), (4, 3)])
     index = torch.arange(24)
     y = code(index)
     torch.testing.assert_close(y[:12], y[12:])
     torch.testing.assert_close(y[5], code.tables[0].weight[1] + code.tables[1].weight[1])
     with pytest.raises(ValueError, match="cycles"):
-        Cycles(8, [])
+        Metrical([])
 
 
 def test_sum_learned_and_none() -> None:
-    learned, none = Learned(10, 6), NoPosition(6)
+    learned, none = LearnedEmbedding(10, 6), NoEmbedding(6)
     index = torch.tensor([[1, 2], [3, 9]])
     assert learned(index).shape == none(index).shape == (2, 2, 6)
-    torch.testing.assert_close(Sum([learned, none])(index), learned(index))
+    torch.testing.assert_close(SumOfEmbeddings([learned, none])(index), learned(index))
     with pytest.raises(IndexError):
         learned(torch.tensor([10]))

@@ -11,12 +11,19 @@ from saved import saved_bytes
 from torch import Tensor
 
 from triptych.core.attention.base import Example
+from triptych.core.feed_forward import GELU
 from triptych.core.transformer import Decoder, TransformerConfig
 
 
 def config(*, recompute: bool, **more: Any) -> TransformerConfig:
     return TransformerConfig(
-        n_layers=3, d_model=12, n_heads=3, d_ff=16, dropout=0.3, recompute=recompute, **more
+        n_layers=3,
+        d_model=12,
+        n_heads=3,
+        feed_forward=GELU(16),
+        dropout=0.3,
+        activation_checkpointing=recompute,
+        **more,
     )
 
 
@@ -87,4 +94,4 @@ def test_it_keeps_less_and_only_in_training() -> None:
 
 
 def test_off_by_default() -> None:
-    assert not TransformerConfig().recompute
+    assert not TransformerConfig().activation_checkpointing

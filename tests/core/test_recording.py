@@ -13,10 +13,11 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import NoPosition
+from triptych.core.positions import NoEmbedding
 from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -68,7 +69,7 @@ def test_cross_weights_times_the_values_are_what_is_read() -> None:
 
 def config(attention: object) -> TransformerConfig:
     return TransformerConfig(
-        n_layers=2, d_model=12, n_heads=3, d_ff=16, dropout=0.0, attention=attention
+        n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16), dropout=0.0, attention=attention
     )
 
 
@@ -100,7 +101,7 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
 def test_a_model_that_fails_is_left_as_it_was() -> None:
     decoder = config(Relative(4)).decoder((11,))
     model = DecoderOnly(
-        TokenEmbedding(7, 12), NoPosition(12), decoder, CategoricalHead(12, 7), d_model=12
+        TokenEmbedding(7, 12), NoEmbedding(12), decoder, CategoricalHead(12, 7), d_model=12
     ).eval()
     with pytest.raises(RuntimeError, match="stop"), capture_attention(model):  # noqa: PT012
         model(torch.zeros(1, 5, dtype=torch.int64))

@@ -14,6 +14,7 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
+from triptych.core.feed_forward import GELU
 from triptych.core.transformer import Decoder, TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -21,7 +22,13 @@ EXACT = {"rtol": 0.0, "atol": 1e-12}
 
 def config(norm: str = "pre", **more: object) -> TransformerConfig:
     return TransformerConfig(
-        n_layers=2, d_model=12, n_heads=3, d_ff=16, dropout=0.0, norm=norm, **more
+        n_layers=2,
+        d_model=12,
+        n_heads=3,
+        feed_forward=GELU(16),
+        dropout=0.0,
+        norm_position=norm,
+        **more,
     )
 
 
@@ -146,7 +153,7 @@ def test_attention_compiles_to_one_graph(
     for part in (choice, spans, grid_tiles):
         monkeypatch.setattr(part, "has_matrix_units", lambda: with_amx)
     decoder = TransformerConfig(
-        n_layers=2, d_model=64, n_heads=2, d_ff=1024, dropout=0.0, attention=attention
+        n_layers=2, d_model=64, n_heads=2, feed_forward=GELU(1024), dropout=0.0, attention=attention
     ).decoder(shape)
     x = torch.randn(1, math.prod(shape), 64)
     torch.compiler.reset()

@@ -11,9 +11,10 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.positions import Sinusoid
+from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
 from triptych.decoding.generate import StepRunner, generate
@@ -27,10 +28,16 @@ GREEDY = Sampling(temperature=0.0)
 def model() -> DecoderOnly:
     torch.manual_seed(0)
     config = TransformerConfig(
-        n_layers=2, d_model=12, n_heads=3, d_ff=16, dropout=0.5, attention=Relative(4, window=5)
+        n_layers=2,
+        d_model=12,
+        n_heads=3,
+        feed_forward=GELU(16),
+        dropout=0.5,
+        attention=Relative(4, window=5),
     )
     return DecoderOnly(
-        TokenEmbedding(6, 12), Sinusoid(12), config.decoder((20,)), CategoricalHead(12, 6),
+        TokenEmbedding(6, 12), SinusoidalEmbedding(12),
+        config.decoder((20,)), CategoricalHead(12, 6),
         d_model=12, dropout=0.5,
     ).double()  # fmt: skip
 
@@ -152,9 +159,12 @@ def slow_generate(
 
 
 def tiny(attention: AttentionConfig) -> DecoderOnly:
-    config = TransformerConfig(n_layers=2, d_model=12, n_heads=3, d_ff=16, attention=attention)
+    config = TransformerConfig(
+        n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16), attention=attention
+    )
     return DecoderOnly(
-        TokenEmbedding(19, 12), Sinusoid(12), config.decoder((70,)), CategoricalHead(12, 19),
+        TokenEmbedding(19, 12), SinusoidalEmbedding(12),
+        config.decoder((70,)), CategoricalHead(12, 19),
         d_model=12,
     )  # fmt: skip
 

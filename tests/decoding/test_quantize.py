@@ -12,16 +12,22 @@ from torch import nn
 
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import Sinusoid
+from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.quantize import quantize
 
 SIZES = TransformerConfig(
-    n_layers=2, d_model=32, n_heads=4, d_ff=64, dropout=0.1, attention=Relative(4, window=7)
+    n_layers=2,
+    d_model=32,
+    n_heads=4,
+    feed_forward=GELU(64),
+    dropout=0.1,
+    attention=Relative(4, window=7),
 )
 TOLERANCE = {"bf16": 0.03, "int8": 0.06}
 """Relative error of logits after two layers of width 32."""
@@ -30,7 +36,8 @@ TOLERANCE = {"bf16": 0.03, "int8": 0.06}
 @pytest.fixture
 def model() -> DecoderOnly:
     return DecoderOnly(
-        TokenEmbedding(11, 32), Sinusoid(32), SIZES.decoder((20,)), CategoricalHead(32, 11),
+        TokenEmbedding(11, 32), SinusoidalEmbedding(32),
+        SIZES.decoder((20,)), CategoricalHead(32, 11),
         d_model=32, dropout=0.1,
     )  # fmt: skip
 
@@ -85,7 +92,7 @@ def test_the_given_model_stays_as_it_is(model: DecoderOnly, dtype: str) -> None:
 @torch.no_grad()
 def test_a_translator_and_the_output_that_it_shares(dtype: str, tie: str) -> None:
     model = EncoderDecoder.build(
-        TransformerConfig(n_layers=2, d_model=32, n_heads=4, d_ff=64),
+        TransformerConfig(n_layers=2, d_model=32, n_heads=4, feed_forward=GELU(64)),
         source_vocabulary=19, target_vocabulary=19, tie=tie,
     ).eval()  # fmt: skip
     reduced = quantize(model, dtype)

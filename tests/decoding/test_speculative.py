@@ -12,9 +12,10 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.positions import Learned
+from triptych.core.positions import LearnedEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
@@ -26,10 +27,11 @@ GREEDY = Sampling(temperature=0.0)
 def stubborn(attention: AttentionConfig, shape: tuple[int, ...], end: int = 5) -> DecoderOnly:
     """A model that mostly repeats what stood three positions before, so that guesses hold."""
     config = TransformerConfig(
-        n_layers=2, d_model=12, n_heads=3, d_ff=16, dropout=0.0, attention=attention
+        n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16), dropout=0.0, attention=attention
     )
     model = DecoderOnly(
-        TokenEmbedding(6, 12), Learned(60, 12), config.decoder(shape), CategoricalHead(12, 6),
+        TokenEmbedding(6, 12), LearnedEmbedding(60, 12),
+        config.decoder(shape), CategoricalHead(12, 6),
         d_model=12,
     ).double()  # fmt: skip
     with torch.no_grad():  # at each position a few values are likely, the same ones every third

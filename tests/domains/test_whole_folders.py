@@ -15,6 +15,8 @@ from torch import Tensor
 
 from triptych.cli.main import main
 from triptych.core.attention.full import Full
+from triptych.core.feed_forward import GELU
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.data import DataConfig as ImageData
 from triptych.domains.image.data import read
 from triptych.domains.image.dataset import ImageDataset
@@ -33,7 +35,7 @@ from triptych.domains.music.task import Config as MusicConfig
 from triptych.domains.music.task import MusicTask
 from triptych.errors import UserError
 
-SIZES = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8, "attention": Full()}
+SIZES = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8), attention=Full())
 
 
 def images(folder: Path, count: int, classes: tuple[str, ...] = ("",)) -> None:
@@ -47,7 +49,7 @@ def images(folder: Path, count: int, classes: tuple[str, ...] = ("",)) -> None:
 
 def image_model(folder: Path) -> ImageModel:
     source = ImageFolder(directory=str(folder), height=2, width=3, channels=1)
-    sizes = ImageModelConfig(**SIZES)
+    sizes = ImageModelConfig(SIZES)
     config = ImageConfig(data=ImageData(source=source), model=sizes)
     return ImageModel(ImageTask(config, summarize(read(config.data, "train"))))
 
@@ -113,7 +115,7 @@ def performances(folder: Path, count: int) -> Path:
 def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
     source = MidiFolder(directory="elsewhere")
     data = MusicData(source=source, length=64, context=32)
-    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(**SIZES))))
+    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
     folder = performances(tmp_path / "other", count)
     scored = model.evaluate("all", data=folder)
     assert (scored.split, scored.count) == ("all", count)
@@ -123,7 +125,7 @@ def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, 
 def test_chorales_have_no_count_models_beside_all_of_them() -> None:
     """They would have counted the very pieces that are scored."""
     data = MusicData(source=Scales(), length=128, context=64)
-    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(**SIZES))))
+    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
     assert set(model.evaluate("test").details["nats_per_token_of"]) > {"uniform"}
     scored = model.evaluate("all", data="any")
     assert scored.count == 3
@@ -157,7 +159,7 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
     with pytest.raises(UserError, match="is the one it was trained from"):
         image_model(tmp_path).evaluate("all", data=tmp_path / "x" / "..")
     data = MusicData(source=Scales(), length=128, context=64)
-    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(**SIZES))))
+    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
     with pytest.raises(UserError, match="a folder given as --data; none is given"):
         model.evaluate("all")
 

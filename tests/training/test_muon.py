@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.full import Full
+from triptych.core.feed_forward import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
@@ -21,7 +22,9 @@ SETTINGS = OptimConfig(optimizer="muon", learning_rate=RATE, weight_decay=0.5)
 
 def translator() -> EncoderDecoder:
     torch.manual_seed(0)
-    config = TransformerConfig(n_layers=1, d_model=16, n_heads=2, d_ff=48, attention=Full())
+    config = TransformerConfig(
+        n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(48), attention=Full()
+    )
     return EncoderDecoder.build(
         config, source_vocabulary=11, target_vocabulary=11, tie="all", max_length=8
     )
@@ -59,7 +62,9 @@ def test_the_hidden_matrices_are_the_blocks_linear_weights_each_once() -> None:
 def test_a_table_of_distances_is_not_a_hidden_matrix() -> None:
     from triptych.core.attention.relative import Relative
 
-    config = TransformerConfig(n_layers=1, d_model=8, n_heads=1, d_ff=8, attention=Relative(4))
+    config = TransformerConfig(
+        n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8), attention=Relative(4)
+    )
     decoder = config.decoder((8,))
     assert {tuple(value.shape) for value in hidden_matrices(decoder)} == {(24, 8), (8, 8)}
 

@@ -113,9 +113,15 @@ def test_another_optimiser_is_refused_and_another_way_to_compute_is_not(tmp_path
     go(tmp_path, resume=False, max_epochs=1)
     path = tmp_path / "a" / "checkpoints" / "last.ckpt"
     content = read_checkpoint(path)
-    config = {"model": {"recompute": False}, "optim": {"optimizer": "adamw"}}
+    config = {
+        "model": {"transformer": {"activation_checkpointing": False}},
+        "optim": {"optimizer": "adamw"},
+    }
     content["triptych"]["config"] = config
-    given = {"model": {"recompute": True}, "optim": {"optimizer": "adamw"}}
+    given = {
+        "model": {"transformer": {"activation_checkpointing": True}},
+        "optim": {"optimizer": "adamw"},
+    }
     check_same_model(path, content, domain="toy", config=given)
     given["optim"]["optimizer"] = "muon"
     with pytest.raises(UserError, match=r"optim\.optimizer adamw.*optim\.optimizer muon.*state"):

@@ -52,7 +52,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     check_patience(config.run.early_stopping_patience, trainer)
     check_schedule(config.optim, endless=tried.max_steps == -1 and tried.max_epochs in (None, -1))
     if trainer.get("precision") is None:
-        choose_precision(config.run.precision, trainer, config.model.d_model)
+        choose_precision(config.run.precision, trainer, config.model.transformer.d_model)
     if config.run.compile:
         check_compiler("cuda" if on_cuda(trainer) else "cpu")
     if config.optim.optimizer == "muon":
@@ -83,9 +83,9 @@ def training_parser(domain: str, config_class: type) -> Any:
         config_class,
         prog=f"triptych train {domain}",
         description=f"Train a model of the domain {domain}. Every setting below is a key of the "
-        "settings file too: --model.n_layers 8 is n_layers: 8 under model.",
+        "settings file too: --run.seed 8 is seed: 8 under run.",
     )
-    parser.usage = "%(prog)s --config FILE [--model.n_layers 8 ...] [--trainer.max_steps 500 ...]"
+    parser.usage = "%(prog)s --config FILE [--run.seed 8 ...] [--trainer.max_steps 500 ...]"
     parser.add_argument(
         "--resume",
         action="store_true",

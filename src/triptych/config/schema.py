@@ -160,7 +160,7 @@ class SettingsParser(jsonargparse.ArgumentParser):
 
 
 def _place_of(files: list[SettingsFile], options: list[str]) -> Place:
-    # `--model.attention.init_args.window` and `--model.attention.window` set the same key.
+    # `--data.source.init_args.directory` and `--data.source.directory` set the same key.
     given = {
         option.lstrip("-").partition("=")[0].replace(".init_args", "")
         for option in options

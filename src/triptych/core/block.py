@@ -8,7 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from triptych.core.attention.base import LayerCache, SelfAttention
 from triptych.core.attention.context import Place
 from triptych.core.attention.cross import CrossAttention
-from triptych.core.layers import NormPlace, Residual
+from triptych.core.norms import Residual
 
 
 class Block(nn.Module):
@@ -16,21 +16,21 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        d_model: int,
-        attention: SelfAttention,
-        feed_forward: nn.Module,
         *,
+        attention: SelfAttention,
+        attention_residual: Residual,
+        feed_forward: nn.Module,
+        feed_forward_residual: Residual,
         cross: CrossAttention | None = None,
-        norm: NormPlace = "pre",
-        dropout: float = 0.0,
+        cross_residual: Residual | None = None,
     ) -> None:
         super().__init__()
         self.attention = attention
-        self.attention_residual = Residual(d_model, norm, dropout)
+        self.attention_residual = attention_residual
         self.cross = cross
-        self.cross_residual = None if cross is None else Residual(d_model, norm, dropout)
+        self.cross_residual = cross_residual
         self.feed_forward = feed_forward
-        self.feed_forward_residual = Residual(d_model, norm, dropout)
+        self.feed_forward_residual = feed_forward_residual
 
     def forward(
         self,

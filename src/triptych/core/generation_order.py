@@ -81,7 +81,8 @@ def grid_shape(shape: tuple[int, ...]) -> tuple[int, int, int]:
 def raster(shape: tuple[int, ...]) -> GenerationOrder:
     """Row by row over the whole image, left to right, channels innermost."""
     height, width, channels = grid_shape(shape)
-    return GenerationOrder(torch.arange(height * width * channels).view(height, width, channels))
+    rank = torch.arange(height * width * channels, device="cpu")  # also while building on "meta"
+    return GenerationOrder(rank.view(height, width, channels))
 
 
 def blocks(shape: tuple[int, ...], block_height: int, block_width: int) -> GenerationOrder:

@@ -10,8 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core.layers import initialise
-
 Choose = Callable[[Tensor], Tensor]
 """Picks one category a row: logits [..., V] -> int64 [...]."""
 
@@ -91,7 +89,8 @@ class CategoricalHead(Head):
         if categories < 2:
             raise ValueError(f"a categorical output needs at least 2 categories, got {categories}")
         self.logits = nn.Linear(d_model, categories)
-        initialise(self)
+        nn.init.xavier_uniform_(self.logits.weight)
+        nn.init.zeros_(self.logits.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.logits(x)  # [..., V]
@@ -142,7 +141,8 @@ class MixtureOfLogisticsHead(Head):
         links = channels * (channels - 1) // 2
         self.sizes = [1, channels, channels, links]  # mixture, means, log scales, links
         self.parameters_of = nn.Linear(d_model, components * sum(self.sizes))
-        initialise(self)
+        nn.init.xavier_uniform_(self.parameters_of.weight)
+        nn.init.zeros_(self.parameters_of.bias)
         with torch.no_grad():
             # Components start spread over the range, all with the scale exp(-1).
             bias = self.parameters_of.bias.view(sum(self.sizes), components)

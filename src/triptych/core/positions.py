@@ -1,17 +1,103 @@
-"""Position codes: modules that turn an index into a vector."""
+"""Position encodings: vectors added to the inputs of a stack, or rotations of queries and keys."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from triptych.core.embeddings import embedding_table
 from triptych.core.generation_order import GenerationOrder
 
 
-class Sinusoid(nn.Module):
+@dataclass(frozen=True)
+class PositionConfig(ABC):
+    """Settings of a position encoding."""
+
+    @abstractmethod
+    def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
+        """Make the module that is added to the inputs: index int64 [...] -> [..., D].
+
+        order: the coordinates of every position; its length is the longest sequence.
+        """
+
+    def build_rotary(self, d_head: int) -> RotaryEmbedding | None:
+        """Make the rotation of queries and keys; None for encodings that are added."""
+        return None
+
+
+@dataclass(frozen=True)
+class Sinusoidal(PositionConfig):
+    """Fixed sinusoids of the position (Vaswani et al. 2017, section 3.5)."""
+
+    def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
+        return SinusoidalEmbedding(d_model)
+
+
+@dataclass(frozen=True)
+class Learned(PositionConfig):
+    """A learned vector per position."""
+
+    def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
+        return LearnedEmbedding(order.length, d_model)
+
+
+@dataclass(frozen=True)
+class Axial(PositionConfig):
+    """Learned vectors of the row, the column and the channel of an image's position."""
+
+    def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
+        return AxialEmbedding(order, d_model)
+
+
+@dataclass(frozen=True)
+class Metrical(PositionConfig):
+    """Learned vectors of the position within repeating cycles: the voice, the beat, the bar."""
+
+    cycles: tuple[tuple[int, int], ...] = ((1, 4),)
+    """Pairs (divide, modulo), in positions: position // divide % modulo chooses the vector."""
+
+    def __post_init__(self) -> None:
+        if not self.cycles or any(min(cycle) < 1 for cycle in self.cycles):
+            raise ValueError(
+                f"cycles must be pairs (divide, modulo) of at least 1, got {self.cycles}"
+            )
+
+    def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
+        return MetricalEmbedding(d_model, self.cycles)
+
+
+@dataclass(frozen=True)
+class Rotary(PositionConfig):
+    """Rotation of queries and keys by their position (Su et al. 2021, 2104.09864)."""
+
+    base: float = 10000.0
+    """The longest wavelength is 2 pi times this number of positions."""
+
+    def __post_init__(self) -> None:
+        if self.base <= 1:
+            raise ValueError(f"base must be above 1, got {self.base}")
+
+    def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
+        return NoEmbedding(d_model)
+
+    def build_rotary(self, d_head: int) -> RotaryEmbedding:
+        return RotaryEmbedding(d_head, self.base)
+
+
+@dataclass(frozen=True)
+class NoPositions(PositionConfig):
+    """No position encoding, for attention that reads distances, such as relative attention."""
+
+    def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
+        return NoEmbedding(d_model)
+
+
+class SinusoidalEmbedding(nn.Module):
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos (Vaswani et al. 2017, 3.5).
 
     Defined for any position. forward: index int64 [...] -> [..., D].
@@ -20,51 +106,41 @@ class Sinusoid(nn.Module):
     def __init__(self, d_model: int) -> None:
         super().__init__()
         if d_model % 2:
-            raise ValueError(f"sinusoids need an even width, got {d_model}")
+            raise ValueError(f"sinusoidal positions need an even d_model, got {d_model}")
         self.d_model = d_model
-        # Follows the module's dtype and device, as weights would.
+        # An empty buffer that follows the dtype of the model, as parameters do.
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     like: Tensor
 
     def forward(self, index: Tensor) -> Tensor:
-        # Angles in double precision whatever the model's dtype: at position 10,000 a float32
-        # angle has lost three digits. Apple's GPU knows no float64.
-        exact = torch.float32 if index.device.type == "mps" else torch.float64
-        even = torch.arange(0, self.d_model, 2, dtype=exact, device=index.device)
-        frequency = torch.exp(-math.log(10000.0) / self.d_model * even)  # [D / 2]
-        angle = index.unsqueeze(-1) * frequency  # [..., D / 2]
+        angle = angles(index, self.d_model, base=10000.0)  # [..., D / 2]
         code = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # [..., D]
         return code.to(self.like.dtype)
 
 
-class Learned(nn.Module):
-    """A learned vector per position, up to a longest one.
+class LearnedEmbedding(nn.Module):
+    """A learned vector per position. forward: index int64 [...] -> [..., D].
 
-    forward: index int64 [...] -> [..., D]. IndexError beyond the longest position.
+    IndexError from position max_length on.
     """
 
     def __init__(self, max_length: int, d_model: int) -> None:
         super().__init__()
-        self.table = nn.Embedding(max_length, d_model)
-        nn.init.normal_(self.table.weight, std=d_model**-0.5)
+        self.table = embedding_table(max_length, d_model)
 
     def forward(self, index: Tensor) -> Tensor:
-        vectors: Tensor = self.table(index)
+        vectors: Tensor = self.table(index)  # [..., D]
         return vectors
 
 
-class Grid(nn.Module):
-    """Half of the width encodes a step's row, the other half its column and channel.
+class AxialEmbedding(nn.Module):
+    """Half of the features encode the row, the other half the column and the channel.
 
-    Learned tables (Parmar et al. 2018, section 3.1; there the column and the channel share one
-    index, here they have a table each and are added). Rows and columns start as `waves`: each place
-    is like its neighbours, and one rotation leads from any place to the next. After 200 batches of
-    8 MNIST pictures (4 layers, width 128, Muon, a softmax) 1.26 bits per dim on validation, 1.25
-    with waves twice as large; from independent vectors of standard deviation 1 it was 1.28, of
-    D^-0.5 1.31. On CIFAR pictures (10 logistics; both from `level_table`) 5.28 at that point, 5.32
-    twice as large, and 5.21 from independent vectors of D^-0.5. forward: index int64 [...] ->
-    [..., D].
+    Learned tables (Parmar et al. 2018, section 3.1). There the column and the channel share one
+    index; here each has a table, and the two vectors are added. The tables of rows and columns
+    start as `sinusoidal_init`, so that neighbours have similar vectors.
+    forward: index int64 [...] -> [..., D].
     """
 
     def __init__(self, order: GenerationOrder, d_model: int) -> None:
@@ -77,45 +153,28 @@ class Grid(nn.Module):
         nn.init.normal_(self.channel.weight, std=d_model**-0.5)
         with torch.no_grad():
             for table in (self.row, self.column):
-                table.weight.copy_(0.5 * waves(*table.weight.shape))
+                table.weight.copy_(0.5 * sinusoidal_init(*table.weight.shape))
         self.register_buffer("coordinates", order.coordinates, persistent=False)
 
     coordinates: Tensor
 
     def forward(self, index: Tensor) -> Tensor:
         row, column, channel = self.coordinates[index].unbind(-1)  # 3 x [...]
-        side = self.column(column) + self.channel(channel)
-        return torch.cat([self.row(row), side], dim=-1)  # [..., D]
+        second = self.column(column) + self.channel(channel)  # [..., D - D / 2]
+        return torch.cat([self.row(row), second], dim=-1)  # [..., D]
 
 
-def waves(extent: int, width: int) -> Tensor:
-    """Sinusoids over the places 0..extent-1, their squares 1 in the mean: [extent, width].
+class MetricalEmbedding(nn.Module):
+    """The sum of a learned vector of (index // divide) % modulo for each cycle.
 
-    As in Vaswani et al. 2017, section 3.5, but with wavelengths from four places to twice the
-    extent, beyond which they would tell nothing apart.
-    """
-    n = -(-width // 2)
-    frequency = torch.logspace(math.log2(math.pi / extent), math.log2(math.pi / 2), n, base=2.0)
-    angle = torch.arange(extent).unsqueeze(-1) * frequency  # [extent, n]
-    both = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # [extent, 2 n]
-    return both[:, :width] * math.sqrt(2)
-
-
-class Cycles(nn.Module):
-    """Learned vectors of (index // divide) % modulo, added over the given cycles.
-
-    For serialised voices: (1, 4) tells the voice of a token, (4, 16) the 16th in the bar of four
-    voices. forward: index int64 [...] -> [..., D].
+    For chorales as one sequence of four voices, (1, 4) is the voice of a token and (4, 16) its
+    sixteenth in a bar of 16. forward: index int64 [...] -> [..., D].
     """
 
     def __init__(self, d_model: int, cycles: Sequence[tuple[int, int]]) -> None:
         super().__init__()
-        if not cycles or any(divide < 1 or modulo < 1 for divide, modulo in cycles):
-            raise ValueError(f"cycles are pairs (divide, modulo) of at least 1, got {cycles}")
-        self.cycles = tuple(cycles)
-        self.tables = nn.ModuleList(nn.Embedding(modulo, d_model) for _, modulo in cycles)
-        for table in self.tables:
-            nn.init.normal_(table.weight, std=d_model**-0.5)  # type: ignore[arg-type]
+        self.cycles = tuple((divide, modulo) for divide, modulo in cycles)
+        self.tables = nn.ModuleList(embedding_table(modulo, d_model) for _, modulo in self.cycles)
 
     def forward(self, index: Tensor) -> Tensor:
         vectors = [
@@ -125,8 +184,8 @@ class Cycles(nn.Module):
         return torch.stack(vectors).sum(0)  # [..., D]
 
 
-class NoPosition(nn.Module):
-    """No position code: for attention that knows distances itself, as relative attention does."""
+class NoEmbedding(nn.Module):
+    """Zeros: nothing is added to the inputs. forward: index int64 [...] -> [..., D]."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -138,8 +197,8 @@ class NoPosition(nn.Module):
         return self.zeros.expand(*index.shape, -1)  # [..., D]
 
 
-class Sum(nn.Module):
-    """Several position codes, added."""
+class SumOfEmbeddings(nn.Module):
+    """The sum of several position encodings. forward: index int64 [...] -> [..., D]."""
 
     def __init__(self, parts: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -147,3 +206,49 @@ class Sum(nn.Module):
 
     def forward(self, index: Tensor) -> Tensor:
         return torch.stack([part(index) for part in self.parts]).sum(0)  # [..., D]
+
+
+class RotaryEmbedding(nn.Module):
+    """Rotate each pair of features (2i, 2i+1) by the angle position * base^(-2i/E).
+
+    A product of a rotated query and a rotated key depends on the distance of their positions
+    alone (Su et al. 2021, section 3.2.2, equation 15).
+    """
+
+    def __init__(self, d_head: int, base: float = 10000.0) -> None:
+        super().__init__()
+        if d_head % 2:
+            raise ValueError(f"rotary positions need heads of an even width, got {d_head}")
+        self.base = base
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x [B, H, L, E] at positions int64 [L] -> [B, H, L, E]."""
+        angle = angles(positions, x.shape[-1], self.base)  # [L, E / 2]
+        sin, cos = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+        even, odd = x[..., 0::2], x[..., 1::2]  # [B, H, L, E / 2]
+        rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+        return rotated.flatten(-2)  # [B, H, L, E]
+
+
+def angles(index: Tensor, width: int, base: float) -> Tensor:
+    """index * base^(-2i / width) for i = 0..width / 2 - 1: [...] -> [..., width / 2].
+
+    In float64, because a float32 angle at position 10,000 has lost three digits; MPS devices have
+    no float64.
+    """
+    dtype = torch.float32 if index.device.type == "mps" else torch.float64
+    even = torch.arange(0, width, 2, dtype=dtype, device=index.device)  # [width / 2]
+    return index.unsqueeze(-1) * torch.exp(-math.log(base) / width * even)
+
+
+def sinusoidal_init(extent: int, width: int) -> Tensor:
+    """Sinusoids of positions 0..extent-1 with a mean square of 1: [extent, width].
+
+    As in Vaswani et al. 2017, section 3.5, but with wavelengths from four positions to twice the
+    extent: longer ones hardly differ between two positions.
+    """
+    n = -(-width // 2)
+    frequency = torch.logspace(math.log2(math.pi / extent), math.log2(math.pi / 2), n, base=2.0)
+    angle = torch.arange(extent).unsqueeze(-1) * frequency  # [extent, n]
+    both = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # [extent, 2 n]
+    return both[:, :width] * math.sqrt(2)

@@ -11,9 +11,10 @@ from triptych.core.attention.base import AttentionConfig, LayerCache
 from triptych.core.attention.context import Place
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
-from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.block import Block, remember, through
-from triptych.core.layers import Activation, FeedForward, NormPlace, initialise
+from triptych.core.feed_forward import GELU, FeedForwardConfig
+from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
+from triptych.core.positions import PositionConfig, Sinusoidal
 
 State = list[LayerCache]
 """What a decoder keeps between steps: one dict of tensors a layer, B first in each."""
@@ -21,17 +22,12 @@ Places = dict[Hashable, Place | None]
 """What a step takes from its position alone, for each kind of attention."""
 
 
-MOST_DROPPED = 0.99
-"""Above it a share may round to all of the weights."""
-FEWEST_FLEX_FEATURES = 16
-"""Below it PyTorch compiles no kernel of FlexAttention."""
-LEAST_DROPPED = 0.002
-"""Shares of attention weights are rounded to 1/256: less would be none."""
+MAX_DROPOUT = 0.99
 
 
 @dataclass(frozen=True)
 class TransformerConfig:
-    """Sizes of a stack of Transformer blocks and what they attend with."""
+    """Sizes of a stack of Transformer blocks, and the parts that it is composed of."""
 
     n_layers: int = 6
     """Number of blocks."""
@@ -39,103 +35,107 @@ class TransformerConfig:
     """Width of the model, in features."""
     n_heads: int = 8
     """Number of attention heads; divides d_model."""
-    d_ff: int = 2048
-    """Width of the feed-forward layers, in features."""
     dropout: float = 0.1
-    """Share of features dropped after each sub-layer and after the embedding, 0 to 1."""
-    norm: NormPlace = "pre"
-    """Where the layer norm stands: `pre` sub-layer (with a final norm) or `post`, as published."""
-    activation: Activation = "gelu"
-    """Nonlinearity of the feed-forward layers: `relu`, as published, or `gelu`."""
+    """Share of features dropped after each sub-layer and after the embedding, 0 to 0.99."""
     attention_dropout: float = 0.0
-    """Share of attention weights dropped in training, in steps of 1/256; costs 2 to 24 % of the
-    time."""
-    flex_attention: bool = False
-    """Take FlexAttention on a CUDA GPU in place of the own kernels, for heads of at least 16
-    features; not where attention is told symbols or drops weights, and not on other devices."""
+    """Share of attention weights dropped in training, 0 to 0.99."""
+    norm: NormConfig = field(default_factory=LayerNorm)
+    """Normalisation layer, by class path and settings: LayerNorm or RMSNorm."""
+    norm_position: NormPosition = "pre"
+    """Norm before each sub-layer (`pre`, with a final norm) or after it (`post`, as published)."""
+    feed_forward: FeedForwardConfig = field(default_factory=GELU)
+    """Feed-forward layer, by class path and settings: ReLU, GELU or SwiGLU, with its d_ff."""
+    positions: PositionConfig = field(default_factory=Sinusoidal)
+    """Position encoding, by class path and settings: Sinusoidal, Learned, Axial, Rotary or
+    NoPositions."""
     attention: AttentionConfig = field(default_factory=Full)
     """Self-attention variant, by class path and settings."""
-    recompute: bool = False
+    activation_checkpointing: bool = False
     """Compute each block again in the backward pass: less memory, about a third more time."""
 
     def __post_init__(self) -> None:
-        for name in ("n_layers", "d_model", "n_heads", "d_ff"):
+        for name in ("n_layers", "d_model", "n_heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.d_model % self.n_heads:
             raise ValueError(
                 f"n_heads must divide d_model, got {self.n_heads} heads at width {self.d_model}"
             )
-        if self.flex_attention and self.d_model // self.n_heads < FEWEST_FLEX_FEATURES:
-            raise ValueError(
-                f"flex_attention needs heads of at least {FEWEST_FLEX_FEATURES} features, got "
-                f"{self.d_model // self.n_heads}: width {self.d_model}, {self.n_heads} heads"
-            )
         for name in ("dropout", "attention_dropout"):
-            if not 0 <= getattr(self, name) <= MOST_DROPPED:
-                raise ValueError(
-                    f"{name} must be in [0, {MOST_DROPPED}], got {getattr(self, name)}"
-                )
-        if 0 < self.attention_dropout < LEAST_DROPPED:
-            raise ValueError(
-                f"attention_dropout must be 0 or at least {LEAST_DROPPED}, below which nothing is "
-                f"dropped, got {self.attention_dropout}"
-            )
-        if self.norm not in ("pre", "post"):
-            raise ValueError(f"norm is pre or post, got {self.norm}")
-        if self.activation not in ("relu", "gelu"):
-            raise ValueError(f"activation is relu or gelu, got {self.activation}")
+            if not 0 <= getattr(self, name) <= MAX_DROPOUT:
+                raise ValueError(f"{name} must be in [0, {MAX_DROPOUT}], got {getattr(self, name)}")
+        if self.norm_position not in ("pre", "post"):
+            raise ValueError(f"norm_position must be pre or post, got {self.norm_position}")
 
     def encoder(self, shape: tuple[int, ...], *, n_layers: int | None = None) -> Encoder:
         """A stack that reads in both directions; shape as in `AttentionConfig.build`."""
         blocks = self._blocks(shape, n_layers, causal=False, cross=False)
-        return Encoder(blocks, self.norm, recompute=self.recompute)
+        return Encoder(
+            blocks, self._final_norm(), activation_checkpointing=self.activation_checkpointing
+        )
 
     def decoder(
         self, shape: tuple[int, ...], *, cross: bool = False, n_layers: int | None = None
     ) -> Decoder:
         """A causal stack, with cross-attention in every block where `cross`."""
         blocks = self._blocks(shape, n_layers, causal=True, cross=cross)
-        return Decoder(blocks, self.norm, recompute=self.recompute)
+        return Decoder(
+            blocks, self._final_norm(), activation_checkpointing=self.activation_checkpointing
+        )
 
     def _blocks(
         self, shape: tuple[int, ...], n_layers: int | None, *, causal: bool, cross: bool
     ) -> list[Block]:
+        rotary = self.positions.build_rotary(self.d_model // self.n_heads)
         blocks = []
         for _ in range(self.n_layers if n_layers is None else n_layers):
+            attention = self.attention.build(self.d_model, self.n_heads, shape, causal)
+            attention.dropout = self.attention_dropout
+            attention.rotary = rotary
+            cross_attention = CrossAttention(self.d_model, self.n_heads) if cross else None
+            if cross_attention is not None:
+                cross_attention.dropout = self.attention_dropout
             block = Block(
-                self.d_model,
-                self.attention.build(self.d_model, self.n_heads, shape, causal),
-                FeedForward(self.d_model, self.d_ff, self.activation),
-                cross=CrossAttention(self.d_model, self.n_heads) if cross else None,
-                norm=self.norm,
-                dropout=self.dropout,
+                attention=attention,
+                attention_residual=self._residual(),
+                feed_forward=self.feed_forward.build(self.d_model),
+                feed_forward_residual=self._residual(),
+                cross=cross_attention,
+                cross_residual=self._residual() if cross else None,
             )
-            for attention in (block.attention, block.cross):
-                if attention is not None:
-                    attention.dropout = self.attention_dropout
-            if isinstance(block.attention, MultiHeadAttention):
-                block.attention.flex = self.flex_attention
             blocks.append(block)
         return blocks
+
+    def _residual(self) -> Residual:
+        return Residual(self.norm.build(self.d_model), self.norm_position, self.dropout)
+
+    def _final_norm(self) -> nn.Module:
+        """The norm after the last block; a post-norm stack already ends with one."""
+        return nn.Identity() if self.norm_position == "post" else self.norm.build(self.d_model)
 
 
 class Encoder(nn.Module):
     """A stack of blocks that read in both directions."""
 
     def __init__(
-        self, blocks: Sequence[Block], norm: NormPlace = "pre", *, recompute: bool = False
+        self,
+        blocks: Sequence[Block],
+        final_norm: nn.Module,
+        *,
+        activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
-        self.recompute = recompute
+        self.activation_checkpointing = activation_checkpointing
         self.blocks = nn.ModuleList(blocks)
-        self.final_norm = final_norm(blocks, norm)
+        self.final_norm = final_norm
         initialise(self)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """x [B, L, D], padding [B, L] True on padding -> [B, L, D]."""
         for block in self.blocks:
-            x = through(block, x, padding, recompute=self.recompute and self.training)
+            x = through(
+                block, x, padding, recompute=self.activation_checkpointing and self.training
+            )
         y: Tensor = self.final_norm(x)
         return y
 
@@ -144,12 +144,16 @@ class Decoder(nn.Module):
     """A causal stack; the same blocks train on whole sequences and decode step by step."""
 
     def __init__(
-        self, blocks: Sequence[Block], norm: NormPlace = "pre", *, recompute: bool = False
+        self,
+        blocks: Sequence[Block],
+        final_norm: nn.Module,
+        *,
+        activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
-        self.recompute = recompute
+        self.activation_checkpointing = activation_checkpointing
         self.blocks = nn.ModuleList(blocks)
-        self.final_norm = final_norm(blocks, norm)
+        self.final_norm = final_norm
         self.reads_symbols = any(block.attention.reads_symbols for block in blocks)
         initialise(self)
 
@@ -165,7 +169,7 @@ class Decoder(nn.Module):
 
         symbols [B, L]: as in `SelfAttention.reads_symbols`.
         """
-        recompute = self.recompute and self.training
+        recompute = self.activation_checkpointing and self.training
         for block in self.blocks:
             x = through(block, x, padding, memory, memory_padding, symbols, recompute=recompute)
         y: Tensor = self.final_norm(x)
@@ -243,9 +247,10 @@ class Decoder(nn.Module):
         return [block for block in self.blocks if isinstance(block, Block)]
 
 
-def final_norm(blocks: Sequence[Block], norm: NormPlace) -> nn.Module:
-    """A pre-norm stack ends with a norm; a post-norm stack has just had one."""
-    if norm == "post":
-        return nn.Identity()
-    width = blocks[0].attention_residual.norm.normalized_shape[0]
-    return nn.LayerNorm(width)
+def initialise(module: nn.Module) -> None:
+    """Glorot-uniform matrices and zero biases for every linear map below `module`."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear):
+            nn.init.xavier_uniform_(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)

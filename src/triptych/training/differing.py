@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-ONLY_COMPUTED = ("model.recompute", "model.flex_attention")
+ONLY_COMPUTED = ("model.transformer.activation_checkpointing",)
 """Settings of the model that change how it is computed, not what it is."""
 
 

@@ -12,8 +12,12 @@ from triptych.training.checkpoint import check_domain, read_checkpoint
 from triptych.training.differing import ONLY_COMPUTED, changed, flat, misfit
 from triptych.training.module import TrainingModule
 
-SIZES = tuple(
-    f"model.{name}" for name in ("n_layers", "n_decoder_layers", "d_model", "n_heads", "d_ff")
+SIZES = (
+    "model.transformer.n_layers",
+    "model.n_decoder_layers",
+    "model.transformer.d_model",
+    "model.transformer.n_heads",
+    "model.transformer.feed_forward.init_args.d_ff",
 )
 
 
@@ -76,5 +80,5 @@ def _sizes(config: dict[str, Any]) -> dict[str, Any]:
     settings = flat(config)
     sizes = {name: settings.get(name) for name in SIZES}
     if sizes["model.n_decoder_layers"] is None:
-        sizes["model.n_decoder_layers"] = sizes["model.n_layers"]
+        sizes["model.n_decoder_layers"] = sizes["model.transformer.n_layers"]
     return sizes

@@ -11,7 +11,10 @@ from PIL import Image
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, MixtureOfLogistics
+from triptych.core.positions import Axial
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.attention import attend, spread_pixels
 from triptych.domains.image.draw_attention import draw
 from triptych.domains.image.model import ModelConfig
@@ -34,7 +37,15 @@ class Task(torch.nn.Module):
 
 def task_of(attention, head=None, *, channels=3, n_classes=0):
     settings = ModelConfig(
-        n_layers=2, d_model=12, n_heads=3, d_ff=16, attention=attention, head=head or Categorical()
+        TransformerConfig(
+            n_layers=2,
+            d_model=12,
+            n_heads=3,
+            feed_forward=GELU(16),
+            attention=attention,
+            positions=Axial(),
+        ),
+        head=head or Categorical(),
     )
     return Task(settings, channels, n_classes).double().eval()
 

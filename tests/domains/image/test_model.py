@@ -12,7 +12,10 @@ from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
+from triptych.core.positions import Axial
+from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling
 from triptych.domains.image.model import ImageTransformer, ModelConfig
 
@@ -36,12 +39,15 @@ def tiny(
     dropout: float = 0.0,
 ) -> ImageTransformer:
     config = ModelConfig(
-        n_layers=1,
-        d_model=32,
-        n_heads=2,
-        d_ff=64,
-        dropout=dropout,
-        attention=attention or Full(),
+        TransformerConfig(
+            n_layers=1,
+            d_model=32,
+            n_heads=2,
+            feed_forward=GELU(64),
+            dropout=dropout,
+            attention=attention or Full(),
+            positions=Axial(),
+        ),
         head=head or Categorical(),
     )
     return config.build(*shape, levels=levels, n_classes=n_classes)

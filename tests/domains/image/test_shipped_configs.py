@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from triptych.config.schema import from_plain
+from triptych.core.feed_forward import GELU
 from triptych.domains.image.task import Config
 
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs" / "image").glob("*.yaml"))
@@ -44,7 +45,10 @@ def test_a_shipped_config_is_complete_and_builds(path: Path) -> None:
     assert config.run.name == f"image/{path.stem}"
     levels = LEVELS.get(path.stem, 2 ** (config.data.bits or 8))
     # One narrow layer: what is asked is whether attention, head and shape go together.
-    small = replace(config.model, n_layers=1, d_model=16, n_heads=2, d_ff=16)
+    transformer = replace(
+        config.model.transformer, n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16)
+    )
+    small = replace(config.model, transformer=transformer)
     shape = SHAPES.get(path.stem, (32, 32, 3))
     model = small.build(*shape, levels=levels, n_classes=10)
     images = torch.randint(0, levels, (1, *shape), dtype=torch.uint8)
@@ -59,7 +63,7 @@ def test_no_option_is_left_to_the_default_unseen(path: Path) -> None:
     content = plain(path)
     for part, keys in {
         "data": {"source", "bits", "batch_size", "evaluation_batch_size", "samples"},
-        "model": {"n_layers", "d_model", "dropout", "attention", "head", "class_conditional"},
+        "model": {"transformer", "head", "class_conditional"},
         "optim": {"optimizer", "learning_rate", "schedule", "warmup_steps", "weight_decay"},
         "run": {"name", "directory", "seed", "precision"},
         "trainer": {"max_steps", "val_check_interval", "gradient_clip_val"},

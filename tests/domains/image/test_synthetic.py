@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from triptych.core.feed_forward import GELU
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.data import DataConfig, read
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig
@@ -100,8 +102,8 @@ class Perfect(nn.Module):
 
 @pytest.fixture
 def model() -> ImageModel:
-    sizes: dict[str, Any] = {"n_layers": 1, "d_model": 8, "n_heads": 1, "d_ff": 8}
-    config = Config(data=DataConfig(source=TINY), model=ModelConfig(**sizes))
+    sizes = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8))
+    config = Config(data=DataConfig(source=TINY), model=ModelConfig(sizes))
     return ImageModel(ImageTask(config, summarize(TINY.load("train"))))
 
 

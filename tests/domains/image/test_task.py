@@ -14,7 +14,10 @@ from PIL import Image
 from torch import nn
 
 from triptych.core.attention.local2d import Local2D
+from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
+from triptych.core.positions import Axial
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.image import task as image_task
 from triptych.domains.image.data import DataConfig, evaluation_batches, read
 from triptych.domains.image.inference import ImageModel, load
@@ -62,13 +65,16 @@ def settings(
     return Config(
         data=DataConfig(source=source, **options),
         model=ModelConfig(
-            n_layers=1,
-            d_model=32,
-            n_heads=2,
-            d_ff=64,
-            dropout=dropout,
+            TransformerConfig(
+                n_layers=1,
+                d_model=32,
+                n_heads=2,
+                feed_forward=GELU(64),
+                dropout=dropout,
+                attention=Local2D(2, 2, 1, 1, "blocks"),
+                positions=Axial(),
+            ),
             head=head or Categorical(),
-            attention=Local2D(2, 2, 1, 1, "blocks"),
             class_conditional=class_conditional,
         ),
         optim=OptimConfig(learning_rate=5e-3, warmup_steps=5, schedule="constant"),

@@ -14,6 +14,9 @@ from PIL import Image
 from triptych.core.attention.full import Full
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import NoPositions
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.music import events
 from triptych.domains.music.attention import attend, query_at, tokens_of
 from triptych.domains.music.attention_picture import draw
@@ -47,7 +50,14 @@ class Performances(PieceSource):
 def task_of(source, attention=None, *, length=64):
     torch.manual_seed(0)
     sizes = ModelConfig(
-        n_layers=2, d_model=16, n_heads=2, d_ff=32, attention=attention or Relative(max_distance=9)
+        TransformerConfig(
+            n_layers=2,
+            d_model=16,
+            n_heads=2,
+            feed_forward=GELU(32),
+            attention=attention or Relative(max_distance=9),
+            positions=NoPositions(),
+        )
     )
     data = DataConfig(source=source, length=length, context=0)
     return MusicTask(Config(data=data, model=sizes)).double().eval()

@@ -9,6 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from triptych.core.attention.relative import Relative
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import NoPositions
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.augment import NO_AUGMENTATION
 from triptych.domains.music.chorales import encode_grid
 from triptych.domains.music.copied_motifs import CopiedMotifs
@@ -111,7 +115,16 @@ class Perfect(nn.Module):
 @pytest.fixture
 def model():
     data = DataConfig(source=TINY, length=64, context=0, batch_size=2, augmentation=NO_AUGMENTATION)
-    sizes = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_ff=8)
+    sizes = ModelConfig(
+        TransformerConfig(
+            n_layers=1,
+            d_model=8,
+            n_heads=1,
+            feed_forward=GELU(8),
+            attention=Relative(),
+            positions=NoPositions(),
+        )
+    )
     return MusicModel(MusicTask(Config(data=data, model=sizes)))
 
 

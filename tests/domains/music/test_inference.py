@@ -7,6 +7,9 @@ import torch
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import NoPositions
+from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling
 from triptych.domains.music import events
 from triptych.domains.music.chorales import SECONDS_PER_STEP, grid_to_midi, midi_to_grid
@@ -47,7 +50,14 @@ class Performances(PieceSource):
 def model_of(source, *, length=128, context=64, attention=None):
     torch.manual_seed(0)
     sizes = ModelConfig(
-        n_layers=1, d_model=16, n_heads=2, d_ff=32, attention=attention or Relative(max_distance=9)
+        TransformerConfig(
+            n_layers=1,
+            d_model=16,
+            n_heads=2,
+            feed_forward=GELU(32),
+            attention=attention or Relative(max_distance=9),
+            positions=NoPositions(),
+        )
     )
     data = DataConfig(source=source, length=length, context=context, batch_size=2)
     return MusicModel(MusicTask(Config(data=data, model=sizes)))

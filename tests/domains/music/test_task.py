@@ -9,9 +9,16 @@ import torch
 
 from triptych.config.schema import from_plain, to_plain
 from triptych.core.attention.full import Full
-from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.positions import Cycles, NoPosition, Sinusoid
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import (
+    MetricalEmbedding,
+    NoEmbedding,
+    NoPositions,
+    Sinusoidal,
+    SinusoidalEmbedding,
+)
+from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
 from triptych.decoding.speculative import Draft
 from triptych.domains.music.augment import Augmentation
@@ -43,8 +50,11 @@ class Scales(PieceSource):
         return [Piece(f"{split}-{seed}", scale(40 + 9 * (seed % 5), seed)) for seed in seeds]
 
 
-def config(**model):
-    sizes = {"n_layers": 1, "d_model": 32, "n_heads": 2, "d_ff": 64, "dropout": 0.1}
+def config(attention=None):
+    sizes = TransformerConfig(
+        n_layers=1, d_model=32, n_heads=2, dropout=0.1, feed_forward=GELU(64),
+        positions=NoPositions(), attention=attention or Relative(),
+    )  # fmt: skip
     return Config(
         data=DataConfig(
             source=Scales(),
@@ -54,7 +64,7 @@ def config(**model):
             augmentation=Augmentation(transpose=2),
             sample_seconds=2,
         ),
-        model=ModelConfig(**{**sizes, **model}),
+        model=ModelConfig(sizes),
         optim=OptimConfig(learning_rate=1e-2, warmup_steps=5, schedule="constant"),
         run=RunConfig(name="t", seed=1, wandb="off"),
     )
@@ -205,22 +215,20 @@ def test_sample_files_are_written_and_listed(task, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("attention", "positions", "kind", "expected"),
+    ("positions", "kind", "expected"),
     [
-        (Relative(), "auto", PerformanceEvents(), [NoPosition]),
-        (Relative(), "auto", ChoraleGrid(), [Cycles]),
-        (Relative(), "sinusoid", ChoraleGrid(), [Sinusoid, Cycles]),
-        (PitchTime(), "auto", ChoraleGrid(), [Cycles]),
-        (Full(), "auto", PerformanceEvents(), [Sinusoid]),
-        (Full(), "auto", ChoraleGrid(), [Sinusoid, Cycles]),
-        (Full(), "none", ChoraleGrid(), [Cycles]),
+        (NoPositions(), PerformanceEvents(), [NoEmbedding]),
+        (Sinusoidal(), PerformanceEvents(), [SinusoidalEmbedding]),
+        (NoPositions(), ChoraleGrid(), [NoEmbedding, MetricalEmbedding]),
+        (Sinusoidal(), ChoraleGrid(), [SinusoidalEmbedding, MetricalEmbedding]),
     ],
 )
-def test_the_positions_fit_the_attention(attention, positions, kind, expected):
-    sizes = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_ff=16)
-    model = replace(sizes, attention=attention, positions=positions).build(kind, length=64)
-    code = model.positions
-    assert [type(part) for part in getattr(code, "parts", [code])] == expected
+def test_voice_and_meter_are_added_to_the_position_encoding(positions, kind, expected):
+    sizes = TransformerConfig(
+        n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16), positions=positions
+    )
+    found = ModelConfig(sizes).build(kind, length=64).positions
+    assert [type(part) for part in getattr(found, "parts", [found])] == expected
 
 
 @pytest.mark.parametrize(
@@ -230,16 +238,14 @@ def test_the_positions_fit_the_attention(attention, positions, kind, expected):
         (True, False, [(1, 4)]),
         (False, True, [(4, 4), (4, 16)]),
         (False, False, []),
-        # As before `voices` was there: `metre` stands for both, so old checkpoints load.
-        (None, True, [(1, 4), (4, 4), (4, 16)]),
-        (None, False, []),
     ],
 )
-def test_labels_of_voices_and_metre_are_apart(voices, metre, cycles):
-    sizes = ModelConfig(n_layers=1, d_model=16, n_heads=2, d_ff=16, voices=voices, metre=metre)
-    modules = sizes.build(ChoraleGrid(), length=64).modules()
-    found = [cycle for part in modules if isinstance(part, Cycles) for cycle in part.cycles]
-    assert found == cycles
+def test_voice_and_meter_embeddings_are_chosen_one_by_one(voices, metre, cycles):
+    sizes = TransformerConfig(n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16))
+    config = ModelConfig(sizes, voice_embedding=voices, meter_embedding=metre)
+    modules = config.build(ChoraleGrid(), length=64).modules()
+    embeddings = [part for part in modules if isinstance(part, MetricalEmbedding)]
+    assert [cycle for part in embeddings for cycle in part.cycles] == cycles
 
 
 @pytest.mark.parametrize(("count", "drafted"), [(1, True), (4, True), (5, False)])

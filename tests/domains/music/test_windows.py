@@ -15,6 +15,9 @@ from triptych.core.attention.full import Full, FullPattern
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import NoPositions
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.model import ModelConfig
@@ -70,7 +73,17 @@ class WithTable(AttentionConfig):
 
 def model_of(attention, **model):
     torch.manual_seed(0)
-    sizes = ModelConfig(n_layers=2, d_model=16, n_heads=2, d_ff=32, attention=attention, **model)
+    sizes = ModelConfig(
+        TransformerConfig(
+            n_layers=2,
+            d_model=16,
+            n_heads=2,
+            feed_forward=GELU(32),
+            attention=attention,
+            positions=NoPositions(),
+        ),
+        **model,
+    )
     data = DataConfig(source=Chorales(), length=64, context=0, batch_size=3)
     return MusicModel(MusicTask(Config(data=data, model=sizes)).double())
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from triptych.core.feed_forward import GELU
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.data import DataConfig
 from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.numbers import NumberWords
@@ -25,7 +27,9 @@ def tiny_config() -> Config:
             validation_lines=10,
             shown=5,
         ),
-        model=ModelConfig(n_layers=1, d_model=32, n_heads=2, d_ff=64, dropout=0.1),
+        model=ModelConfig(
+            TransformerConfig(n_layers=1, d_model=32, n_heads=2, feed_forward=GELU(64), dropout=0.1)
+        ),
         optim=OptimConfig(learning_rate=5e-3, warmup_steps=10, schedule="constant"),
     )
 

@@ -12,6 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from triptych.core.feed_forward import GELU
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.baselines import ladder
 from triptych.domains.translation.data import DataConfig, EncodedPairs
 from triptych.domains.translation.inference import Translator
@@ -94,7 +96,7 @@ def test_splits_are_the_same_every_time_and_differ() -> None:
 @pytest.fixture(scope="module")
 def task() -> TranslationTask:
     data = DataConfig(source=TINY, vocabulary_size=300, tokens_per_batch=64, max_length=16)
-    sizes = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_ff=8)
+    sizes = ModelConfig(TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8)))
     return prepare(Config(data=data, model=sizes))[0]
 
 

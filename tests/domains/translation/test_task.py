@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from triptych.core.feed_forward import GELU
+from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.corpora import ParallelText
 from triptych.domains.translation.data import Batch, EncodedPairs, pad_rows
 from triptych.domains.translation.model import ModelConfig
@@ -156,7 +158,9 @@ def test_the_vocabulary_is_learnt_from_the_training_side_only(tmp_path: Path) ->
     )
     config = Config(
         data=replace(Config().data, source=corpus, vocabulary_size=300),
-        model=ModelConfig(n_layers=1, d_model=8, n_heads=1, d_ff=8),
+        model=ModelConfig(
+            TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8))
+        ),
     )
     task, _, _ = prepare(config)
     assert len(task.tokenizers.source.encode("aaaa")) == 1
@@ -178,7 +182,7 @@ def test_training_leaves_out_and_counts_and_validation_keeps_all(
     data = replace(
         Config().data, source=corpus, vocabulary_size=262, max_length=20, tokens_per_batch=40
     )
-    model = ModelConfig(n_layers=1, d_model=8, n_heads=1, d_ff=8)
+    model = ModelConfig(TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8)))
     _, loader, validation = prepare(Config(data=data, model=model))
     said = capsys.readouterr().err
     assert "2 training pairs; left out: 2 with an empty side, 1 longer than 20 tokens" in said

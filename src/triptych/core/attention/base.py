@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from triptych.core import generation_order as orders
 from triptych.core.attention.context import Place
+from triptych.core.positions import RotaryEmbedding
 
 LayerCache = dict[str, Tensor]
 """What one layer keeps between steps: tensors only, B first, shapes fixed for the whole decode."""
@@ -62,6 +63,8 @@ class SelfAttention(nn.Module, ABC):
 
     dropout: float = 0.0
     """Share of the attention weights that training drops; none in use and in `reference`."""
+    rotary: RotaryEmbedding | None = None
+    """Rotates queries and keys by their positions; None for none."""
     reads_symbols: bool = False
     """Whether it must be told what stands at each position: `symbols`, int64 [B, L], -1 where
     nothing does. The others ignore it."""

@@ -138,6 +138,8 @@ class MultiHeadAttention(SelfAttention):
         if qkv.dtype != keys.dtype:  # to ask is cheaper than `to`
             qkv = qkv.to(keys.dtype)
         q, k, v = self._split(qkv)
+        if self.rotary is not None:
+            q, k = self.rotary(q, position.view(-1)), self.rotary(k, position.view(-1))
         if start is None:
             keys.index_copy_(2, slot, k)
             values.index_copy_(2, slot, v)
@@ -165,7 +167,11 @@ class MultiHeadAttention(SelfAttention):
         return self._merge(y if y.dtype == x.dtype else y.to(x.dtype))
 
     def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return self._split(self.qkv_proj(x))
+        q, k, v = self._split(self.qkv_proj(x))
+        if self.rotary is not None:
+            positions = torch.arange(x.shape[1], device=x.device)  # [L]
+            q, k = self.rotary(q, positions), self.rotary(k, positions)
+        return q, k, v
 
     def _split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         batch, length, _ = qkv.shape

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.positions import Sinusoid
+from triptych.core.generation_order import raster
 from triptych.core.transformer import Decoder, Encoder, State, TransformerConfig
 
 Tie = Literal["all", "target", "none"]
@@ -78,7 +78,7 @@ class EncoderDecoder(nn.Module):
             target_embedding=(
                 source if tie == "all" else TokenEmbedding(target_vocabulary, config.d_model)
             ),
-            positions=Sinusoid(config.d_model),
+            positions=config.positions.build(config.d_model, raster((max_length,))),
             tie_output=tie != "none",
             dropout=config.dropout,
         )

@@ -30,7 +30,7 @@ def spread_pixels(height: int, width: int) -> list[Pixel]:
 
 def check(task: ImageTask, pixels: Sequence[Pixel], *, layer: int | None, head: int | None) -> None:
     """Raise UserError where the model has no such layer or head, or its images no such pixel."""
-    settings = task.config.model
+    settings = task.config.model.transformer
     check_layer_and_head(layer, head, n_layers=settings.n_layers, n_heads=settings.n_heads)
     height, width, _ = task.model.shape
     for row, column in pixels:
@@ -57,7 +57,7 @@ def attend(
     image's start. Raises UserError where there is no such layer, head or pixel.
     """
     check(task, pixels, layer=layer, head=head)
-    layer, model = task.config.model.n_layers if layer is None else layer, task.model
+    layer, model = task.config.model.transformer.n_layers if layer is None else layer, task.model
     device = task.device
     labels = None if model.classes is None else torch.tensor([label or 0], device=device)
     with scoring(task), capture_attention(model.core.decoder.blocks[layer - 1]) as found:

@@ -56,7 +56,7 @@ def write_attention(
         label=options.label if conditional else None,
         progress=report("sampled positions"),
     )[0]  # [H, W, C]
-    layer = options.layer or task.config.model.n_layers
+    layer = options.layer or task.config.model.transformer.n_layers
     maps = attend(
         task, image, pixels, label=options.label, layer=layer, head=options.head
     )  # [N, H, W]

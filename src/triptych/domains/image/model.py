@@ -14,16 +14,20 @@ from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbe
 from triptych.core.generation_order import GenerationOrder
 from triptych.core.heads import Categorical, HeadConfig
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.positions import Grid
+from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
 
 
 @dataclass(frozen=True)
-class ModelConfig(TransformerConfig):
-    """Sizes and attention of the decoder, what it predicts, and whether it is told a class."""
+class ModelConfig:
+    """The decoder, its output distribution, and whether it is conditioned on a class."""
 
+    transformer: TransformerConfig = field(
+        default_factory=lambda: TransformerConfig(positions=Axial())
+    )
+    """Sizes and parts of the decoder."""
     head: HeadConfig = field(default_factory=Categorical)
     """Categorical (a softmax per sub-pixel) or MixtureOfLogistics (one position per pixel)."""
     class_conditional: bool = False
@@ -40,21 +44,22 @@ class ModelConfig(TransformerConfig):
         # Asked of three channels, because one grey channel takes one position in either case.
         whole_pixels = self.head.positions_per_pixel(3) == 1
         shape = (height, width, self.head.positions_per_pixel(channels))
-        order = self.attention.order_of(shape)
+        order = self.transformer.attention.order_of(shape)
+        d_model = self.transformer.d_model
         embedding: ValueEmbedding
         if whole_pixels:
-            embedding = PixelEmbedding(levels, channels, self.d_model)
+            embedding = PixelEmbedding(levels, channels, d_model)
         else:
-            embedding = ChannelEmbedding(levels, order.coordinates[:, 2], self.d_model)
+            embedding = ChannelEmbedding(levels, order.coordinates[:, 2], d_model)
         core = DecoderOnly(
             embedding,
-            Grid(order, self.d_model),
-            self.decoder(shape),
-            self.head.build(self.d_model, levels, channels),
-            d_model=self.d_model,
-            dropout=self.dropout,
+            self.transformer.positions.build(d_model, order),
+            self.transformer.decoder(shape),
+            self.head.build(d_model, levels, channels),
+            d_model=d_model,
+            dropout=self.transformer.dropout,
         )
-        classes = nn.Embedding(n_classes, self.d_model) if n_classes else None
+        classes = nn.Embedding(n_classes, d_model) if n_classes else None
         return ImageTransformer(
             core,
             order,

@@ -55,7 +55,9 @@ class ImageTask(TrainingModule):
             n_classes=len(classes) if config.model.class_conditional else 0,
         )
         metadata = {"domain": self.domain, "config": to_plain(config), "vocabulary": data_summary}
-        super().__init__(model, config.optim, d_model=config.model.d_model, metadata=metadata)
+        super().__init__(
+            model, config.optim, d_model=config.model.transformer.d_model, metadata=metadata
+        )
         self.config = config
         self.class_names: tuple[str, ...] = tuple(classes)
 

@@ -54,7 +54,7 @@ class Attended:
 
 def check(task: MusicTask, *, layer: int | None, head: int | None) -> None:
     """Raise UserError where the model has no such layer or head, counted from 1."""
-    settings = task.config.model
+    settings = task.config.model.transformer
     check_layer_and_head(layer, head, n_layers=settings.n_layers, n_heads=settings.n_heads)
 
 
@@ -108,7 +108,7 @@ def attend(
     where there is no such one.
     """
     check(task, layer=layer, head=head)
-    layer = task.config.model.n_layers if layer is None else layer
+    layer = task.config.model.transformer.n_layers if layer is None else layer
     unit, length = task.representation.alignment, task.config.data.length
     first = -(-max(0, query + 1 - length) // unit) * unit
     values = torch.from_numpy(tokens[first : query + 1]).to(task.device).unsqueeze(0)  # [1, L]

@@ -68,7 +68,9 @@ class MusicTask(TrainingModule):
             "config": to_plain(config),
             "vocabulary": vocabulary_of(representation),
         }
-        super().__init__(model, config.optim, d_model=config.model.d_model, metadata=metadata)
+        super().__init__(
+            model, config.optim, d_model=config.model.transformer.d_model, metadata=metadata
+        )
         self.config = config
         self.representation: Representation = representation
 

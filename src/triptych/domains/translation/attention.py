@@ -60,7 +60,8 @@ def attend_lines(
     """
     model = translator.task.model
     both = min(len(model.encoder.blocks), len(model.decoder.blocks))
-    check_layer_and_head(layer, head, n_layers=both, n_heads=translator.config.model.n_heads)
+    n_heads = translator.config.model.transformer.n_heads
+    check_layer_and_head(layer, head, n_layers=both, n_heads=n_heads)
     exact = (lambda: translator.double) if translator.exact else None
     found = search_lines(
         translator.model,

@@ -1,7 +1,8 @@
 """Settings of the translation model, and the published shapes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from triptych.core.feed_forward import ReLU
 from triptych.core.models.encoder_decoder import EncoderDecoder, Tie
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.tokenizer import Tokenizers
@@ -11,11 +12,13 @@ ATTENTION_EXTENT = 1024
 
 
 @dataclass(frozen=True)
-class ModelConfig(TransformerConfig):
+class ModelConfig:
     """Sizes of the encoder and the decoder, which matrices they share, and their objective."""
 
+    transformer: TransformerConfig = field(default_factory=TransformerConfig)
+    """Sizes and parts of the encoder and the decoder; n_layers is the encoder's."""
     n_decoder_layers: int | None = None
-    """Number of the decoder's blocks; null for as many as n_layers, which counts the encoder's."""
+    """Number of the decoder's blocks; null for as many as the encoder's."""
     tie: Tie = "all"
     """One matrix for `all` of source embedding, target embedding and output, for those of the
     `target` alone, or for `none`."""
@@ -24,7 +27,6 @@ class ModelConfig(TransformerConfig):
     reported is never smoothed."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
         if self.tie not in ("all", "target", "none"):
@@ -35,7 +37,7 @@ class ModelConfig(TransformerConfig):
     def build(self, source_vocabulary: int, target_vocabulary: int) -> EncoderDecoder:
         """Make the model for vocabularies of these sizes, in types."""
         return EncoderDecoder.build(
-            self,
+            self.transformer,
             source_vocabulary=source_vocabulary,
             target_vocabulary=target_vocabulary,
             tie=self.tie,
@@ -52,13 +54,14 @@ def build_model(config: ModelConfig, tokenizers: Tokenizers) -> EncoderDecoder:
 def transformer_base() -> ModelConfig:
     """The base model as published (Vaswani et al. 2017, Table 3)."""
     return ModelConfig(
-        n_layers=6,
-        d_model=512,
-        n_heads=8,
-        d_ff=2048,
-        dropout=0.1,
-        norm="post",
-        activation="relu",
+        TransformerConfig(
+            n_layers=6,
+            d_model=512,
+            n_heads=8,
+            dropout=0.1,
+            norm_position="post",
+            feed_forward=ReLU(2048),
+        ),
         tie="all",
         label_smoothing=0.1,
     )
@@ -67,13 +70,14 @@ def transformer_base() -> ModelConfig:
 def transformer_big() -> ModelConfig:
     """The big model as published (Vaswani et al. 2017, Table 3)."""
     return ModelConfig(
-        n_layers=6,
-        d_model=1024,
-        n_heads=16,
-        d_ff=4096,
-        dropout=0.3,
-        norm="post",
-        activation="relu",
+        TransformerConfig(
+            n_layers=6,
+            d_model=1024,
+            n_heads=16,
+            dropout=0.3,
+            norm_position="post",
+            feed_forward=ReLU(4096),
+        ),
         tie="all",
         label_smoothing=0.1,
     )

@@ -80,7 +80,9 @@ class TranslationTask(TrainingModule):
             "vocabulary": tokenizers.to_plain(),
         }
         model = build_model(config.model, tokenizers)
-        super().__init__(model, config.optim, d_model=config.model.d_model, metadata=metadata)
+        super().__init__(
+            model, config.optim, d_model=config.model.transformer.d_model, metadata=metadata
+        )
         self.config = config
         self.tokenizers = tokenizers
         self.decoded_pairs = list(validation)

@@ -1,0 +1,90 @@
+"""Feed-forward layers: two linear maps around a nonlinearity, plain or gated."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class FeedForwardConfig(ABC):
+    """Settings of a feed-forward layer."""
+
+    d_ff: int = 2048
+    """Width of the hidden layer, in features."""
+
+    def __post_init__(self) -> None:
+        if self.d_ff < 1:
+            raise ValueError(f"d_ff must be at least 1, got {self.d_ff}")
+
+    @abstractmethod
+    def build(self, d_model: int) -> nn.Module:
+        """Make the layer: [..., D] -> [..., D]."""
+
+
+@dataclass(frozen=True)
+class ReLU(FeedForwardConfig):
+    """fc2(relu(fc1(x))), as published (Vaswani et al. 2017, section 3.3)."""
+
+    def build(self, d_model: int) -> nn.Module:
+        return FeedForward(d_model, self.d_ff, F.relu)
+
+
+@dataclass(frozen=True)
+class GELU(FeedForwardConfig):
+    """fc2(gelu(fc1(x))) (Hendrycks and Gimpel 2016, 1606.08415)."""
+
+    def build(self, d_model: int) -> nn.Module:
+        return FeedForward(d_model, self.d_ff, F.gelu)
+
+
+@dataclass(frozen=True)
+class SwiGLU(FeedForwardConfig):
+    """fc2(silu(gate(x)) * fc1(x)), without biases (Shazeer 2020, 2002.05202, equation 6).
+
+    Three matrices: d_ff of two thirds has as many parameters as a plain feed-forward layer.
+    """
+
+    def build(self, d_model: int) -> nn.Module:
+        return GatedFeedForward(d_model, self.d_ff, F.silu)
+
+
+class FeedForward(nn.Module):
+    """A linear map to d_ff features, a nonlinearity, and a linear map back.
+
+    forward: [..., D] -> [..., D].
+    """
+
+    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(d_model, d_ff)
+        self.fc2 = nn.Linear(d_ff, d_model)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.activation(self.fc1(x))  # [..., F]
+        y: Tensor = self.fc2(hidden)  # [..., D]
+        return y
+
+
+class GatedFeedForward(nn.Module):
+    """A linear map to d_ff features, multiplied by a gate, and a linear map back.
+
+    forward: [..., D] -> [..., D].
+    """
+
+    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.gate = nn.Linear(d_model, d_ff, bias=False)
+        self.fc1 = nn.Linear(d_model, d_ff, bias=False)
+        self.fc2 = nn.Linear(d_ff, d_model, bias=False)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = self.activation(self.gate(x)) * self.fc1(x)  # [..., F]
+        y: Tensor = self.fc2(hidden)  # [..., D]
+        return y
