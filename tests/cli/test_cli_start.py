@@ -193,7 +193,10 @@ def test_music_in_other_symbols_is_refused_before_it_is_read(
 def test_a_decoder_of_unnamed_depth_is_as_deep_as_the_encoder(
     cli, configs, translation_checkpoint: Path
 ) -> None:
-    path = configs("translation", n_decoder_layers=1)
+    path = configs("translation")
+    content = yaml.safe_load(path.read_text())
+    content["model"]["n_decoder_layers"] = 1
+    path.write_text(yaml.safe_dump(content))
     start = ["--run.init_from", translation_checkpoint]
     answer = cli("train", "translation", "--config", path, *start)
     assert answer.code == 0, answer.err
@@ -204,5 +207,5 @@ def test_sizes_are_compared_in_python_too(image_checkpoint: Path) -> None:
     content = read_checkpoint(image_checkpoint)
     task = restore(content)
     task.metadata["config"]["model"]["transformer"]["n_heads"] = 4
-    with pytest.raises(UserError, match=r"n_heads 2; the settings say model\.n_heads 4"):
+    with pytest.raises(UserError, match=r"n_heads 2; the settings say .*n_heads 4"):
         start_with(task, str(image_checkpoint))
