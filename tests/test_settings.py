@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from triptych.config.files import read_settings_file
-from triptych.config.messages import allows_null, in_words
-from triptych.config.schema import from_plain, parser_for, split_config, to_plain
+from triptych.config.hints import allows_null, in_words
+from triptych.config.parser import parser_for, split_config
+from triptych.config.schema import from_plain, to_plain
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
@@ -220,16 +221,16 @@ def test_every_setting_of_every_kind_has_a_sentence() -> None:
 def test_the_place_of_an_error() -> None:
     parser = parser_for(ImageConfig, prog="x", description="x")
     options = ["--model.transformer.attention.init_args.window=4", "--run.seed", "3"]
-    _, place = parser.parse_settings(["--model.transformer.attention", "Relative", *options])
+    _, locate = parser.parse_settings(["--model.transformer.attention", "Relative", *options])
     for key in (
         "model.transformer.attention.window",
         "run.seed",
         "model.transformer.attention",
         "run",
     ):
-        assert place(key) == "the command line"
+        assert locate(key) == "the command line"
     for key in ("model.transformer.n_layers", "run.see", "run.seeds"):
-        assert place(key) == "the settings"
+        assert locate(key) == "the settings"
 
 
 def test_the_file_and_line_of_an_error(tmp_path: Path) -> None:
@@ -240,13 +241,13 @@ def test_the_file_and_line_of_an_error(tmp_path: Path) -> None:
     second.write_text("run:\n  name: x\n")
     parser = parser_for(ImageConfig, prog="x", description="x")
     files = ["--config", str(first), "--config", str(second)]
-    values, place = parser.parse_settings([*files, "--model.transformer.n_heads", "2"])
+    values, locate = parser.parse_settings([*files, "--model.transformer.n_heads", "2"])
     assert (values.run.seed, values.run.name, values.model.transformer.n_heads) == (2, "x", 2)
-    assert place("model.transformer.d_model") == f"{first}, line 4"
-    assert place("model.transformer.attention.window") == f"{first}, line 8"
-    assert place("run.seed") == f"{first}, line 9"
-    assert place("run.name") == f"{second}, line 2"
-    assert place("model.transformer.n_heads") == "the command line"
+    assert locate("model.transformer.d_model") == f"{first}, line 4"
+    assert locate("model.transformer.attention.window") == f"{first}, line 8"
+    assert locate("run.seed") == f"{first}, line 9"
+    assert locate("run.name") == f"{second}, line 2"
+    assert locate("model.transformer.n_heads") == "the command line"
 
 
 def test_config_files_of_a_command_line() -> None:

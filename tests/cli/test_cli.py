@@ -124,7 +124,7 @@ def test_a_wrong_word_is_answered_with_the_right_one(
 def test_help_has_a_text_and_a_default_for_every_option(
     cli, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
-    from triptych.config.schema import SettingsParser
+    from triptych.config.parser import SettingsParser
 
     parsers = []
     original = SettingsParser.format_help

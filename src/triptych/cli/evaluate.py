@@ -36,7 +36,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     if options.data is not None and not Path(options.data).expanduser().exists():
         raise UserError(f"--data {options.data} does not exist; expected the folder of the data")
 
-    model, header = open_model(path, domain, options.device)
+    model, header = open_model(path, domain, options)
     model = model.with_dtype(options.dtype)  # an impossible dtype is refused before the work
     change: dict[str, Any] = {}
     if options.dtype == "fp32":

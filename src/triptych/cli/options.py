@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 from triptych import pretrained
 from triptych.cli.progress import progress_line
-from triptych.config.schema import build, parser_for
+from triptych.config.parser import parser_for
+from triptych.config.schema import build
+from triptych.domains import module_exists
 from triptych.domains.base import Domain, TrainedModel, Verb
 from triptych.domains.files import OutputFolder, check_file
 from triptych.domains.options import FolderOptions, ModelOptions, SampleOptions
+from triptych.errors import UserError
 
 Options = TypeVar("Options")
 OVERWRITE = "overwrite"
@@ -34,8 +38,8 @@ def read_options(
     parser = parser_for(cls, prog=prog, description=description, config=False)
     for name, help_text in (flags or {}).items():
         parser.add_argument(f"--{name}", action="store_true", help=help_text)
-    values, place = parser.parse_settings(arguments)
-    options = build(cls, values, place=place)
+    values, locate = parser.parse_settings(arguments)
+    options = build(cls, values, locate=locate)
     return options, {name for name in flags or {} if values[name]}
 
 
@@ -54,14 +58,18 @@ def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
 def check_inputs(options: ModelOptions) -> Path:
     """Return the path of the checkpoint; UserError where it or another input file is missing."""
     path = check_checkpoint(options.checkpoint)
+    if options.plugin is not None and not module_exists(options.plugin):
+        raise UserError(f"--plugin {options.plugin} is no module that Python can import")
     for option, expected in options.input_files().items():
         if (value := getattr(options, option)) is not None:
             check_file(value, option, expected=expected)
     return path
 
 
-def open_model(path: Path, domain: Domain, device: str) -> tuple[TrainedModel, dict[str, Any]]:
-    """Return the model of a checkpoint of this domain, on a device, and the checkpoint's header.
+def open_model(
+    path: Path, domain: Domain, options: ModelOptions
+) -> tuple[TrainedModel, dict[str, Any]]:
+    """Return the model of a checkpoint of this domain and the checkpoint's header.
 
     Raises UserError for another file, and for a device that this machine does not have.
     """
@@ -69,10 +77,12 @@ def open_model(path: Path, domain: Domain, device: str) -> tuple[TrainedModel, d
     from triptych.training.checkpoint import read_checkpoint
     from triptych.training.devices import device_named
 
-    device_named(device)  # a wrong device is refused before the file is read
+    if options.plugin is not None:
+        import_module(options.plugin)
+    device_named(options.device)  # a wrong device is refused before the file is read
     content = read_checkpoint(path)
     domain_of(content["triptych"], named=domain.name, file=f"--checkpoint {path}")
-    return domain.restore(content, device), content["triptych"]
+    return domain.restore(content, options.device), content["triptych"]
 
 
 def run_verb(
@@ -92,7 +102,7 @@ def run_verb(
     path = check_inputs(options)
     out = OutputFolder(options.out, overwrite=OVERWRITE in flags)
     out.check_free(options.output_names())
-    model, _ = open_model(path, domain, options.device)
+    model, _ = open_model(path, domain, options)
     if isinstance(options, SampleOptions):
         model = model.with_dtype(options.dtype)
     with progress_line() as report:

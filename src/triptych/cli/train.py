@@ -11,7 +11,8 @@ from typing import Any
 
 from triptych.cli.options import check_checkpoint
 from triptych.config.files import read_settings_file
-from triptych.config.schema import build, parser_for, split_config, to_plain
+from triptych.config.parser import parser_for, split_config
+from triptych.config.schema import build, to_plain
 from triptych.domains.base import Domain
 from triptych.domains.files import why_unwritable
 from triptych.errors import UserError
@@ -43,8 +44,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
     config_class = domain.config_class()
     parser = training_parser(domain.name, config_class)
-    values, place = parser.parse_settings(arguments)
-    config = build(config_class, values, place=place)
+    values, locate = parser.parse_settings(arguments)
+    config = build(config_class, values, locate=locate)
     resume = values.get("resume", False)
     # Before the data are read, which takes minutes for a large folder of music.
     trainer = trainer_settings(values["trainer"])
@@ -94,6 +95,7 @@ def training_parser(domain: str, config_class: type) -> Any:
         "the data; without it an existing run is never touched. (default: off)",
     )
     parser.add_class_arguments(Trainer, "trainer", skip=NOT_OPTIONS)
+    parser.prefer_int()
     parser.groups["trainer"].title = "Lightning's Trainer, in its own words"
     parser.hide_group_options()
     return parser

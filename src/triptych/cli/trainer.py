@@ -11,7 +11,7 @@ from pytorch_lightning import Trainer
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
-from triptych.config.messages import import_class
+from triptych.config.hints import import_class
 from triptych.errors import UserError
 from triptych.training.arguments import check_arguments
 from triptych.training.callbacks.progress import quiet_lightning

@@ -30,7 +30,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     settings = options.settings()
     path = check_inputs(options)
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
-    model, _ = open_model(path, domain, options.device)
+    model, _ = open_model(path, domain, options)
     translator = cast(TranslatingModel, model.with_dtype(options.dtype))
     translator.translate([], **settings)  # refuses impossible settings before a line is read
     lines = read_input_lines(None)

@@ -1,1 +1,1 @@
-"""Settings: dataclasses, YAML files, the command-line parser and its error messages."""
+"""Settings: dataclasses, their plain form, YAML files, the command-line parser and its errors."""

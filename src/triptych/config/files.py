@@ -1,7 +1,7 @@
-"""Reads a settings file and remembers on which line each key stands. Imports nothing heavy.
+"""YAML files of settings, with the line of each key.
 
-The command line calls this before anything else is loaded, so that a missing file or a slip in the
-YAML is answered at once.
+Imports nothing heavy: the command line reads the files first, so that a missing file or a slip in
+the YAML is reported at once.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from triptych.errors import UserError
 
 @dataclass(frozen=True)
 class SettingsFile:
-    """A settings file that is sound YAML.
+    """Content of a settings file.
 
-    lines: dotted key (as on the command line, so without `init_args`) -> its line, from 1.
+    lines: line of each dotted key, from 1; keys as on the command line, without `init_args`.
     """
 
     path: Path
@@ -28,8 +28,8 @@ class SettingsFile:
     content: dict[str, Any]
     lines: dict[str, int]
 
-    def place(self, key: str) -> str:
-        """Where `key` stands, to open an error sentence with: `file, line 12` or the file alone."""
+    def locate(self, key: str) -> str:
+        """Return the location of a key for an error: `file, line 12`, or the file alone."""
         line = self.lines.get(key)
         return f"{self.path}, line {line}" if line else str(self.path)
 
@@ -37,8 +37,8 @@ class SettingsFile:
 def read_settings_file(path: Path) -> SettingsFile:
     """Read one YAML file of settings.
 
-    Raises UserError where it is missing, unreadable, not YAML, empty, not a mapping, or says a key
-    twice (YAML would silently take the last).
+    Raises UserError for a file that is missing, unreadable, not YAML, empty or not a mapping, and
+    for a key that occurs twice (PyYAML would silently take the last).
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -53,8 +53,8 @@ def read_settings_file(path: Path) -> SettingsFile:
         content = yaml.safe_load(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise UserError(f"{path}{place} is not YAML: {error.problem}") from None
+        position = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UserError(f"{path}{position} is not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
         raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     if not isinstance(node, yaml.MappingNode):
@@ -66,7 +66,7 @@ def read_settings_file(path: Path) -> SettingsFile:
 
 
 def _near(path: Path) -> str:
-    """The end of a sentence on a missing file: the one in its folder that may have been meant."""
+    """Return the end of a sentence on a missing file: the nearest name in its folder."""
     if not path.parent.is_dir():
         return f", nor does its folder {path.parent}"
     there = [other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml")]
@@ -75,6 +75,7 @@ def _near(path: Path) -> str:
 
 
 def _collect_lines(node: yaml.MappingNode, prefix: str, lines: dict[str, int], path: Path) -> None:
+    """Add the line of every key below a prefix to `lines`."""
     for key_node, value_node in node.value:
         key = prefix + str(key_node.value)
         line = key_node.start_mark.line + 1

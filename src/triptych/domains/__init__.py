@@ -28,21 +28,15 @@ def find_domain(word: str) -> Domain:
 
     if word in names():
         package = f"triptych.domains.{word}"
-    elif _is_package(word):
+    elif module_exists(f"{word}.domain"):
         package = word
     else:
         known = names()
         near = difflib.get_close_matches(word, known, n=1)
         meant = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}, or"
-        instead = meant if near else f"{meant} the dotted path of an installed package"
+        instead = meant if near else f"{meant} the dotted path of a package with a module `domain`"
         raise UserError(f"unknown domain {word!r}; {instead}")
-    try:
-        module = import_module(f"{package}.domain")
-    except ModuleNotFoundError as error:
-        if error.name != f"{package}.domain":
-            raise
-        module = None
-    domain = getattr(module, "DOMAIN", None)
+    domain = getattr(import_module(f"{package}.domain"), "DOMAIN", None)
     if not isinstance(domain, Domain) or domain.name != word:
         raise UserError(
             f"the package {package} is no domain; expected an instance of triptych.domains.base."
@@ -71,13 +65,11 @@ def domain_of(header: dict[str, Any], *, named: str | None, file: object) -> Dom
     return find_domain(found)
 
 
-def _is_package(word: str) -> bool:
-    """Return whether a dotted path names a package that can be imported; imports its parents."""
-    parts = word.split(".")
-    if not all(part.isidentifier() for part in parts):
+def module_exists(path: str) -> bool:
+    """Return whether a dotted path names a module that can be imported; imports its parents."""
+    if not all(part.isidentifier() for part in path.split(".")):
         return False
     try:
-        spec = find_spec(word)
+        return find_spec(path) is not None
     except ModuleNotFoundError:
         return False
-    return spec is not None and spec.submodule_search_locations is not None

@@ -32,6 +32,9 @@ class ModelOptions:
     """Checkpoint file of the model (.ckpt), or pretrained:NAME."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
+    plugin: str | None = None
+    """Python module to import first, for a checkpoint whose settings name its classes; a checkpoint
+    by itself imports nothing outside Triptych."""
 
     def input_files(self) -> dict[str, str]:
         """Return the options that name a file to read, and what each file should be."""

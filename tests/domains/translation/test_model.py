@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from triptych.config.schema import parser_for
+from triptych.config.parser import parser_for
 from triptych.core.feed_forward import GELU, ReLU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.norms import LayerNorm
@@ -33,8 +33,8 @@ def read_config(name: str, *overrides: str) -> Config:
 
     parser = parser_for(Config, prog="test", description="test")
     parser.add_argument("--trainer", type=dict)
-    values, place = parser.parse_settings(["--config", str(CONFIGS / name), *overrides])
-    return build(Config, values, place=place)
+    values, locate = parser.parse_settings(["--config", str(CONFIGS / name), *overrides])
+    return build(Config, values, locate=locate)
 
 
 def test_the_base_model_has_the_published_63_1_million_parameters() -> None:

@@ -1,0 +1,107 @@
+"""Type hints of settings: what they allow, in words, and the classes that a part can have.
+
+A part is a setting of which there are several kinds (an attention variant, a head, a source of
+data). It is declared by a dataclass that descends from ABC, and each kind is a subclass of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import pkgutil
+import types
+from abc import ABC
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+_UNIONS = (Union, types.UnionType)
+_ONE = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_MANY = {int: "whole numbers", float: "numbers", bool: "true or false", str: "texts"}
+
+
+def in_words(hint: Any) -> str:
+    """Return a type as text for a user: `a whole number or null`."""
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin in _UNIONS:
+        choices = [get_args(argument) for argument in arguments if get_origin(argument) is Literal]
+        words = [
+            in_words(argument) for argument in arguments if get_origin(argument) is not Literal
+        ]
+        if choices:  # several lists of allowed words become one
+            words.insert(0, in_words(Literal[*(word for words in choices for word in words)]))
+        return " or ".join(words)
+    if origin is Literal:
+        return "one of " + ", ".join(dict.fromkeys(map(str, arguments)))
+    if origin in (list, tuple):
+        items = [argument for argument in arguments if argument is not Ellipsis]
+        count = f"{len(items)} " if origin is tuple and Ellipsis not in arguments else ""
+        inner = _MANY.get(items[0], "values") if items else "values"
+        return f"a list of {count}{inner} in brackets"
+    if hint is type(None):
+        return "null"
+    if dict in (hint, origin):
+        return "a mapping"
+    if inspect.isclass(hint) and hint not in _ONE:
+        return "one of the classes " + ", ".join(subclass_paths(hint))
+    return _ONE.get(hint, str(hint))
+
+
+def allows_null(hint: Any) -> bool:
+    """Return whether null is a value of the type."""
+    return hint in (None, type(None), Any) or any(map(allows_null, get_args(hint)))
+
+
+def class_in(hint: Any) -> type | None:
+    """Return the first class in a type, such as the one that an optional type holds."""
+    if inspect.isclass(hint):
+        return hint if hint is not type(None) else None
+    return next(filter(None, map(class_in, get_args(hint))), None)
+
+
+def dataclass_in(hint: Any) -> type | None:
+    """Return the dataclass that a type is, or that an optional type holds; None for others."""
+    if inspect.isclass(hint):
+        return hint if dataclasses.is_dataclass(hint) else None
+    if get_origin(hint) in _UNIONS:
+        return next(filter(None, map(dataclass_in, get_args(hint))), None)
+    return None
+
+
+def is_part(hint: Any) -> bool:
+    """Return whether a setting is a part, whose kind is named by a class path."""
+    cls = class_in(hint)
+    return cls is not None and issubclass(cls, ABC)
+
+
+def import_class(path: str) -> Any:
+    """Import the class at a dotted path."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name)
+
+
+def subclass_paths(base: type) -> list[str]:
+    """Return the dotted paths of the concrete kinds of a part, from the package that declares it.
+
+    Imports every module of that package.
+    """
+    package = importlib.import_module(base.__module__.rpartition(".")[0] or base.__module__)
+    for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
+        importlib.import_module(f"{package.__name__}.{module.name}")
+    found, waiting = set(), [base]
+    while waiting:
+        cls = waiting.pop()
+        waiting.extend(cls.__subclasses__())
+        if cls is not base and not inspect.isabstract(cls):
+            found.add(f"{cls.__module__}.{cls.__qualname__}")
+    return sorted(found)
+
+
+def import_kinds(cls: type) -> None:
+    """Import every kind of the parts in a settings class, so that jsonargparse lists them."""
+    for hint in get_type_hints(cls).values():
+        part = class_in(hint)
+        if part is not None and dataclasses.is_dataclass(part):
+            if issubclass(part, ABC):
+                subclass_paths(part)
+            else:
+                import_kinds(part)
