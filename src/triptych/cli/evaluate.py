@@ -78,7 +78,8 @@ def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluatio
             **options.settings(),
         )
     except UserError as error:
-        folder = getattr(model.config.data.source, "directory", None)
+        source = getattr(model.config.data, "source", None)
+        folder = getattr(source, "directory", None)
         moved = folder is not None and not Path(folder).expanduser().exists()
         if options.data is None and moved:
             raise UserError(f"{error} Give the folder of the data with --data.") from error

@@ -1,0 +1,137 @@
+"""A domain outside Triptych works through the command line, and only where the user names it."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+import triptych
+from triptych.cli.main import main
+from triptych.config.schema import from_plain
+from triptych.domains.image.task import Config as ImageConfig
+from triptych.errors import UserError
+
+TESTS = Path(__file__).resolve().parents[1]
+SETTINGS = {
+    "optim": {"learning_rate": 1e-2, "schedule": "constant", "warmup_steps": 5},
+    "run": {"wandb": "off"},
+    "trainer": {"max_steps": 150, "accelerator": "cpu", "num_sanity_val_steps": 0},
+}
+
+
+def forget(package: str) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[name]
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(TESTS))
+
+
+@pytest.fixture(scope="module")
+def toy_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    (folder / "toy.yaml").write_text(yaml.safe_dump(SETTINGS))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TESTS))
+        patch.chdir(folder)
+        assert main(["train", "toy_domain", "--config", "toy.yaml"]) == 0
+    return folder / "runs/run/checkpoints/best.ckpt"
+
+
+def test_train_evaluate_and_sample(cli, tmp_path: Path, toy_checkpoint: Path) -> None:
+    named = ["toy_domain", "--checkpoint", toy_checkpoint]
+    answer = cli("evaluate", *named, "--json", "score.json")
+    assert answer.code == 0, answer.err
+    nats = json.loads((tmp_path / "score.json").read_text())["metrics"]["nats_per_number"]
+    # Three of twelve numbers cannot be predicted.
+    assert math.log(5) / 4 - 0.05 < nats < 0.6 * math.log(5)
+    assert "nats_per_number" in answer.out
+    for out in ("a", "b"):
+        answer = cli("sample", *named, "--out", out, "--count", 3, "--seed", 5)
+        assert answer.code == 0, answer.err
+        assert f"3 sequences in {out}/numbers.txt" in answer.err
+    assert (tmp_path / "a/numbers.txt").read_bytes() == (tmp_path / "b/numbers.txt").read_bytes()
+    assert len((tmp_path / "a/numbers.txt").read_text().splitlines()) == 3
+    again = cli("sample", *named, "--out", "a")
+    assert again.code == 0, "without names of files nothing can be in the way"
+
+
+def test_its_help_and_its_limits(cli, refused, toy_checkpoint: Path) -> None:
+    assert "--temperature" in cli("sample", "toy_domain", "--help").out
+    named = ["toy_domain", "--checkpoint", toy_checkpoint]
+    refused("attention", *named, says=["toy_domain has no command attention"])
+    refused("evaluate", *named, "--dtype", "bf16", says=["compute in fp32 only"])
+    refused("evaluate", "image", *named[1:], says=["is of the domain toy_domain"])
+    refused("train", "toy_domian", says=["unknown domain 'toy_domian'"])
+    refused("train", "json", says=["unknown domain 'json'"])
+
+
+def test_a_checkpoint_by_itself_imports_no_package(toy_checkpoint: Path) -> None:
+    forget("toy_domain")
+    with pytest.raises(UserError, match="domain='toy_domain'"):
+        triptych.load(toy_checkpoint)
+    assert "toy_domain" not in sys.modules
+    model = triptych.load(toy_checkpoint, domain="toy_domain")
+    assert model.domain == "toy_domain"
+    assert model.evaluate(limit=4).count == 4
+    with pytest.raises(UserError, match="expected a checkpoint of the domain image"):
+        triptych.load(toy_checkpoint, domain="image")
+
+
+@pytest.mark.parametrize("domain", ["image.inference", "../image", "os", ["image"], None])
+def test_a_checkpoint_of_no_domain(tmp_path: Path, toy_checkpoint: Path, domain: object) -> None:
+    content = torch.load(toy_checkpoint, weights_only=True)
+    content["triptych"]["domain"] = domain
+    torch.save(content, tmp_path / "odd.ckpt")
+    with pytest.raises(UserError, match="is of the domain"):
+        triptych.load(tmp_path / "odd.ckpt")
+
+
+@pytest.mark.parametrize(
+    "attention",
+    [
+        "toy_domain.domain.Config",
+        {"class_path": "toy_domain.domain.Config"},
+        {"class_path": "toy_domain.domain.Config", "init_args": {}},
+    ],
+    ids=str,
+)
+def test_settings_import_no_class_of_another_package(attention: object) -> None:
+    forget("toy_domain")
+    plain = {"model": {"transformer": {"attention": attention}}}
+    with pytest.raises(UserError, match=r"import toy_domain\.domain first .*--plugin"):
+        from_plain(ImageConfig, plain)
+    assert "toy_domain" not in sys.modules
+    with pytest.raises(UserError, match=r"attention\.class_path is missing"):
+        from_plain(ImageConfig, {"model": {"transformer": {"attention": {"init_args": plain}}}})
+
+
+def test_a_class_of_a_plugin(
+    cli, refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image_checkpoint: Path
+) -> None:
+    (tmp_path / "own_variants.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from triptych.core.attention.full import Full\n"
+        "@dataclass(frozen=True)\n"
+        "class Mine(Full):\n"
+        "    'Full attention of my own.'\n"
+    )
+    content = torch.load(image_checkpoint, weights_only=True)
+    kind = {"class_path": "own_variants.Mine", "init_args": {}}
+    content["triptych"]["config"]["model"]["transformer"]["attention"] = kind
+    torch.save(content, tmp_path / "mine.ckpt")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    command = ["evaluate", "image", "--checkpoint", "mine.ckpt", "--limit", 2]
+    refused(*command, says=["--plugin own_variants"])
+    assert "own_variants" not in sys.modules
+    refused(*command, "--plugin", "own_variant", says=["--plugin own_variant is no module"])
+    assert cli(*command, "--plugin", "own_variants").code == 0
+    forget("own_variants")

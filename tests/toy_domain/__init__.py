@@ -1,0 +1,1 @@
+"""A fourth domain, outside Triptych: a motif of numbers, repeated with a shift."""
