@@ -16,7 +16,7 @@ from triptych.training.metric_sums import Totals, add_sums, full_precision, read
 if TYPE_CHECKING:
     from triptych.training.module import TrainingModule
 
-Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], object]
 """Called with (units done, units in all, or 0 where that is unknown)."""
 
 Source = TypeVar("Source")

@@ -40,33 +40,26 @@ def write_attention(
     model: ImageModel, options: ImageAttentionOptions, out: OutputFolder, report: Report
 ) -> str:
     """Sample an image and write the attention weights that predicted some of its pixels."""
-    from triptych.domains.image.attention import attend, check, spread_pixels
-    from triptych.domains.image.draw_attention import draw
+    from triptych.domains.image.inference import spread_pixels
+    from triptych.domains.image.render import draw_attention
 
-    task = model.task
-    conditional = task.model.classes is not None
-    height, width, _ = task.model.shape
+    height, width, _ = model.shape
     pixels = spread_pixels(height, width)
     if options.row is not None and options.column is not None:
         pixels = [(options.row, options.column)]
-    check(task, pixels, layer=options.layer, head=options.head)  # before the image is sampled
-    image = model.sample(
-        1,
-        seed=options.seed,
-        label=options.label if conditional else None,
-        progress=report("sampled positions"),
-    )[0]  # [H, W, C]
-    layer = options.layer or task.config.model.transformer.n_layers
-    maps = attend(
-        task, image, pixels, label=options.label, layer=layer, head=options.head
-    )  # [N, H, W]
+    layer = options.layer or model.config.model.transformer.n_layers
+    model.check_attention(pixels, layer=layer, head=options.head)  # before the image is sampled
+    label = options.label if model.class_conditional else None
+    progress = report("sampled positions")
+    image = model.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
+    maps = model.attention(image, pixels, label=label, layer=layer, head=options.head)  # [N, H, W]
     heads = "mean of all heads" if options.head is None else f"head {options.head}"
     title = f"layer {layer}, {heads}: weights (red) of the prediction of a pixel (blue)"
-    out.write(DRAWING, draw(image, model.levels, pixels, maps, title=title))
+    out.write(DRAWING, draw_attention(image, model.levels, pixels, maps, title=title))
     numbers = {
         "layer": layer,
         "head": options.head,
-        "label": options.label if conditional else None,
+        "label": label,
         "image": image.tolist(),
         "pixels": [
             {"row": row, "column": column, "weights": weights.tolist()}
@@ -89,7 +82,7 @@ class ImageDomain(Domain):
     )
 
     def config_class(self) -> type[Any]:
-        from triptych.domains.image.task import Config
+        from triptych.domains.image.config import Config
 
         return Config
 

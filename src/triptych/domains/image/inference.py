@@ -1,55 +1,91 @@
-"""A trained image model in use: sample, evaluate."""
+"""A trained image model in use: sampling, evaluation, attention maps. Needs no Lightning."""
+
+from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
 
+from triptych.config.schema import from_plain
+from triptych.core.attention.capture import capture_attention
 from triptych.core.heads import CategoricalHead
-from triptych.decoding.quantize import Dtype
+from triptych.decoding.quantize import Dtype, quantize
 from triptych.decoding.sampling import Sampling
-from triptych.domains.image import grid, task
-from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
-from triptych.domains.image.data import DataConfig, evaluation_batches, read
-from triptych.domains.image.dataset import ImageDataset, Split
+from triptych.domains.base import Progress, TrainedModel
+from triptych.domains.image import metrics, render
+from triptych.domains.image.config import Config, DataConfig
+from triptych.domains.image.data import ImageDataset, evaluation_batches
+from triptych.domains.image.model import ImageTransformer, build_model
 from triptych.errors import UserError
+from triptych.training.attended import check_layer_and_head
 from triptych.training.devices import device_named
-from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
+from triptych.training.evaluate import Evaluation, device_of, reading_from, scoring, sum_scores
 from triptych.training.held_out import ALL, check_all
 from triptych.training.known_law import beside
-from triptych.training.weights import check_dtype, with_dtype
 
-AT_ONCE = 64
-"""Images drawn together; fixed, so that a seed gives the same images on every machine."""
+SAMPLE_BATCH = 64
+"""Images sampled together; constant, so that a seed gives the same images on every machine."""
+
+Pixel = tuple[int, int]
+"""Row and column, from 0."""
 
 
-class ImageModel:
-    """A image model out of a checkpoint.
+class ImageModel(TrainedModel):
+    """A trained image model.
 
-    dtype: fp32, bf16 or int8, as in `decoding.quantize`. Raises UserError for an impossible one.
+    transformer: in float32. class_names: of the training data. dtype: number format for sampling
+    and scoring, see `quantize`. Raises UserError for a dtype that the device does not support.
     """
 
-    def __init__(self, image_task: task.ImageTask, *, dtype: Dtype = "fp32") -> None:
-        check_dtype(dtype, image_task.device)
-        self.task = image_task.eval()
-        self.dtype = dtype
+    domain: ClassVar[str] = "image"
 
-    def with_dtype(self, dtype: Dtype) -> "ImageModel":
-        """The same model, sampling and scoring in another precision."""
-        return ImageModel(self.task, dtype=dtype)
+    def __init__(
+        self,
+        transformer: ImageTransformer,
+        config: Config,
+        class_names: Sequence[str],
+        *,
+        dtype: Dtype = "fp32",
+    ) -> None:
+        self.transformer = transformer.eval()
+        self._config = config
+        self.class_names = tuple(class_names)
+        self.dtype = dtype
+        try:
+            self.quantized: Any = quantize(transformer, dtype)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+
+    def with_dtype(self, dtype: Dtype) -> ImageModel:
+        """Return the same model with another number format."""
+        return ImageModel(self.transformer, self._config, self.class_names, dtype=dtype)
 
     @property
-    def config(self) -> task.Config:
-        """All settings of the run that made it."""
-        return self.task.config
+    def config(self) -> Config:
+        """All settings of the run that trained the model."""
+        return self._config
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of the images."""
+        return self.transformer.shape
 
     @property
     def levels(self) -> int:
-        """Number of values that a sub-pixel can take; sampled values are 0..levels-1."""
-        return self.task.model.levels
+        """Number of values that a sub-pixel can take."""
+        return self.transformer.levels
+
+    @property
+    def class_conditional(self) -> bool:
+        """Whether samples have a class."""
+        return self.transformer.n_classes > 0
 
     def sample(
         self,
@@ -62,33 +98,31 @@ class ImageModel:
         label: int | None = None,
         compile: bool = False,
         progress: Progress | None = None,
-    ) -> np.ndarray:
-        """Draw images: uint8 [count, H, W, C], values 0..levels-1 (see `save_grid` for PNG).
+    ) -> NDArray[np.uint8]:
+        """Sample images: uint8 [count, H, W, C] with values 0 .. levels-1.
 
-        label: class of all images on a class-conditional model; None takes the classes in turn.
-        compile: run each step through torch.compile.
-        progress: called with (sub-pixels or pixels drawn, in all).
-        Raises UserError for a label that the model does not have, for top_k and top_p on a model
-        with logistics and for impossible values.
+        label: class of all images of a class-conditional model; None for one class after the other.
+        compile: as in `generate`. progress: called with (positions sampled, positions in all).
+        Raises UserError for a label that the model does not have, for top_k and top_p on a mixture
+        of logistics and for impossible values.
         """
         if count < 1:
             raise UserError(f"count must be at least 1 image, got {count}")
+        if compile and self.dtype == "int8":
+            raise UserError("an int8 model cannot be compiled; use dtype fp32 or bf16")
         sampling = self._sampling(temperature, top_k, top_p)
         labels = self._labels(count, label)
-        check_dtype(self.dtype, self.task.device, compile=compile)
-        model = with_dtype(self.task, self.dtype).model
-        generator = torch.Generator(self.task.device).manual_seed(seed)
-        steps = model.order.length
+        generator = torch.Generator(device_of(self.transformer)).manual_seed(seed)
+        length = self.transformer.order.length
         parts = []
-        for start in range(0, count, AT_ONCE):
-            size = min(AT_ONCE, count - start)
-            done = start * steps
+        for start in range(0, count, SAMPLE_BATCH):
+            size = min(SAMPLE_BATCH, count - start)
 
-            def report(step: int, _: int, done: int = done, size: int = size) -> None:
+            def report(step: int, _: int, start: int = start, size: int = size) -> None:
                 if progress is not None:
-                    progress(done + step * size, count * steps)
+                    progress(start * length + step * size, count * length)
 
-            part = model.sample(
+            part = self.quantized.sample(
                 size,
                 labels=None if labels is None else labels[start : start + size],
                 sampling=sampling,
@@ -97,88 +131,134 @@ class ImageModel:
                 compile=compile,
             )
             parts.append(part)
-        pixels = torch.cat(parts)  # [N, H, W, C]
-        return pixels.cpu().numpy()
+        pixels: NDArray[np.uint8] = torch.cat(parts).cpu().numpy()  # [N, H, W, C]
+        return pixels
 
     def save_grid(
-        self, path: str | Path, images: np.ndarray, *, columns: int | None = None
-    ) -> np.ndarray:
-        """Write sampled images as one PNG grid and return it: uint8 [H', W', C].
+        self, path: str | Path, images: NDArray[np.uint8], *, columns: int | None = None
+    ) -> NDArray[np.uint8]:
+        """Write sampled images as one PNG grid and return the grid: uint8 [H', W', C].
 
-        columns: images a row; by default one a class where there are few, else about a square.
+        columns: images per row; by default one per class, or about the square root of their number.
         """
-        columns = columns or self.task.columns(len(images))
-        return grid.write_grid(path, images, self.levels, columns=columns)
+        columns = columns or render.class_columns(len(images), self.transformer.n_classes)
+        return render.write_grid(path, images, self.levels, columns=columns)
 
-    def save_images(self, folder: str | Path, images: np.ndarray) -> list[Path]:
-        """Write sampled images one by one as PNG and return the paths."""
-        return grid.write_images(folder, images, self.levels)
+    def save_images(self, folder: str | Path, images: NDArray[np.uint8]) -> list[Path]:
+        """Write each sampled image as PNG and return the paths."""
+        return render.write_images(folder, images, self.levels)
 
     def evaluate(
         self,
-        split: Split | Literal["all"] = "test",
+        split: str = "test",
         *,
         data: str | Path | None = None,
         batch_size: int | None = None,
         limit: int | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
-        """Bits per dim over all sub-pixels of a split, and what stands beside it.
+        """Return bits per dim over all sub-pixels of a split, and the bits per dim of baselines.
 
         split: train, validation, test, or all for every image of the folder `data`.
-        data: a folder in place of the source's directory. batch_size: images scored at once,
-        which changes no result beyond rounding (int8 scales its inputs for each
-        batch). limit: score only the first so many images.
-        Raises UserError where the data are missing or do not fit the model.
+        data: folder in place of the source's directory. batch_size: images scored at a time; no
+        effect on the result beyond rounding (int8 measures the range of its inputs per batch).
+        limit: number of images to score. Raises UserError for missing data and for data that do not
+        fit the model.
         """
         settings = self.config.data
         if data is not None:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
         if split == ALL:
             check_all(self.config.data.source, data)
-        images = self._fitting(read(settings, split))
-        if limit is not None:
-            if limit < 1:
-                raise UserError(f"limit must be at least 1 image, got {limit}")
-            images = images.pick(torch.arange(len(images))[:limit])
+        if limit is not None and limit < 1:
+            raise UserError(f"limit must be at least 1 image, got {limit}")
+        images = settings.read(split)
+        self._check_fit(images)
+        images = images.first(limit)
         size = settings.evaluation_batch_size if batch_size is None else batch_size
-        batches = evaluation_batches(images, batch_size=size)
-        judge = with_dtype(self.task, self.dtype)
-        metrics, totals = evaluate(judge, batches, progress)
+        sums = sum_scores(
+            self.quantized,
+            lambda batch: metrics.batch_sums(self.quantized, batch),
+            evaluation_batches(images, batch_size=size),
+            progress,
+        )
         details = {
             "dtype": self.dtype,
             "levels": self.levels,
-            **({"given": "class"} if self.task.model.classes is not None else {}),
-            "sub_pixels": int(totals["dims"]),
-            "uniform_bits_per_dim": uniform_bits_per_dim(self.levels),
+            **({"given": "class"} if self.class_conditional else {}),
+            "sub_pixels": int(sums["dims"]),
+            "uniform_bits_per_dim": metrics.uniform_bits_per_dim(self.levels),
             "histogram_bits_per_dim": None if split == ALL else _histogram(settings, images),
-            **beside(settings.source, split, limit, nats_per_unit=totals["dims"] * math.log(2)),
+            **beside(settings.source, split, limit, nats_per_unit=sums["dims"] * math.log(2)),
         }
-        return Evaluation("image", split, metrics, int(totals["images"]), details)
+        return Evaluation("image", split, metrics.ratios(sums), int(sums["images"]), details)
 
-    def _fitting(self, images: ImageDataset) -> ImageDataset:
-        """The images, if the model is made for their shape, levels and classes."""
-        found = (tuple(images.pixels.shape[1:]), images.levels)
-        wanted = (self.task.model.shape, self.levels)
-        if found != wanted:
+    def attention(
+        self,
+        image: NDArray[np.uint8],
+        pixels: Sequence[Pixel],
+        *,
+        label: int | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> NDArray[np.float64]:
+        """Return the attention weights of each predicted pixel: [len(pixels), H, W].
+
+        They are the weights of the query that predicts the pixel's first channel, summed over the
+        channels of each attended pixel; the rest to 1 is on the start vector. image: values
+        [H, W, C]. label: class of the image, default 0. layer: from 1, None for the last. head:
+        from 1, None for the mean of all heads. Raises UserError as `check_attention` does.
+        """
+        self.check_attention(pixels, layer=layer, head=head)
+        model = self.transformer
+        device = device_of(model)
+        labels = torch.tensor([label or 0], device=device) if self.class_conditional else None
+        block = model.core.decoder.blocks[(layer or self.config.model.transformer.n_layers) - 1]
+        with scoring(model), capture_attention(block) as captured:
+            model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)
+        # Step t predicts value t of the order; key t holds value t - 1, key 0 the start vector.
+        steps = torch.stack([model.order.steps[row, column, 0] for row, column in pixels])  # [N]
+        weights = captured.own[0][0, :, steps.to(device)].cpu().double()  # [heads, N, L]
+        weights = weights.mean(0) if head is None else weights[head - 1]  # [N, L]
+        by_value = F.pad(weights[:, 1:], (0, 1))  # [N, L]
+        maps: NDArray[np.float64] = model.order.to_images(by_value).sum(-1).numpy()  # [N, H, W]
+        return maps
+
+    def check_attention(
+        self, pixels: Sequence[Pixel], *, layer: int | None, head: int | None
+    ) -> None:
+        """Raise UserError for a layer or head that the model, or a pixel that an image lacks."""
+        sizes = self.config.model.transformer
+        check_layer_and_head(layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
+        height, width, _ = self.shape
+        for row, column in pixels:
+            if not (0 <= row < height and 0 <= column < width):
+                raise UserError(
+                    f"there is no pixel in row {row} and column {column}; the image has {height} "
+                    f"rows and {width} columns, from 0"
+                )
+
+    def _check_fit(self, images: ImageDataset) -> None:
+        """Raise UserError unless the images have the model's shape, levels and classes."""
+        found, expected = tuple(images.pixels.shape[1:]), self.shape
+        if (found, images.levels) != (expected, self.levels):
             raise UserError(
-                f"the model was trained on images of (height, width, channels) {wanted[0]} with "
-                f"{wanted[1]} levels, these have {found[0]} with {found[1]}"
+                f"the model was trained on images of (height, width, channels) {expected} with "
+                f"{self.levels} levels, these have {found} with {images.levels}"
             )
-        if self.task.model.classes is not None and (
-            images.labels is None or images.class_names != self.task.class_names
+        if self.class_conditional and (
+            images.labels is None or images.class_names != self.class_names
         ):
             raise UserError(
-                f"the model was trained with the classes {', '.join(self.task.class_names)}; "
+                f"the model was trained with the classes {', '.join(self.class_names)}; "
                 f"these images have {', '.join(images.class_names) or 'none'}"
             )
-        return images
 
     def _sampling(self, temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
-        if not isinstance(self.task.model.core.head, CategoricalHead) and (top_k or top_p):
+        if not isinstance(self.transformer.core.head, CategoricalHead) and (top_k or top_p):
             raise UserError(
-                "top_k and top_p cut a list of values, and this model predicts logistics, which "
-                "have none; use temperature"
+                "top_k and top_p need a categorical head; this model predicts a mixture of "
+                "logistics: use temperature"
             )
         try:
             return Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
@@ -187,30 +267,41 @@ class ImageModel:
 
     def _labels(self, count: int, label: int | None) -> torch.Tensor | None:
         if label is None:
-            return self.task.turn_labels(count)
-        names = self.task.class_names
-        if self.task.model.classes is None:
+            return self.transformer.cyclic_labels(count)
+        if not self.class_conditional:
             raise UserError(
                 f"label is {label}, but this model was trained without classes "
                 "(model.class_conditional is false)"
             )
-        if not 0 <= label < len(names):
+        if not 0 <= label < len(self.class_names):
             raise UserError(
-                f"label is {label}, but this model has the classes 0 to {len(names) - 1} "
-                f"({', '.join(names)})"
+                f"label is {label}, but this model has the classes 0 to "
+                f"{len(self.class_names) - 1} ({', '.join(self.class_names)})"
             )
-        return torch.full((count,), label, device=self.task.device)
+        return torch.full((count,), label, device=device_of(self.transformer))
 
 
 def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp32") -> ImageModel:
-    """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
-    return ImageModel(task.restore(checkpoint).to(device_named(device)), dtype=dtype)
+    """Return the model of a checkpoint's content, on a device as in `device_named`."""
+    header = checkpoint["triptych"]
+    config, vocabulary = from_plain(Config, header["config"]), header["vocabulary"]
+    model = build_model(config.model, vocabulary)
+    weights = checkpoint["state_dict"].items()
+    model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in weights})
+    return ImageModel(
+        model.to(device_named(device)), config, vocabulary["class_names"], dtype=dtype
+    )
+
+
+def spread_pixels(height: int, width: int) -> list[Pixel]:
+    """Return six pixels spread over an image, without the upper left corner."""
+    return [(height * row // 6, width * column // 6) for row in (2, 4) for column in (1, 3, 5)]
 
 
 def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:
-    """The histogram's bits per dim, or None where the training images are not at hand."""
+    """Return the histogram's bits per dim; None where the training images are missing."""
     try:
-        train = read(settings, "train")
+        train = settings.read("train")
     except UserError:
         return None
-    return histogram_bits_per_dim(train.pixels, held_out.pixels, held_out.levels)
+    return metrics.histogram_bits_per_dim(train.pixels, held_out.pixels, held_out.levels)

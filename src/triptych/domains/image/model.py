@@ -6,6 +6,7 @@ pixel) is predicted from those before it in the order that the attention variant
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -98,6 +99,17 @@ class ImageTransformer(nn.Module):
         if classes is not None:
             nn.init.normal_(classes.weight, std=classes.embedding_dim**-0.5)
 
+    @property
+    def n_classes(self) -> int:
+        """Number of classes; 0 for an unconditional model."""
+        return 0 if self.classes is None else self.classes.num_embeddings
+
+    def cyclic_labels(self, count: int) -> Tensor | None:
+        """One class after the other, int64 [count] on the device; None without classes."""
+        if self.classes is None:
+            return None
+        return torch.arange(count, device=self.classes.weight.device) % self.n_classes
+
     def to_sequence(self, pixels: Tensor) -> Tensor:
         """[B, H, W, C] -> int64 in the order of generation: [B, L], of whole pixels [B, L, C]."""
         pixels = pixels.long()
@@ -156,3 +168,15 @@ class ImageTransformer(nn.Module):
             compile=compile,
         )  # [N, L] or [N, L, C]
         return self.to_images(values)
+
+
+def build_model(config: ModelConfig, vocabulary: dict[str, Any]) -> ImageTransformer:
+    """Return a new model for data as in `ImageDataset.vocabulary`.
+
+    Raises ValueError for an attention variant that does not support the shape.
+    """
+    return config.build(
+        *vocabulary["shape"],
+        levels=vocabulary["levels"],
+        n_classes=len(vocabulary["class_names"]) if config.class_conditional else 0,
+    )

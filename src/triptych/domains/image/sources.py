@@ -1,39 +1,34 @@
-"""Where images come from: digits without a download, MNIST, CIFAR-10, any folder.
+"""Sources of images: digits of scikit-learn, MNIST, CIFAR-10 and folders of image files.
 
-Every source hands over integers exactly as they stand in the file; nothing on the way to the loss
-is a float. A source of your own is a frozen dataclass below `ImageSource`, named in the YAML by
-its class path.
+Every source returns the integers of its files; nothing between file and loss is a float. A source
+of your own is a frozen dataclass that inherits from `ImageSource`, named in the YAML by its class
+path.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 
-from triptych.domains.image.dataset import ImageDataset, Split, hold_out, shuffled
-from triptych.domains.image.folder import read_folder
-from triptych.domains.image.formats import (
-    find_packed,
-    read_cifar_batch,
-    read_idx,
-    read_pickle,
-)
+from triptych.domains.image.data import ImageDataset, Split, hold_out, permutation
+from triptych.domains.image.formats import find_packed, read_cifar_batch, read_idx, read_pickle
+from triptych.domains.image.image_folder import read_folder
 from triptych.errors import UserError
 from triptych.training.held_out import ALL
 
 
 class ImageSource(ABC):
-    """A data set of images of one size; subclasses are frozen dataclasses."""
+    """A dataset of images of one size; subclasses are frozen dataclasses."""
 
     @abstractmethod
     def load(self, split: Split) -> ImageDataset:
-        """Read one split. Raises UserError where files are missing or damaged."""
+        """Read one split. Raises UserError for missing or damaged files."""
 
     def load_all(self) -> ImageDataset:
-        """Read every image there is, whatever its split."""
+        """Read the images of all splits."""
         splits: tuple[Split, ...] = get_args(Split)
         parts = [self.load(split) for split in splits]
         labels = [part.labels for part in parts if part.labels is not None]
@@ -44,33 +39,36 @@ class ImageSource(ABC):
         )
 
 
-def need_folder(directory: str, option: str) -> Path:
-    """The folder as a path; raises UserError where it is not there."""
+def existing_folder(directory: str, setting: str) -> Path:
+    """Return the folder as a path; raises UserError where it does not exist."""
     path = Path(directory).expanduser()
     if not path.is_dir():
-        raise UserError(f"{option}: the folder {directory} does not exist")
+        raise UserError(f"{setting}: the folder {directory} does not exist")
     return path
 
 
-def _from_arrays(pixels: np.ndarray, labels: np.ndarray, names: tuple[str, ...]) -> ImageDataset:
-    """8-bit images of labelled arrays, copied into memory that tensors may own."""
+def from_arrays(pixels: Any, labels: Any, class_names: tuple[str, ...]) -> ImageDataset:
+    """Return 8-bit images of labelled arrays, copied into writable memory."""
     return ImageDataset(
-        torch.from_numpy(np.array(pixels)), torch.from_numpy(np.array(labels)), 256, names
+        torch.from_numpy(np.array(pixels, dtype=np.uint8, order="C")),
+        torch.from_numpy(np.array(labels, dtype=np.int64)),
+        levels=256,
+        class_names=class_names,
     )
 
 
 @dataclass(frozen=True)
 class Digits(ImageSource):
-    """1,797 handwritten digits, 8x8, grey with 17 levels, inside scikit-learn's package.
+    """1,797 handwritten digits, 8x8, grey with 17 levels, from the package scikit-learn.
 
-    Split by seed into 1,437 to train, 180 for validation and 180 for the test.
+    Split by seed into 1,437 training, 180 validation and 180 test images.
     """
 
     seed: int = 0
-    """which images are held out (a whole number)"""
+    """Seed that decides which images are held out."""
 
     def load(self, split: Split) -> ImageDataset:
-        """Read one split; UserError where scikit-learn is not installed."""
+        """Read one split; raises UserError where scikit-learn is not installed."""
         try:
             from sklearn.datasets import load_digits
         except ImportError as error:
@@ -79,40 +77,44 @@ class Digits(ImageSource):
                 'pip install "triptych[demo]"'
             ) from error
         content = load_digits()
-        # scikit-learn hands out whole numbers 0 to 16 as float64, so this cast is exact.
+        # scikit-learn returns the integers 0 to 16 as float64; the conversion is exact.
         pixels = torch.from_numpy(content.images.astype(np.uint8)).unsqueeze(-1)  # [N, H, W, 1]
         labels = torch.from_numpy(content.target.astype(np.int64))
         images = ImageDataset(pixels, labels, 17, tuple(str(digit) for digit in range(10)))
-        order, held_out = shuffled(len(images), self.seed), len(images) // 10 + 1
+        order, size = permutation(len(images), self.seed), len(images) // 10 + 1
         parts = {
-            "test": order[:held_out],
-            "validation": order[held_out : 2 * held_out],
-            "train": order[2 * held_out :],
+            "test": order[:size],
+            "validation": order[size : 2 * size],
+            "train": order[2 * size :],
         }
-        return images.pick(parts[split].sort().values)
+        return images.select(parts[split].sort().values)
 
 
 @dataclass(frozen=True)
 class MNIST(ImageSource):
-    """MNIST: 60,000 + 10,000 handwritten digits, 28x28, grey with 256 levels."""
+    """MNIST: 60,000 training and 10,000 test images of digits, 28x28, grey with 256 levels."""
 
     directory: str
-    """folder with the four idx files (plain or .gz), or torchvision's root over MNIST/raw"""
+    """Folder of the four idx files (plain or .gz), or torchvision's root folder with MNIST/raw."""
     download: bool = False
-    """fetch the files through torchvision into directory where they are missing (12 MB)"""
-    validation: int = 5000
-    """images held out of the 60,000 for validation (a number)"""
+    """Download missing files into directory with torchvision (12 MB)."""
+    validation_size: int = 5000
+    """Number of training images held out for validation."""
     seed: int = 0
-    """which images validation takes (a whole number)"""
+    """Seed that decides which images are held out."""
 
     def load(self, split: Split) -> ImageDataset:
-        """Read one split; UserError where a file is missing or damaged."""
+        """Read one split; raises UserError for a missing or damaged file."""
+        if self.download:
+            download("MNIST", self.directory)
+        folder = existing_folder(self.directory, "MNIST directory")
+        if (folder / "MNIST" / "raw").is_dir():
+            folder = folder / "MNIST" / "raw"
         part = "t10k" if split == "test" else "train"
-        root = Path(self.directory).expanduser()
-        if self.download or (root / "MNIST" / "raw").is_dir():
-            pixels, labels = self._through_torchvision(root, train=part == "train")
-        else:
-            pixels, labels = self._from_idx(need_folder(self.directory, "MNIST directory"), part)
+        pixels, labels = (
+            self._read(folder, part, "images", 3),
+            self._read(folder, part, "labels", 1),
+        )
         if len(pixels) != len(labels):
             raise UserError(
                 f"MNIST in {self.directory} has {len(pixels)} images but {len(labels)} labels "
@@ -120,152 +122,144 @@ class MNIST(ImageSource):
             )
         if len(labels) and labels.max() > 9:
             raise UserError(f"MNIST in {self.directory} has the label {labels.max()}, over 9")
-        names = tuple(str(digit) for digit in range(10))
-        images = _from_arrays(pixels[..., None], labels.astype(np.int64), names)
+        images = from_arrays(pixels[..., None], labels, tuple(str(digit) for digit in range(10)))
         if split == "test":
             return images
-        return hold_out(images, split, validation=self.validation, seed=self.seed)
+        return hold_out(images, split, validation_size=self.validation_size, seed=self.seed)
 
-    def _from_idx(self, folder: Path, part: str) -> tuple[np.ndarray, np.ndarray]:
-        arrays = []
-        for kind, dimensions in (("images", 3), ("labels", 1)):
-            name = f"{part}-{kind}-idx{dimensions}-ubyte"
-            path = find_packed(folder, name)
-            if path is None:
-                raise UserError(
-                    f"{self.directory} holds neither {name} nor {name}.gz, and no MNIST/raw "
-                    "folder: point directory at the MNIST files, or set download to true"
-                )
-            arrays.append(read_idx(path, dimensions))
-        return arrays[0], arrays[1]
-
-    def _through_torchvision(self, root: Path, *, train: bool) -> tuple[np.ndarray, np.ndarray]:
-        from torchvision import datasets
-
-        try:
-            content = datasets.MNIST(str(root), train=train, download=self.download)
-        # Missing, cut and foreign files and a failed download raise seven exception types here.
-        except Exception as error:
-            raise UserError(f"MNIST in {self.directory} cannot be read: {error}") from error
-        return content.data.numpy(), content.targets.numpy()
+    def _read(self, folder: Path, part: str, kind: str, dimensions: int) -> Any:
+        name = f"{part}-{kind}-idx{dimensions}-ubyte"
+        path = find_packed(folder, name)
+        if path is None:
+            raise UserError(
+                f"{folder} holds neither {name} nor {name}.gz: set directory to the folder of the "
+                "MNIST files, or download to true"
+            )
+        return read_idx(path, dimensions)
 
 
 @dataclass(frozen=True)
 class CIFAR10(ImageSource):
-    """CIFAR-10: 32x32 RGB images of ten things, 256 levels, 50,000 + 10,000 when whole.
+    """CIFAR-10: 50,000 training and 10,000 test images, 32x32, RGB with 256 levels, 10 classes.
 
-    The whole set is read through torchvision, which checks every MD5. A folder with only some of
-    the five training batches (plain or .xz) is read directly, with an unpickler that can make
-    arrays and plain values and nothing else.
+    A complete set is read by torchvision, which checks the MD5 of every file. A folder of some of
+    the training batches (plain or .xz) is read by an unpickler that builds arrays and plain values
+    only.
     """
 
     directory: str
-    """torchvision's root over cifar-10-batches-py, or a folder with some of the batches"""
+    """torchvision's root folder with cifar-10-batches-py, or a folder of some batches."""
     download: bool = False
-    """fetch the whole set through torchvision into directory where it is missing (170 MB)"""
-    validation: int = 2000
-    """images held out of the training batches for validation (a number)"""
+    """Download the missing set into directory with torchvision (170 MB)."""
+    validation_size: int = 2000
+    """Number of training images held out for validation."""
     seed: int = 0
-    """which images validation takes (a whole number)"""
+    """Seed that decides which images are held out."""
 
     def load(self, split: Split) -> ImageDataset:
-        """Read one split; UserError where a file is missing or damaged."""
+        """Read one split; raises UserError for a missing or damaged file."""
         root = Path(self.directory).expanduser()
         batches = root / "cifar-10-batches-py"
-        whole = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch", "batches.meta"]
-        if self.download or all((batches / name).is_file() for name in whole):
-            images = self._through_torchvision(root, train=split != "test")
+        names = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch", "batches.meta"]
+        if self.download or all((batches / name).is_file() for name in names):
+            content = download(
+                "CIFAR10", self.directory, train=split != "test", fetch=self.download
+            )
+            images = from_arrays(content.data, content.targets, tuple(content.classes))
         else:
-            folder = batches if batches.is_dir() else need_folder(self.directory, "CIFAR directory")
-            images = self._from_batches(folder, whole[5:6] if split == "test" else whole[:5])
+            folder = (
+                batches
+                if batches.is_dir()
+                else existing_folder(self.directory, "CIFAR10 directory")
+            )
+            images = self._read_batches(folder, names[5:6] if split == "test" else names[:5])
         if split == "test":
             return images
-        return hold_out(images, split, validation=self.validation, seed=self.seed)
+        return hold_out(images, split, validation_size=self.validation_size, seed=self.seed)
 
-    def _from_batches(self, folder: Path, names: list[str]) -> ImageDataset:
+    def _read_batches(self, folder: Path, names: list[str]) -> ImageDataset:
         found = [path for name in names if (path := find_packed(folder, name)) is not None]
         if not found:
             raise UserError(
-                f"{folder} holds none of {', '.join(names)} (plain or .xz): point directory at "
-                "the CIFAR-10 batches, or set download to true"
+                f"{folder} holds none of {', '.join(names)} (plain or .xz): set directory to the "
+                "folder of the CIFAR-10 batches, or download to true"
             )
         parts = [read_cifar_batch(path) for path in found]
-        meta = find_packed(folder, "batches.meta")
-        if meta is None:
-            class_names = tuple(str(number) for number in range(10))
-        else:
-            label_names = read_pickle(meta).get(b"label_names", [])
-            class_names = tuple(name.decode() for name in label_names)
+        class_names = tuple(str(number) for number in range(10))
+        if (meta := find_packed(folder, "batches.meta")) is not None:
+            class_names = tuple(name.decode() for name in read_pickle(meta).get(b"label_names", []))
             if len(class_names) != 10:
                 raise UserError(f"{meta} names {len(class_names)} classes, expected 10")
         pixels, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return _from_arrays(pixels, labels, class_names)
+        return from_arrays(pixels, labels, class_names)
 
-    def _through_torchvision(self, root: Path, *, train: bool) -> ImageDataset:
-        from torchvision import datasets
 
-        try:
-            content = datasets.CIFAR10(str(root), train=train, download=self.download)
-        # Missing and damaged files and a failed download raise several exception types here.
-        except Exception as error:
-            raise UserError(f"CIFAR-10 in {self.directory} cannot be read: {error}") from error
-        labels = np.asarray(content.targets, dtype=np.int64)
-        return _from_arrays(content.data, labels, tuple(content.classes))
+def download(name: str, directory: str, *, train: bool = True, fetch: bool = True) -> Any:
+    """Open a dataset of torchvision, which downloads missing files where `fetch`.
+
+    Raises UserError for missing and damaged files and for a failed download.
+    """
+    from torchvision import datasets
+
+    try:
+        root = str(Path(directory).expanduser())
+        return getattr(datasets, name)(root, train=train, download=fetch)
+    # torchvision raises seven types of exception here.
+    except Exception as error:
+        raise UserError(f"{name} in {directory} cannot be read: {error}") from error
 
 
 @dataclass(frozen=True)
 class ImageFolder(ImageSource):
-    """Any folder of PNG, JPEG, BMP, GIF, TIFF, WebP or PPM images; sub-folders are classes.
+    """A folder of PNG, JPEG, BMP, GIF, TIFF, WebP or PPM images; sub-folders are classes.
 
-    Or splits, where they are called train, validation (valid, val) and test, with classes below. A
-    split without such a folder is taken out of train by the hash of each file, so equal files never
-    lie in two of these and a new image moves no other. A corrupt image is skipped, counted,
-    named.
+    Sub-folders named train, validation (or valid, val) and test are splits, with classes below
+    them. A split without such a folder is taken from the training images by the hash of each file:
+    equal files are never in two of these splits, and a new file does not move others. Damaged
+    images are skipped and reported.
     """
 
     directory: str
-    """the folder; its sub-folders, if it has any, are the classes, or train, validation and test"""
+    """Folder of the images; its sub-folders are classes, or train, validation and test."""
     height: int
-    """height of every image, pixels"""
+    """Height of every image, in pixels."""
     width: int
-    """width of every image, pixels"""
+    """Width of every image, in pixels."""
     channels: Literal[1, 3] = 3
-    """1 for grey, 3 for RGB; images are converted"""
+    """1 for grey, 3 for RGB; images are converted."""
     resize: bool = False
-    """crop images of another size centrally and scale them instead of stopping"""
-    validation: float = 0.1
-    """part of the images held out for validation, 0 to 1"""
-    test: float = 0.1
-    """part of the images held out for the test, 0 to 1"""
+    """Crop and scale images of another size; false refuses them."""
+    validation_share: float = 0.1
+    """Share of the images held out for validation, 0 to 1."""
+    test_share: float = 0.1
+    """Share of the images held out for the test, 0 to 1."""
 
     def __post_init__(self) -> None:
         if self.height < 1 or self.width < 1:
             raise ValueError(f"height {self.height} and width {self.width} must be at least 1")
         if self.channels not in (1, 3):
             raise ValueError(f"channels must be 1 (grey) or 3 (RGB), not {self.channels}")
-        if not (0 < self.validation < 1 and 0 <= self.test < 1 - self.validation):
+        if not (0 < self.validation_share < 1 and 0 <= self.test_share < 1 - self.validation_share):
             raise ValueError(
-                f"validation {self.validation} and test {self.test} must leave images to train on"
+                f"validation_share {self.validation_share} and test_share {self.test_share} must "
+                "leave images to train on"
             )
 
     def load(self, split: Split) -> ImageDataset:
-        """Read one split; UserError names a image of the wrong size."""
+        """Read one split; raises UserError for an image of another size."""
         return self._read(split)
 
     def load_all(self) -> ImageDataset:
-        """Read every image, in the order of one split."""
+        """Read all images in one order."""
         return self._read(ALL)
 
     def _read(self, split: str) -> ImageDataset:
-        content = read_folder(
-            need_folder(self.directory, "ImageFolder directory"),
+        return read_folder(
+            existing_folder(self.directory, "ImageFolder directory"),
             split,
             height=self.height,
             width=self.width,
             channels=self.channels,
             resize=self.resize,
-            validation=self.validation,
-            test=self.test,
+            shares={"validation": self.validation_share, "test": self.test_share},
         )
-        labels = None if content.labels is None else torch.from_numpy(content.labels)
-        return ImageDataset(torch.from_numpy(content.pixels), labels, 256, content.class_names)

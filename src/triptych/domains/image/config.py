@@ -1,0 +1,71 @@
+"""Settings of a run on images."""
+
+from dataclasses import dataclass, field
+from typing import cast, get_args
+
+from triptych.domains.image.data import ImageDataset, Split
+from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.sources import Digits, ImageSource
+from triptych.errors import UserError
+from triptych.training.held_out import ALL
+from triptych.training.optim import OptimConfig
+from triptych.training.run_settings import RunConfig
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Source, levels and batch sizes of the images."""
+
+    source: ImageSource = field(default_factory=Digits)
+    """Source of the images: Digits, MNIST, CIFAR10, ImageFolder or CopiedRows."""
+    bits: int | None = None
+    """Bits kept of each 8-bit value, 1 to 7; null keeps all levels of the source."""
+    batch_size: int = 64
+    """Images per training batch."""
+    evaluation_batch_size: int = 64
+    """Images per validation batch; no effect on the result."""
+    validation_limit: int | None = None
+    """Number of validation images scored in training; null scores all."""
+    samples: int = 20
+    """Images sampled after each validation, 0 for none."""
+
+    def __post_init__(self) -> None:
+        if self.bits is not None and not 1 <= self.bits <= 7:
+            raise ValueError(f"bits must be from 1 to 7, or null for all levels, got {self.bits}")
+        for name in ("batch_size", "evaluation_batch_size"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1 image, got {getattr(self, name)}")
+        if self.validation_limit is not None and self.validation_limit < 1:
+            raise ValueError(
+                f"validation_limit must be at least 1 image, or null for all, got "
+                f"{self.validation_limit}"
+            )
+        if self.samples < 0:
+            raise ValueError(f"samples must be 0 or more images, got {self.samples}")
+
+    def read(self, split: str) -> ImageDataset:
+        """Return the images of a split, or of all splits, with the configured number of levels.
+
+        Raises UserError for an unknown split and for missing or damaged data.
+        """
+        if split not in (ALL, *get_args(Split)):
+            raise UserError(
+                f"images have the splits train, validation and test, and all for a folder given "
+                f"with --data; got {split!r}"
+            )
+        images = self.source.load_all() if split == ALL else self.source.load(cast(Split, split))
+        return images if self.bits is None else images.quantize(self.bits)
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run on images."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """Images and batches."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Transformer, output distribution and classes."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimiser and learning rate."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Name, folder and seed of the run."""
