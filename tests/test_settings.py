@@ -24,8 +24,8 @@ from triptych.core.heads import MixtureOfLogistics
 from triptych.core.norms import RMSNorm
 from triptych.core.positions import Axial, Metrical
 from triptych.core.transformer import TransformerConfig
+from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.sources import ImageFolder
-from triptych.domains.image.task import Config as ImageConfig
 from triptych.domains.music.augment import Augmentation
 from triptych.domains.music.sources import MidiFolder
 from triptych.domains.music.task import Config as MusicConfig

@@ -103,7 +103,7 @@ def test_sample_image(cli, tmp_path: Path, image_checkpoint: Path) -> None:
         answer = cli(*command, "--count", 3, *more)
         assert answer.code == 0, answer.err
         assert answer.out == ""
-        assert answer.err.endswith(f"3 pictures and grid.png are in {out}\n")
+        assert answer.err.endswith(f"3 images and grid.png are in {out}\n")
         files = sorted((tmp_path / out).iterdir())
         assert [file.name for file in files] == [
             "grid.png", *(f"sample-{index:04d}.png" for index in range(3)),
@@ -122,7 +122,7 @@ def test_sample_image(cli, tmp_path: Path, image_checkpoint: Path) -> None:
     (tmp_path / "same/mine.txt").write_text("kept")
     command = ["sample", "image", "--checkpoint", image_checkpoint, "--out", "same"]
     assert cli(*command, "--count", 1, "--overwrite").err.endswith(
-        "1 picture and grid.png are in same\n"
+        "1 image and grid.png are in same\n"
     )
     assert (tmp_path / "same/mine.txt").read_text() == "kept"
 

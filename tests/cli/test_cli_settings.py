@@ -12,7 +12,7 @@ import yaml
 from triptych.cli.trainer import check_batches, check_trainer
 from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import task as task_module
-from triptych.domains.image.task import Config
+from triptych.domains.image.config import Config
 from triptych.errors import UserError
 from triptych.training import trainer as run_module
 

@@ -11,7 +11,9 @@ import pytest
 import torch
 import yaml
 
-from triptych.domains.image.task import restore
+from triptych.config.schema import from_plain
+from triptych.domains.image.config import Config
+from triptych.domains.image.task import ImageTask
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.init_from import start_with
@@ -205,7 +207,8 @@ def test_a_decoder_of_unnamed_depth_is_as_deep_as_the_encoder(
 def test_sizes_are_compared_in_python_too(image_checkpoint: Path) -> None:
     """Other heads would fit the weights."""
     content = read_checkpoint(image_checkpoint)
-    task = restore(content)
+    header = content["triptych"]
+    task = ImageTask(from_plain(Config, header["config"]), header["vocabulary"])
     task.metadata["config"]["model"]["transformer"]["n_heads"] = 4
     with pytest.raises(UserError, match=r"n_heads 2; the settings say .*n_heads 4"):
         start_with(task, str(image_checkpoint))

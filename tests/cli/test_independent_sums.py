@@ -62,11 +62,11 @@ def test_chorales_in_nats_per_token(cli, tmp_path: Path) -> None:
 
 
 def test_digits_in_bits_per_dim(cli, tmp_path: Path) -> None:
-    picture = np.clip(np.random.default_rng(6).normal(0, 90, (28, 28)), 0, 255).astype(np.uint8)
+    image = np.clip(np.random.default_rng(6).normal(0, 90, (28, 28)), 0, 255).astype(np.uint8)
     folder = tmp_path / "mnist"
     folder.mkdir()
-    pictures = struct.pack(">HBBIII", 0, 8, 3, 1, 28, 28) + picture.tobytes()
-    (folder / "t10k-images-idx3-ubyte").write_bytes(pictures)
+    images = struct.pack(">HBBIII", 0, 8, 3, 1, 28, 28) + image.tobytes()
+    (folder / "t10k-images-idx3-ubyte").write_bytes(images)
     (folder / "t10k-labels-idx1-ubyte").write_bytes(struct.pack(">HBBIB", 0, 8, 1, 1, 3))
     score = tmp_path / "score.json"
     answer = cli(
@@ -75,9 +75,9 @@ def test_digits_in_bits_per_dim(cli, tmp_path: Path) -> None:
     )
     assert answer.code == 0, answer.err
 
-    model = triptych.load("pretrained:mnist", device="cpu").task.eval().model
-    # Row by row over the whole picture, the first pixel included; that it is a 3 is told.
-    nats = nats_by_steps(model.core, picture.reshape(-1).tolist(), model.classes.weight[[3]])
+    model = triptych.load("pretrained:mnist", device="cpu").network
+    # Row by row over the whole image, the first pixel included; the class is 3.
+    nats = nats_by_steps(model.core, image.reshape(-1).tolist(), model.classes.weight[[3]])
     told = json.loads(score.read_text())["metrics"]["bits_per_dim"]
     assert told == pytest.approx(nats / np.log(2) / 784, rel=1e-5)
 

@@ -17,14 +17,13 @@ from triptych.cli.main import main
 from triptych.core.attention.full import Full
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.data import DataConfig as ImageData
-from triptych.domains.image.data import read
-from triptych.domains.image.dataset import ImageDataset
+from triptych.domains.image.config import Config as ImageConfig
+from triptych.domains.image.config import DataConfig as ImageData
+from triptych.domains.image.data import ImageDataset
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as ImageModelConfig
+from triptych.domains.image.model import build_model
 from triptych.domains.image.sources import ImageFolder, ImageSource
-from triptych.domains.image.task import Config as ImageConfig
-from triptych.domains.image.task import ImageTask, summarize
 from triptych.domains.music.data import DataConfig as MusicData
 from triptych.domains.music.data import read_pieces
 from triptych.domains.music.inference import MusicModel
@@ -51,11 +50,12 @@ def image_model(folder: Path) -> ImageModel:
     source = ImageFolder(directory=str(folder), height=2, width=3, channels=1)
     sizes = ImageModelConfig(SIZES)
     config = ImageConfig(data=ImageData(source=source), model=sizes)
-    return ImageModel(ImageTask(config, summarize(read(config.data, "train"))))
+    vocabulary = config.data.read("train").vocabulary()
+    return ImageModel(build_model(config.model, vocabulary), config, ())
 
 
 @pytest.mark.parametrize("count", [1, 7])
-def test_a_image_folder_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
+def test_an_image_folder_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
     images(tmp_path / "own", 30)
     images(tmp_path / "other", count)
     model = image_model(tmp_path / "own")

@@ -18,6 +18,8 @@ from triptych.domains.options import Dtype, EvaluateOptions, ModelOptions, Trans
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.evaluate import Evaluation
     from triptych.training.module import TrainingModule
@@ -44,6 +46,8 @@ class TrainedModel(ABC):
     """Name of the domain, as in the header of its checkpoints."""
     dtype: Dtype = "fp32"
     """Number format of the weights in use."""
+    network: nn.Module
+    """The network in float32."""
 
     @property
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What a pixel was predicted from: values before it in the order, at their own places."""
+"""Attention maps of image models: earlier values in the generation order, at their pixels."""
 
 from __future__ import annotations
 
@@ -15,27 +15,19 @@ from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, MixtureOfLogistics
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.attention import attend, spread_pixels
-from triptych.domains.image.draw_attention import draw
+from triptych.domains.image.config import Config
+from triptych.domains.image.inference import ImageModel, spread_pixels
 from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.render import draw_attention
 from triptych.errors import UserError
 
 HEIGHT, WIDTH, LEVELS = 6, 5, 7
 PIXELS = [(0, 0), (2, 3), (5, 4)]
 
 
-class Task(torch.nn.Module):
-    """As much of an image task as is asked for."""
-
-    def __init__(self, settings: ModelConfig, channels: int, n_classes: int) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.model = settings.build(HEIGHT, WIDTH, channels, levels=LEVELS, n_classes=n_classes)
-        self.config = type("Config", (), {"model": settings})
-        self.device = torch.device("cpu")
-
-
-def task_of(attention, head=None, *, channels=3, n_classes=0):
+def model_of(attention, head=None, *, n_classes=0):
+    """A random model in double precision."""
+    torch.manual_seed(0)
     settings = ModelConfig(
         TransformerConfig(
             n_layers=2,
@@ -46,8 +38,11 @@ def task_of(attention, head=None, *, channels=3, n_classes=0):
             positions=Axial(),
         ),
         head=head or Categorical(),
+        class_conditional=n_classes > 0,
     )
-    return Task(settings, channels, n_classes).double().eval()
+    transformer = settings.build(HEIGHT, WIDTH, 3, levels=LEVELS, n_classes=n_classes)
+    names = [str(number) for number in range(n_classes)]
+    return ImageModel(transformer.double(), Config(model=settings), names)
 
 
 @pytest.fixture
@@ -57,10 +52,10 @@ def image():
 
 @pytest.mark.parametrize("head", [Categorical(), MixtureOfLogistics(components=2)])
 @pytest.mark.parametrize("attention", [Full(), Local2D(2, 2, 1, 1, order="blocks")])
-def test_a_map_holds_what_was_read_of_each_pixel_before(attention, head, image):
-    task = task_of(attention, head)
-    model, order = task.model, task.model.order
-    maps = attend(task, image, PIXELS, layer=1, head=2)
+def test_a_map_holds_the_weights_of_each_earlier_pixel(attention, head, image):
+    trained = model_of(attention, head)
+    model, order = trained.network, trained.network.order
+    maps = trained.attention(image, PIXELS, layer=1, head=2)
     assert maps.shape == (3, HEIGHT, WIDTH)
     values = model.to_sequence(torch.from_numpy(image).unsqueeze(0))
     block = model.core.decoder.blocks[0]
@@ -75,16 +70,18 @@ def test_a_map_holds_what_was_read_of_each_pixel_before(attention, head, image):
             by_hand[cells[key - 1][0], cells[key - 1][1]] += weights[step, key]
         assert found == pytest.approx(by_hand, abs=1e-12)
         assert found.sum() == pytest.approx(1 - weights[step, 0], abs=1e-12)
-    mean = np.mean([attend(task, image, PIXELS, layer=1, head=h) for h in (1, 2, 3)], axis=0)
-    assert attend(task, image, PIXELS, layer=1) == pytest.approx(mean, abs=1e-12)
-    assert attend(task, image, PIXELS) == pytest.approx(attend(task, image, PIXELS, layer=2))
+    mean = np.mean([trained.attention(image, PIXELS, layer=1, head=h) for h in (1, 2, 3)], axis=0)
+    assert trained.attention(image, PIXELS, layer=1) == pytest.approx(mean, abs=1e-12)
+    assert trained.attention(image, PIXELS) == pytest.approx(
+        trained.attention(image, PIXELS, layer=2)
+    )
 
 
-def test_the_class_is_told(image):
-    task = task_of(Full(), n_classes=4)
-    zero, three = (attend(task, image, PIXELS, label=label) for label in (0, 3))
+def test_the_label_changes_the_maps(image):
+    trained = model_of(Full(), n_classes=4)
+    zero, three = (trained.attention(image, PIXELS, label=label) for label in (0, 3))
     assert np.abs(zero - three).max() > 1e-6
-    assert attend(task, image, PIXELS) == pytest.approx(zero)
+    assert trained.attention(image, PIXELS) == pytest.approx(zero)
 
 
 @pytest.mark.parametrize(
@@ -96,17 +93,17 @@ def test_the_class_is_told(image):
         ([(0, 0)], {"head": 4}, "head must be from 1 to 3"),
     ],
 )
-def test_what_is_not_there_is_told(image, pixels, options, says):
+def test_missing_pixels_layers_and_heads_are_refused(image, pixels, options, says):
     with pytest.raises(UserError, match=says):
-        attend(task_of(Full()), image, pixels, **options)
+        model_of(Full()).attention(image, pixels, **options)
 
 
 def test_pixels_are_spread_and_drawn(image):
     pixels = spread_pixels(HEIGHT, WIDTH)
     assert len(set(pixels)) == 6
     assert spread_pixels(28, 28)[0] == (9, 4)
-    maps = attend(task_of(Full()), image, pixels)
-    with Image.open(io.BytesIO(draw(image, LEVELS, pixels, maps, title="t"))) as drawn:
+    maps = model_of(Full()).attention(image, pixels)
+    with Image.open(io.BytesIO(draw_attention(image, LEVELS, pixels, maps, title="t"))) as drawn:
         assert (drawn.format, drawn.size) == ("PNG", (990, 715))
-    with Image.open(io.BytesIO(draw(image, LEVELS, pixels[:1], maps[:1]))) as drawn:
+    with Image.open(io.BytesIO(draw_attention(image, LEVELS, pixels[:1], maps[:1]))) as drawn:
         assert drawn.size == (330, 385)

@@ -12,7 +12,7 @@ import yaml
 
 from triptych.config.schema import from_plain
 from triptych.core.feed_forward import GELU
-from triptych.domains.image.task import Config
+from triptych.domains.image.config import Config
 
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs" / "image").glob("*.yaml"))
 SHAPES = {

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.image.dataset import ImageDataset, hold_out, shuffled
+from triptych.domains.image.data import ImageDataset, hold_out, permutation
 from triptych.domains.image.sources import CIFAR10, MNIST, Digits
 from triptych.errors import UserError
 
@@ -104,30 +104,30 @@ def test_digits_without_scikit_learn_name_the_extra(monkeypatch: pytest.MonkeyPa
         Digits().load("train")
 
 
-def test_shuffled_is_a_fixed_permutation() -> None:
-    assert shuffled(8, 0).tolist() == [7, 4, 3, 2, 6, 0, 5, 1]
-    assert sorted(shuffled(100, 3).tolist()) == list(range(100))
+def test_permutation_is_a_fixed_permutation() -> None:
+    assert permutation(8, 0).tolist() == [7, 4, 3, 2, 6, 0, 5, 1]
+    assert sorted(permutation(100, 3).tolist()) == list(range(100))
 
 
-def test_carving_loses_no_image_and_shares_none() -> None:
+def test_holding_out_loses_no_image_and_shares_none() -> None:
     images = ImageDataset(torch.arange(50, dtype=torch.uint8).view(50, 1, 1, 1), None, 256)
     train, validation = (
-        hold_out(images, split, validation=7, seed=1).pixels.flatten().tolist()
+        hold_out(images, split, validation_size=7, seed=1).pixels.flatten().tolist()
         for split in ("train", "validation")
     )
     assert len(validation) == 7
     assert sorted(train + validation) == list(range(50))
-    with pytest.raises(UserError, match="50 images cannot be held out of 50"):
-        hold_out(images, "train", validation=50, seed=1)
+    with pytest.raises(UserError, match=r"between 1 and 49, .* 50 images; got 50"):
+        hold_out(images, "train", validation_size=50, seed=1)
 
 
 def test_quantising_shifts_and_refuses_other_levels() -> None:
     images = ImageDataset(torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1), None, 256)
-    coarse = images.quantise(3)
+    coarse = images.quantize(3)
     assert coarse.levels == 8
     assert torch.bincount(coarse.pixels.flatten()).tolist() == [32] * 8
     with pytest.raises(UserError, match="256 levels, not 8"):
-        coarse.quantise(2)
+        coarse.quantize(2)
 
 
 # --- MNIST ----------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ def test_quantising_shifts_and_refuses_other_levels() -> None:
 def test_mnist_reads_every_layout_without_changing_a_level(tmp_path: Path, layout: str) -> None:
     folder = tmp_path / "MNIST" / "raw" if layout == "torchvision" else tmp_path
     written = write_mnist(folder, suffix=".gz" if layout == "packed" else "")
-    source = MNIST(directory=str(tmp_path), validation=4)
+    source = MNIST(directory=str(tmp_path), validation_size=4)
     test = source.load("test")
     assert torch.equal(test.pixels[..., 0], torch.from_numpy(written))
     assert test.levels == 256
@@ -150,7 +150,7 @@ def test_mnist_reads_every_layout_without_changing_a_level(tmp_path: Path, layou
 
 
 def test_mnist_missing_cut_and_foreign_files_are_named(tmp_path: Path) -> None:
-    source = MNIST(directory=str(tmp_path), validation=4)
+    source = MNIST(directory=str(tmp_path), validation_size=4)
     with pytest.raises(UserError, match="holds neither train-images-idx3-ubyte"):
         source.load("train")
     with pytest.raises(UserError, match="does not exist"):
@@ -187,7 +187,7 @@ def test_mnist_cut_in_torchvisions_layout_is_one_sentence(tmp_path: Path) -> Non
     write_mnist(tmp_path / "MNIST" / "raw")
     images = tmp_path / "MNIST" / "raw" / "t10k-images-idx3-ubyte"
     images.write_bytes(images.read_bytes()[:-5])
-    with pytest.raises(UserError, match="cannot be read"):
+    with pytest.raises(UserError, match="cut or damaged"):
         MNIST(directory=str(tmp_path)).load("test")
 
 
@@ -204,7 +204,7 @@ def test_shared_mnist_is_whole(shared_data: Path) -> None:
 def test_cifar_batches_that_exist_are_read_packed_or_not(tmp_path: Path) -> None:
     first = write_cifar_batch(tmp_path / "data_batch_1.xz", seed=1)
     third = write_cifar_batch(tmp_path / "data_batch_3", seed=3)
-    source = CIFAR10(directory=str(tmp_path), validation=2)
+    source = CIFAR10(directory=str(tmp_path), validation_size=2)
     train, validation = source.load("train"), source.load("validation")
     assert (len(train), len(validation)) == (10, 2)
     planes = np.concatenate([first[b"data"], third[b"data"]]).reshape(-1, 3, 32, 32)
@@ -242,7 +242,7 @@ def test_cifar_refuses_a_pickle_that_runs_code(tmp_path: Path) -> None:
 
 
 def test_cifar_damage_is_named(tmp_path: Path) -> None:
-    source = CIFAR10(directory=str(tmp_path), validation=2)
+    source = CIFAR10(directory=str(tmp_path), validation_size=2)
     path = tmp_path / "test_batch"
     write_cifar_batch(path, seed=1)
     path.write_bytes(path.read_bytes()[:5000])

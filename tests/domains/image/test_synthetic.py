@@ -1,4 +1,4 @@
-"""Images of known entropy: the law against enumeration, the draws, the figure in `evaluate`."""
+"""Synthetic images with known entropy: by enumeration, in the samples, and in `evaluate`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from torch import Tensor, nn
 
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.data import DataConfig, read
+from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.model import ModelConfig, build_model
 from triptych.domains.image.synthetic import CopiedRows
-from triptych.domains.image.task import Config, ImageTask, summarize
 from triptych.errors import UserError
 
-TINY = CopiedRows(height=2, width=2, levels=3, change=0.2, train=6, validation=60, test=5, seed=3)
+TINY = CopiedRows(
+    height=2, width=2, levels=3, change=0.2, train_size=6, validation_size=60, test_size=5, seed=3
+)
 
 
 def probability(image: list[list[int]], source: CopiedRows) -> float:
@@ -54,7 +55,7 @@ def test_nats_are_those_of_the_very_images(split: str) -> None:
 
 
 def test_the_draw_follows_the_law() -> None:
-    source = CopiedRows(height=5, width=6, levels=4, change=0.25, train=4000)
+    source = CopiedRows(height=5, width=6, levels=4, change=0.25, train_size=4000)
     pixels = source.load("train").pixels.squeeze(-1).long()
     assert pixels.shape == (4000, 5, 6)
 
@@ -72,17 +73,17 @@ def test_the_draw_follows_the_law() -> None:
 
 
 def test_splits_are_the_same_every_time_and_differ() -> None:
-    source = CopiedRows(train=300, validation=200, test=200)
+    source = CopiedRows(train_size=300, validation_size=200, test_size=200)
     splits = {s: source.load(s).pixels for s in ("train", "validation", "test")}
     seen = [set(map(bytes, pixels.flatten(1).numpy())) for pixels in splits.values()]
     assert [len(images) for images in seen] == [300, 200, 200]
     assert not seen[0] & seen[1]
     assert not seen[0] & seen[2]
     assert not seen[1] & seen[2]
-    again = CopiedRows(train=500, validation=200, test=200)
+    again = CopiedRows(train_size=500, validation_size=200, test_size=200)
     assert torch.equal(again.load("train").pixels[:300], splits["train"])
     assert torch.equal(again.load("test").pixels, splits["test"])
-    other = CopiedRows(train=300, validation=200, test=200, seed=1)
+    other = CopiedRows(train_size=300, validation_size=200, test_size=200, seed=1)
     assert not torch.equal(other.load("test").pixels, splits["test"])
 
 
@@ -91,7 +92,7 @@ class Perfect(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shape, self.levels, self.classes = (2, 2, 1), 3, None
+        self.shape, self.levels, self.n_classes = (2, 2, 1), 3, 0
         self.unused = nn.Parameter(torch.zeros(1))
 
     def nll(self, pixels: Tensor, labels: Tensor | None) -> Tensor:
@@ -104,11 +105,12 @@ class Perfect(nn.Module):
 def model() -> ImageModel:
     sizes = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8))
     config = Config(data=DataConfig(source=TINY), model=ModelConfig(sizes))
-    return ImageModel(ImageTask(config, summarize(TINY.load("train"))))
+    transformer = build_model(config.model, TINY.load("train").vocabulary())
+    return ImageModel(transformer, config, ())
 
 
 def test_a_perfect_model_scores_what_the_law_scores(model: ImageModel) -> None:
-    model.task.model = Perfect()  # type: ignore[assignment]
+    model = ImageModel(Perfect(), model.config, ())  # type: ignore[arg-type]
     for limit in (None, 3):
         found = model.evaluate("test", limit=limit)
         law = found.details["true_law"]
@@ -123,7 +125,7 @@ def test_a_model_that_knows_nothing_is_worse_than_the_law(model: ImageModel) -> 
 
 def test_other_levels_are_refused_as_they_have_another_law() -> None:
     with pytest.raises(UserError, match="256 levels"):
-        read(DataConfig(source=TINY, bits=2), "test")
+        DataConfig(source=TINY, bits=2).read("test")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +135,7 @@ def test_other_levels_are_refused_as_they_have_another_law() -> None:
         ({"levels": 1}, "from 2 to 128"),
         ({"levels": 129}, "from 2 to 128"),
         ({"change": 0.0}, "above 0"),
-        ({"test": 0}, "at least one image"),
+        ({"test_size": 0}, "at least 1 image"),
     ],
 )
 def test_impossible_settings_are_refused(wrong: dict[str, Any], says: str) -> None:

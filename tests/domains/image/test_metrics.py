@@ -1,4 +1,4 @@
-"""The figures beside a model's: uniform and per-pixel histogram."""
+"""Baselines in bits per dimension: uniform, and one histogram per sub-pixel position."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from triptych.domains.image.baselines import histogram_bits_per_dim, uniform_bits_per_dim
+from triptych.domains.image.metrics import histogram_bits_per_dim, uniform_bits_per_dim
 from triptych.domains.image.sources import Digits
 
 
@@ -19,7 +19,7 @@ def test_uniform() -> None:
 def test_histogram_by_hand() -> None:
     train = torch.tensor([[0, 1], [0, 1], [0, 0]], dtype=torch.uint8).view(3, 1, 2, 1)
     held_out = torch.tensor([[0, 0], [2, 1]], dtype=torch.uint8).view(2, 1, 2, 1)
-    # place 0: counts 3, 0, 0 plus one over 6; place 1: counts 1, 2, 0 plus one over 6
+    # position 0: counts 3, 0, 0 plus one over 6; position 1: counts 1, 2, 0 plus one over 6
     by_hand = -(math.log2(4 / 6) + math.log2(2 / 6) + math.log2(1 / 6) + math.log2(3 / 6)) / 4
     assert histogram_bits_per_dim(train, held_out, 3) == pytest.approx(by_hand, abs=1e-12)
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.image import folder, image_file
-from triptych.domains.image.folder import split_of
-from triptych.domains.image.image_file import decode_image
+from triptych.domains.image import formats, image_folder
+from triptych.domains.image.formats import decode_image
 from triptych.domains.image.sources import ImageFolder
 from triptych.errors import UserError
+from triptych.training.held_out import split_by_hash
 
 HEIGHT, WIDTH = 4, 6  # not square on purpose
 
@@ -70,7 +70,10 @@ def test_split_goes_by_content_not_by_name_or_neighbours(tmp_path: Path) -> None
 
 
 def test_split_fractions_are_near_what_was_asked() -> None:
-    splits = [split_of(str(number).encode(), 0.2, 0.1) for number in range(2000)]
+    splits = [
+        split_by_hash(str(number).encode(), {"validation": 0.2, "test": 0.1})
+        for number in range(2000)
+    ]
     assert abs(splits.count("validation") / 2000 - 0.2) < 0.03
     assert abs(splits.count("test") / 2000 - 0.1) < 0.03
 
@@ -85,11 +88,11 @@ def test_wrong_size_is_one_sentence_with_file_found_and_expected(tmp_path: Path)
 
 def test_a_wrong_size_is_told_whichever_split_it_falls_into(tmp_path: Path) -> None:
     fill(tmp_path, 20)
-    splits = set()
+    splits, shares = set(), {"validation": 0.1, "test": 0.1}
     for number in range(40):
         image = Image.new("RGB", (9, 5), (number, 0, 0))
         image.save(tmp_path / "odd.png")
-        splits.add(split_of((tmp_path / "odd.png").read_bytes(), 0.1, 0.1))
+        splits.add(split_by_hash((tmp_path / "odd.png").read_bytes(), shares))
         with pytest.raises(UserError, match=r"odd\.png is 9 wide and 5 high"):
             source(tmp_path).load("train")
     assert splits == {"train", "validation", "test"}
@@ -105,7 +108,7 @@ def test_images_of_another_split_are_not_decoded(
         decoded.append(content)
         return decode_image(content, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(folder, "decode_image", counted)
+    monkeypatch.setattr(image_folder, "decode_image", counted)
     lengths = {split: len(source(tmp_path).load(split)) for split in ("train", "validation")}
     assert len(decoded) == sum(lengths.values()) < 40
 
@@ -116,17 +119,17 @@ def test_the_header_tells_the_size_that_decoding_gives(
     tmp_path: Path, orientation: int, size: tuple[int, int]
 ) -> None:
     exif = Image.Exif()
-    exif[image_file.ORIENTATION] = orientation
+    exif[formats.EXIF_ORIENTATION] = orientation
     Image.new("RGB", size).save(tmp_path / "a.jpg", exif=exif)
     content = (tmp_path / "a.jpg").read_bytes()
     for height, width in ((HEIGHT, WIDTH), (WIDTH, HEIGHT), (5, 5), (HEIGHT, HEIGHT)):
         try:
             decode_image(content, height=height, width=width, channels=3, resize=False)
-        except image_file.ImageSizeError as error:
-            with pytest.raises(image_file.ImageSizeError, match=str(error)):
-                image_file.check_header(content, height=height, width=width)
+        except formats.ImageSizeError as error:
+            with pytest.raises(formats.ImageSizeError, match=str(error)):
+                formats.check_size(content, height=height, width=width)
         else:
-            image_file.check_header(content, height=height, width=width)
+            formats.check_size(content, height=height, width=width)
 
 
 def test_corrupt_images_are_skipped_counted_and_named(
@@ -152,7 +155,7 @@ def test_empty_folder_and_empty_split_are_told(tmp_path: Path) -> None:
         try:
             loaded[split] = len(source(tmp_path).load(split))
         except UserError as error:
-            assert "falls into the split" in str(error)  # noqa: PT017
+            assert "belongs to the split" in str(error)  # noqa: PT017
     assert loaded in ({"train": 1}, {"validation": 1}, {"test": 1})
     with pytest.raises(UserError, match="does not exist"):
         source(tmp_path / "nowhere").load("train")
@@ -160,7 +163,7 @@ def test_empty_folder_and_empty_split_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [({"channels": 2}, "grey"), ({"height": 0}, "at least 1"), ({"test": 0.95}, "train on")],
+    [({"channels": 2}, "grey"), ({"height": 0}, "at least 1"), ({"test_share": 0.95}, "train on")],
 )
 def test_impossible_settings_are_refused(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
