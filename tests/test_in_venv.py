@@ -20,7 +20,6 @@ CURVE = {
 }
 CALLS = {
     "bench": (["--tiny"], "torch"),
-    "count_models": (["music", "--data.source.limit", "1"], "torch"),
     "curves": (["a.csv", "--out", "a.png"], "matplotlib"),
     "length_plot": (["a.json", "--out", "a.png"], "matplotlib"),
     "reproduce": (["--list"], "torch"),
