@@ -20,7 +20,6 @@ CURVE = {
 }
 CALLS = {
     "bench": (["--tiny"], "torch"),
-    "curves": (["a.csv", "--out", "a.png"], "matplotlib"),
     "length_plot": (["a.json", "--out", "a.png"], "matplotlib"),
     "reproduce": (["--list"], "torch"),
 }
@@ -33,7 +32,6 @@ def clone(tmp_path: Path) -> Path:
     setup(tmp_path / "clone", "exit 7")
     (tmp_path / "here").mkdir()
     (tmp_path / "here/a.json").write_text(json.dumps(CURVE))
-    (tmp_path / "here/a.csv").write_text("step,time/seconds,val/bits\n1,2,3\n")
     return tmp_path / "clone"
 
 
