@@ -41,8 +41,8 @@ def test_sample_takes_a_dtype(cli, checkpoint, tmp_path: Path, domain: str, dtyp
 
 def test_float32_draws_what_the_plain_model_draws(image_checkpoint: Path) -> None:
     model = triptych.load(image_checkpoint, device="cpu")
-    labels = model.network.cyclic_labels(3)
-    plain = model.network.sample(
+    labels = model.full_model.cyclic_labels(3)
+    plain = model.full_model.sample(
         3, labels=labels, generator=torch.Generator().manual_seed(4)
     ).numpy()
     assert (model.sample(3, seed=4) == plain).mean() > 0.99
@@ -124,7 +124,7 @@ def test_impossible_dtypes_are_told_in_python_too(checkpoint, domain: str) -> No
         model.with_dtype("int4")
     with pytest.raises(UserError, match="cannot be compiled"):
         model.with_dtype("int8").sample(1, compile=True)
-    network = model.network if domain == "image" else model.task.model
+    network = model.full_model if domain == "image" else model.task.model
     before = {name: weight.clone() for name, weight in network.state_dict().items()}
     reduced = model.with_dtype("int8").sample(1, **({"length": 8} if domain == "music" else {}))
     assert len(reduced) == 1

@@ -75,7 +75,7 @@ def test_digits_in_bits_per_dim(cli, tmp_path: Path) -> None:
     )
     assert answer.code == 0, answer.err
 
-    model = triptych.load("pretrained:mnist", device="cpu").network
+    model = triptych.load("pretrained:mnist", device="cpu").full_model
     # Row by row over the whole image, the first pixel included; the class is 3.
     nats = nats_by_steps(model.core, image.reshape(-1).tolist(), model.classes.weight[[3]])
     told = json.loads(score.read_text())["metrics"]["bits_per_dim"]

@@ -46,8 +46,10 @@ class TrainedModel(ABC):
     """Name of the domain, as in the header of its checkpoints."""
     dtype: Dtype = "fp32"
     """Number format of the weights in use."""
-    network: nn.Module
-    """The network in float32."""
+    full_model: nn.Module
+    """Model in float32."""
+    model: nn.Module
+    """Model in the number format in use."""
 
     @property
     @abstractmethod

@@ -54,7 +54,7 @@ def image():
 @pytest.mark.parametrize("attention", [Full(), Local2D(2, 2, 1, 1, order="blocks")])
 def test_a_map_holds_the_weights_of_each_earlier_pixel(attention, head, image):
     trained = model_of(attention, head)
-    model, order = trained.network, trained.network.order
+    model, order = trained.full_model, trained.full_model.order
     maps = trained.attention(image, PIXELS, layer=1, head=2)
     assert maps.shape == (3, HEIGHT, WIDTH)
     values = model.to_sequence(torch.from_numpy(image).unsqueeze(0))

@@ -326,7 +326,7 @@ def test_evaluating_other_images_than_the_models_is_told(folder: Path, tmp_path:
         model.evaluate("training")
     wide = replace(model.config.data.source, height=WIDTH, width=HEIGHT, resize=True)
     config = replace(model.config, data=replace(model.config.data, source=wide))
-    model = ImageModel(model.network, config, model.class_names)
+    model = ImageModel(model.full_model, config, model.class_names)
     with pytest.raises(UserError, match=r"\(3, 4, 3\) with 8 levels, these have \(4, 3, 3\)"):
         model.evaluate()
 

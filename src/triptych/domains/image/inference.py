@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -40,32 +40,34 @@ Pixel = tuple[int, int]
 class ImageModel(TrainedModel):
     """A trained image model.
 
-    network: in float32. class_names: of the training data. dtype: number format for sampling
+    model: in float32. class_names: of the training data. dtype: number format for sampling
     and scoring, see `quantize`. Raises UserError for a dtype that the device does not support.
     """
 
     domain: ClassVar[str] = "image"
+    full_model: ImageTransformer
+    model: ImageTransformer
 
     def __init__(
         self,
-        network: ImageTransformer,
+        model: ImageTransformer,
         config: Config,
         class_names: Sequence[str],
         *,
         dtype: Dtype = "fp32",
     ) -> None:
-        self.network = network.eval()
+        self.full_model = model.eval()
         self._config = config
         self.class_names = tuple(class_names)
         self.dtype = dtype
         try:
-            self.quantized: Any = quantize(network, dtype)
+            self.model = cast(ImageTransformer, quantize(model, dtype))
         except ValueError as error:
             raise UserError(str(error)) from error
 
     def with_dtype(self, dtype: Dtype) -> ImageModel:
         """Return the same model with another number format."""
-        return ImageModel(self.network, self._config, self.class_names, dtype=dtype)
+        return ImageModel(self.full_model, self._config, self.class_names, dtype=dtype)
 
     @property
     def config(self) -> Config:
@@ -75,17 +77,17 @@ class ImageModel(TrainedModel):
     @property
     def shape(self) -> tuple[int, int, int]:
         """Height, width and channels of the images."""
-        return self.network.shape
+        return self.full_model.shape
 
     @property
     def levels(self) -> int:
         """Number of values that a sub-pixel can take."""
-        return self.network.levels
+        return self.full_model.levels
 
     @property
     def class_conditional(self) -> bool:
         """Whether samples have a class."""
-        return self.network.n_classes > 0
+        return self.full_model.n_classes > 0
 
     def sample(
         self,
@@ -112,8 +114,8 @@ class ImageModel(TrainedModel):
             raise UserError("an int8 model cannot be compiled; use dtype fp32 or bf16")
         sampling = self._sampling(temperature, top_k, top_p)
         labels = self._labels(count, label)
-        generator = torch.Generator(device_of(self.network)).manual_seed(seed)
-        length = self.network.order.length
+        generator = torch.Generator(device_of(self.full_model)).manual_seed(seed)
+        length = self.full_model.order.length
         parts = []
         for start in range(0, count, SAMPLE_BATCH):
             size = min(SAMPLE_BATCH, count - start)
@@ -122,7 +124,7 @@ class ImageModel(TrainedModel):
                 if progress is not None:
                     progress(start * length + step * size, count * length)
 
-            part = self.quantized.sample(
+            part = self.model.sample(
                 size,
                 labels=None if labels is None else labels[start : start + size],
                 sampling=sampling,
@@ -141,7 +143,7 @@ class ImageModel(TrainedModel):
 
         columns: images per row; by default one per class, or about the square root of their number.
         """
-        columns = columns or render.class_columns(len(images), self.network.n_classes)
+        columns = columns or render.class_columns(len(images), self.full_model.n_classes)
         return render.write_grid(path, images, self.levels, columns=columns)
 
     def save_images(self, folder: str | Path, images: NDArray[np.uint8]) -> list[Path]:
@@ -177,8 +179,8 @@ class ImageModel(TrainedModel):
         images = images.first(limit)
         size = settings.evaluation_batch_size if batch_size is None else batch_size
         sums = sum_scores(
-            self.quantized,
-            lambda batch: metrics.batch_sums(self.quantized, batch),
+            self.model,
+            lambda batch: metrics.batch_sums(self.model, batch),
             evaluation_batches(images, batch_size=size),
             progress,
         )
@@ -210,7 +212,7 @@ class ImageModel(TrainedModel):
         from 1, None for the mean of all heads. Raises UserError as `check_attention` does.
         """
         self.check_attention(pixels, layer=layer, head=head)
-        model = self.network
+        model = self.full_model
         device = device_of(model)
         labels = torch.tensor([label or 0], device=device) if self.class_conditional else None
         block = model.core.decoder.blocks[(layer or self.config.model.transformer.n_layers) - 1]
@@ -255,7 +257,7 @@ class ImageModel(TrainedModel):
             )
 
     def _sampling(self, temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
-        if not isinstance(self.network.core.head, CategoricalHead) and (top_k or top_p):
+        if not isinstance(self.full_model.core.head, CategoricalHead) and (top_k or top_p):
             raise UserError(
                 "top_k and top_p need a categorical head; this model predicts a mixture of "
                 "logistics: use temperature"
@@ -267,7 +269,7 @@ class ImageModel(TrainedModel):
 
     def _labels(self, count: int, label: int | None) -> torch.Tensor | None:
         if label is None:
-            return self.network.cyclic_labels(count)
+            return self.full_model.cyclic_labels(count)
         if not self.class_conditional:
             raise UserError(
                 f"label is {label}, but this model was trained without classes "
@@ -278,7 +280,7 @@ class ImageModel(TrainedModel):
                 f"label is {label}, but this model has the classes 0 to "
                 f"{len(self.class_names) - 1} ({', '.join(self.class_names)})"
             )
-        return torch.full((count,), label, device=device_of(self.network))
+        return torch.full((count,), label, device=device_of(self.full_model))
 
 
 def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp32") -> ImageModel:

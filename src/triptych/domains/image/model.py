@@ -1,7 +1,7 @@
-"""The Image Transformer: images as sequences, one order for everything.
+"""Image Transformer: a decoder over the sub-pixels or pixels of an image in one generation order.
 
-Parmar et al. 2018, "Image Transformer", 1802.05751. Each sub-pixel (or, with logistics, each
-pixel) is predicted from those before it in the order that the attention variant gives.
+Parmar et al. 2018, "Image Transformer", 1802.05751. The attention variant determines the order,
+which training, sampling and likelihoods share.
 """
 
 from collections.abc import Callable
@@ -32,17 +32,17 @@ class ModelConfig:
     head: HeadConfig = field(default_factory=Categorical)
     """Categorical (a softmax per sub-pixel) or MixtureOfLogistics (one position per pixel)."""
     class_conditional: bool = False
-    """Add a learned vector of the image's class at every position."""
+    """Add a learned embedding of the image's class at every position."""
 
     def build(
         self, height: int, width: int, channels: int, *, levels: int, n_classes: int = 0
     ) -> "ImageTransformer":
-        """Make the model for images of one size (pixels) with values 0..levels-1.
+        """Return a model of images of one size (pixels) with values 0 .. levels-1.
 
-        n_classes: number of class vectors; 0 for an unconditional model.
-        Raises ValueError where the attention variant cannot serve this shape.
+        n_classes: number of class embeddings; 0 for an unconditional model.
+        Raises ValueError for an attention variant that does not support the shape.
         """
-        # Asked of three channels, because one grey channel takes one position in either case.
+        # For three channels, because one grey channel has one position with either head.
         whole_pixels = self.head.positions_per_pixel(3) == 1
         shape = (height, width, self.head.positions_per_pixel(channels))
         order = self.transformer.attention.order_of(shape)
@@ -72,10 +72,11 @@ class ModelConfig:
 
 
 class ImageTransformer(nn.Module):
-    """A decoder over the steps of an order; the only place that turns images into sequences.
+    """A decoder over images as sequences in a generation order.
 
-    whole_pixels: a step is a whole pixel (logistics) rather than one sub-pixel (softmax).
-    classes: a vector per class, added at every position (section 3.2), or None.
+    whole_pixels: a position is a whole pixel (mixture of logistics) instead of one sub-pixel
+    (softmax). classes: embeddings, added at every position (section 3.2); None for an
+    unconditional model.
     """
 
     def __init__(
@@ -105,25 +106,28 @@ class ImageTransformer(nn.Module):
         return 0 if self.classes is None else self.classes.num_embeddings
 
     def cyclic_labels(self, count: int) -> Tensor | None:
-        """One class after the other, int64 [count] on the device; None without classes."""
+        """Return one class after the other, int64 [count]; None for an unconditional model."""
         if self.classes is None:
             return None
         return torch.arange(count, device=self.classes.weight.device) % self.n_classes
 
     def to_sequence(self, pixels: Tensor) -> Tensor:
-        """[B, H, W, C] -> int64 in the order of generation: [B, L], of whole pixels [B, L, C]."""
+        """Return images [B, H, W, C] in generation order: int64 [B, L], or [B, L, C]."""
         pixels = pixels.long()
         if self.whole_pixels:
             pixels = pixels.unsqueeze(3)  # [B, H, W, 1, C]
         return self.order.to_sequence(pixels)  # [B, L] or [B, L, C]
 
     def to_images(self, sequence: Tensor) -> Tensor:
-        """The inverse of `to_sequence`: uint8 [B, H, W, C]."""
+        """Return the images of sequences, the inverse of `to_sequence`: uint8 [B, H, W, C]."""
         pixels = self.order.to_images(sequence)  # [B, H, W, C] or [B, H, W, 1, C]
         return (pixels.squeeze(3) if self.whole_pixels else pixels).to(torch.uint8)
 
     def condition(self, labels: Tensor | None) -> Tensor | None:
-        """The class vectors of labels int64 [B]: [B, D], or None for an unconditional model."""
+        """Return the embeddings of labels int64 [B]: [B, D]; None for an unconditional model.
+
+        Raises ValueError for missing labels.
+        """
         if self.classes is None:
             return None
         if labels is None:
@@ -132,10 +136,10 @@ class ImageTransformer(nn.Module):
         return vectors
 
     def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
-        """Negative log-likelihood of each step, the first one included, in nats: [B, L].
+        """Return the negative log-likelihood of every position, first included, in nats: [B, L].
 
-        pixels uint8 [B, H, W, C]. A step is a sub-pixel, or a whole pixel with logistics: divide
-        the sum by the number of sub-pixels in either case.
+        pixels: uint8 [B, H, W, C]. A position is a sub-pixel, or a whole pixel with logistics: the
+        mean per sub-pixel is the sum divided by H * W * C in both cases.
         """
         return self.core.nll(self.to_sequence(pixels), condition=self.condition(labels))
 
@@ -149,11 +153,11 @@ class ImageTransformer(nn.Module):
         progress: Callable[[int, int], None] | None = None,
         compile: bool = False,
     ) -> Tensor:
-        """Draw images step by step in the model's order: uint8 [count, H, W, C].
+        """Sample images in generation order: uint8 [count, H, W, C].
 
-        labels: int64 [count] for a class-conditional model. progress: (steps done, steps in all).
-        compile: as in `decoding.generate.generate`.
-        Raises ValueError for top-k or top-p on logistics.
+        labels: int64 [count] for a class-conditional model. progress: called with (positions done,
+        positions in all). compile: as in `generate`.
+        Raises ValueError for top-k and top-p with a mixture of logistics.
         """
         with torch.no_grad():
             condition = self.condition(labels)
