@@ -1,1 +1,1 @@
-"""What `scripts/bench` measures: one module a section, and what they share."""
+"""Benchmarks of Triptych and its peers; see scripts/bench."""

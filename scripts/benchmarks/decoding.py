@@ -1,131 +1,122 @@
-"""Decoding, greedy, beside the peers; and how far above the time of reading the weights once."""
+"""Greedy generation with a cache beside the peers, late tokens, and drafts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.utils import benchmark
 
-from benchmarks import peers_hf, peers_minimal, peers_xt
-from benchmarks.decoding_contest import (
-    BYTES,
-    FLOOR,
-    Contest,
-    Sizes,
-)
-from benchmarks.decoding_late import late_tokens
-from benchmarks.machine import missing
-from benchmarks.measuring import Case
-from benchmarks.rows import Table
-from benchmarks.setting import Setting
-from triptych.core.attention.base import AttentionConfig
-from triptych.core.attention.local2d import Local2D
-from triptych.core.attention.relative import Relative
+from benchmarks import models
+from benchmarks.goals import GPT2, SDPA
+from benchmarks.measure import Row, Run, Table, measure
+from benchmarks.models import Shape
+from benchmarks.setting import DTYPES, Setting, missing
+from triptych.decoding.generate import generate
+from triptych.decoding.quantize import quantize
+from triptych.decoding.sampling import Sampling
+from triptych.decoding.speculative import Draft
 
-SIZES = {
-    "full": Sizes(),
-    "quick": Sizes(batches=(1, 32), tokens=16, early=50, late=300, around=8),
-    "tiny": Sizes(
-        batches=(1, 3),
-        tokens=4,
-        d_model=16,
-        n_layers=1,
-        n_heads=2,
-        vocabulary=16,
-        early=4,
-        late=10,
-        around=2,
-        pieces=((8,), (2, 2, 3)),
-    ),
-    "gpu": Sizes(
-        batches=(1, 8, 64, 256), tokens=256, pieces=((2048,), (32, 32, 3)), piece_batch=16
-    ),
-}
+GREEDY = Sampling(temperature=0.0)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    batches: tuple[int, ...] = (1, 32)
+    shape: Shape = field(default_factory=Shape)
+    tokens: int = 128
+    early: int = 200
+    """Position of the early token that a late one is compared with."""
+    late: int = 2000
+    around: int = 16
+    """Tokens on both sides over which the median is taken."""
 
 
 def run(setting: Setting) -> Iterator[Table]:
-    sizes = setting.sizes(SIZES)
-    left = len(sizes.batches) + len(sizes.pieces) + 1
+    tiny = Sizes((1, 3), Shape(16, 16, 16, 1, 2), 20, early=4, late=10, around=2)
+    sizes = setting.sizes(tiny, Sizes(tokens=32, early=50, late=500), Sizes())
     for batch in sizes.batches:
-        yield generation(setting, sizes, batch, left)
-        left -= 1
-    for shape in sizes.pieces:
-        yield whole_piece(setting, sizes, shape, left)
-        left -= 1
+        yield generation(setting, sizes, batch)
+    yield drafts(setting, sizes)
     yield late_tokens(setting, sizes)
 
 
-def generation(setting: Setting, sizes: Sizes, batch: int, tables_left: int) -> Table:
-    """Tokens per second of whole greedy runs from one start token."""
+def generation(setting: Setting, sizes: Sizes, batch: int) -> Table:
     count = sizes.tokens
-    table = Table(
-        key=f"decoding/{batch}",
-        title=f"Decoding {count} tokens, d {sizes.d_model}, {sizes.n_layers} layers, batch {batch}",
-        base="minimal",
-        unit="tokens",
-        sizes={**sizes.model, "batch": batch, "tokens": count},
-    )
-    contest = Contest(setting, sizes, (count,), batch)
-    hf, no_hf = "GPT-2 (Hugging Face)", missing("transformers")
-    cases = [
-        contest.peer("minimal", peers_minimal.MinimalDecoder),
-        contest.peer("minimal, bf16", peers_minimal.MinimalDecoder, "bf16"),
-        contest.peer(hf, peers_hf.GPT2, missing=no_hf),
-        contest.peer(f"{hf}, bf16", peers_hf.GPT2, "bf16", missing=no_hf),
-        contest.peer("x-transformers", peers_xt.decoder, missing=missing("x_transformers")),
-        contest.ours("Triptych"),
-        *(contest.ours(f"Triptych, {name} weights", weights=name) for name in BYTES),
-    ]
-    if setting.scale != "quick":
-        cases.append(contest.ours("Triptych, compiled", compiled=True))
-        name = "Triptych, fp32 weights, compiled"
-        cases.append(contest.ours(name, weights="fp32", compiled=True))
-        if setting.on_gpu:
-            cases.append(contest.ours("Triptych, bf16, compiled", weights="bf16", compiled=True))
-    weights = sizes.n_layers * 12 * sizes.d_model**2 + sizes.vocabulary * sizes.d_model
-    buffer = torch.ones(weights, device=setting.device)
-    cases.append(Case(FLOOR, lambda: buffer.sum, batch, "fp32"))
-    setting.measure(table, cases, tables_left)
-    over_the_floor(table, count)
+    shape = replace(sizes.shape, length=count + 1)
+
+    def peer(make: Callable[[Shape], Any], dtype: str) -> Run:
+        model = make(shape).to(setting.device, DTYPES[dtype]).eval()
+        return lambda: model.generate(batch, count)
+
+    def ours(dtype: str) -> Run:
+        options = {"batch": batch, "length": count, "sampling": GREEDY}
+        model = our_model(setting, shape, dtype)
+        return lambda: generate(model, **options)
+
+    builders = {}
+    for dtype in ("fp32", "bf16", "int8"):
+        if dtype != "int8":
+            builders[f"{GPT2}, {dtype}"] = partial(peer, models.GPT2, dtype)
+            builders[f"{SDPA}, {dtype}"] = partial(peer, models.SDPADecoder, dtype)
+        builders[f"Triptych, {dtype}"] = partial(ours, dtype)
+    skip = {GPT2: missing("transformers")}
+    skip |= {"bf16": setting.without_bf16, "int8": setting.without_int8}
+    title = f"Greedy generation of {count} tokens, batch {batch}, {shape}"
+    table = Table(f"decoding/{batch}", title, f"{GPT2}, fp32", "tokens", batch * count)
+    return measure(setting, table, builders, skip)
+
+
+def drafts(setting: Setting, sizes: Sizes) -> Table:
+    """One sequence with drafts that are all accepted or all rejected: bounds of the gain."""
+    count, vocabulary = sizes.tokens, sizes.shape.vocabulary
+    model = our_model(setting, replace(sizes.shape, length=count), "fp32")
+
+    def forced(token_at: Callable[[int], int], draft: Draft | None) -> Run:
+        def constraint(values: Tensor) -> Tensor:
+            forbidden = torch.ones(1, vocabulary, dtype=torch.bool, device=values.device)
+            forbidden[:, token_at(values.shape[1]) % vocabulary] = False
+            return forbidden
+
+        options = {"sampling": GREEDY, "constraint": constraint, "draft": draft}
+        return lambda: generate(model, batch=1, length=count, **options)
+
+    builders = {
+        "without drafts": partial(forced, lambda t: 0, None),
+        "drafts, all accepted": partial(forced, lambda t: 0, Draft(1)),
+        "drafts, all rejected": partial(forced, lambda t: t, Draft(1)),
+    }
+    title = f"Drafts of 8 tokens, one sequence of {count}, {sizes.shape}"
+    table = Table("drafts", title, "without drafts", "tokens", count)
+    return measure(setting, table, builders)
+
+
+def late_tokens(setting: Setting, sizes: Sizes) -> Table:
+    """Milliseconds of a late token and of an early one of a long sequence, batch 1."""
+    length = sizes.late + sizes.around
+    shape = replace(sizes.shape, length=length)
+    ours = our_model(setting, shape, "fp32")
+    peer = models.SDPADecoder(shape).to(setting.device).eval()
+    table = Table("late", f"Late and early tokens of one sequence, {shape}")
+    for name, generated in {
+        "Triptych": partial(generate, ours, batch=1, length=length, sampling=GREEDY),
+        SDPA: partial(peer.generate, 1, length),
+    }.items():
+        stamps: list[float] = []
+        generated(progress=lambda done, of, stamps=stamps: stamps.append(benchmark.timer()))
+        costs = [1e3 * (after - before) for before, after in pairwise(stamps)]
+        extra = {}
+        for at in (sizes.early, sizes.late):
+            extra[f"token {at}, ms"] = median(costs[at - sizes.around : at + sizes.around - 1])
+        table.rows.append(Row(name, extra=extra))
     return table
 
 
-def whole_piece(setting: Setting, sizes: Sizes, shape: tuple[int, ...], tables_left: int) -> Table:
-    """Whole sequences as music (relative attention) or pictures (local 2-D) need them."""
-    contest = Contest(setting, sizes, shape, sizes.piece_batch)
-    kind = "line" if len(shape) == 1 else "picture"
-    table = Table(
-        key=f"decoding/{kind}",
-        title=f"Decoding whole {kind}s of {'x'.join(map(str, shape))}, d {sizes.d_model}, "
-        f"{sizes.n_layers} layers, batch {sizes.piece_batch}",
-        base="minimal",
-        unit="tokens",
-        sizes={**sizes.model, "batch": sizes.piece_batch, "shape": list(shape)},
-    )
-    own: AttentionConfig = (
-        Relative(max_distance=contest.length - 1) if kind == "line" else Local2D()
-    )
-    name = "relative" if kind == "line" else "local 2-D"
-    cases = [
-        contest.peer("minimal", peers_minimal.MinimalDecoder),
-        contest.peer("minimal, bf16", peers_minimal.MinimalDecoder, "bf16"),
-        contest.peer("x-transformers", peers_xt.decoder, missing=missing("x_transformers")),
-        contest.ours("Triptych full"),
-        contest.ours(f"Triptych {name}", own),
-        contest.ours(f"Triptych {name}, bf16 weights", own, weights="bf16"),
-        contest.ours(f"Triptych {name}, compiled", own, compiled=True),
-        contest.ours(f"Triptych {name}, bf16, compiled", own, weights="bf16", compiled=True),
-    ]
-    return setting.measure(table, cases, tables_left)
-
-
-def over_the_floor(table: Table, count: int) -> None:
-    """Add each row's milliseconds a step, and how often the floor of its dtype goes into them."""
-    floor = table.row(FLOOR)
-    for row in table.rows:
-        if row.median_s is None:
-            continue
-        seconds = row.median_s if row.name == FLOOR else row.median_s / count
-        row.extra["ms a step"] = 1e3 * seconds
-        if floor is not None and floor.median_s and row is not floor:
-            row.extra["x floor"] = seconds / (floor.median_s * BYTES[row.dtype] / 4)
+def our_model(setting: Setting, shape: Shape, dtype: str) -> nn.Module:
+    return quantize(models.decoder_only(shape).to(setting.device).eval(), dtype)

@@ -1,62 +1,62 @@
-"""What a section is told: where it runs, how large, how long, and what the machine can do."""
+"""Setting of a benchmark run: device, scale, and what the machine offers."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal, TextIO, TypeVar
 
 import torch
 
-from benchmarks.measuring import Budget, Case, measure
-from benchmarks.rows import Table
-
-Scale = Literal["full", "quick", "tiny"]
 Sizes = TypeVar("Sizes")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
-
-
-@dataclass(frozen=True)
-class Ceilings:
-    """What the machine reached in this run: the yardsticks for MFU and for decoding."""
-
-    flops: dict[str, float]
-    """Floating-point operations per second of one large product, by dtype."""
-    bytes_per_s: float
-    """Reading a buffer larger than the caches."""
+SECONDS = {"full": 40.0, "quick": 8.0, "tiny": 0.0}
+"""Time for the rounds of one table, after which no new round begins."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One run of the sections."""
+    """What every section gets."""
 
     device: torch.device
-    scale: Scale
-    budget: Budget
-    ceilings: Ceilings
-    say: Callable[[str], None]
+    scale: Literal["full", "quick", "tiny"]
     checkpoint: str | None = None
-    sentences: Path | None = None
+    lines: TextIO | None = None
+
+    def sizes(self, tiny: Sizes, quick: Sizes, full: Sizes) -> Sizes:
+        return {"tiny": tiny, "quick": quick, "full": full}[self.scale]
 
     @property
-    def on_gpu(self) -> bool:
-        return self.device.type == "cuda"
+    def without_bf16(self) -> str:
+        """Reason to skip bf16, or an empty string."""
+        return "" if self.scale == "tiny" or has_bf16(self.device) else "no bf16 hardware"
 
-    def sizes(self, by_scale: dict[str, Sizes]) -> Sizes:
-        """The sizes of this scale; `gpu` in place of `full` where there is one."""
-        if self.on_gpu and self.scale == "full" and "gpu" in by_scale:
-            return by_scale["gpu"]
-        return by_scale[self.scale]
+    @property
+    def without_int8(self) -> str:
+        """Reason to skip dynamic int8, or an empty string."""
+        return "" if self.device.type == "cpu" else "dynamic int8 runs on a CPU"
 
-    def measure(self, table: Table, cases: Sequence[Case], tables_left: int) -> Table:
-        """Fill the table, saying so first; tables_left counts it."""
-        self.say(table.title)
-        return measure(table, cases, self.budget, tables_left, self.device)
+    @property
+    def dtypes(self) -> list[str]:
+        """fp32, and bf16 where the device has hardware for it."""
+        return ["fp32"] if self.without_bf16 else ["fp32", "bf16"]
 
-    def autocast(self, dtype: str) -> contextlib.AbstractContextManager[object]:
-        """Mixed precision for bf16, nothing for fp32."""
-        if dtype == "bf16":
-            return torch.autocast(self.device.type, dtype=torch.bfloat16)
-        return contextlib.nullcontext()
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether the device multiplies matrices in bfloat16 by hardware; False where unknown."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported()
+    return bool({"avx512_bf16", "amx_bf16", "bf16"} & set(cpu_field("flags", "Features").split()))
+
+
+def cpu_field(*names: str) -> str:
+    """A field of /proc/cpuinfo; empty where there is none."""
+    path = Path("/proc/cpuinfo")
+    lines = path.read_text(errors="replace").splitlines() if path.exists() else []
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(names)), "")
+
+
+def missing(module: str) -> str:
+    """Reason to skip what needs this module, or an empty string."""
+    return "" if find_spec(module) else f"{module} is not installed"
