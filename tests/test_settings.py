@@ -51,7 +51,9 @@ OTHERS = {
         data={"source": ImageFolder("pictures", height=4, width=6, resize=True), "bits": 5},
         model={
             "transformer": TransformerConfig(
-                attention=Local2D(block_height=2, block_width=3, up=1, side=2, order="blocks"),
+                attention=Local2D(
+                    block_height=2, block_width=3, halo_up=1, halo_side=2, order="blocks"
+                ),
                 norm_position="post",
                 feed_forward=SwiGLU(99),
                 positions=Axial(),

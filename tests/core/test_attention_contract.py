@@ -45,7 +45,7 @@ def test_the_suite_sees_every_variant() -> None:
 
 @every_example
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.usefixtures("kernel")
+@pytest.mark.usefixtures("backend")
 def test_the_fast_path_is_the_reference(example: Example, padded: bool) -> None:
     layer, x = build(example), inputs(example)
     padding = right_padding(example, 3) if padded else None
@@ -53,7 +53,7 @@ def test_the_fast_path_is_the_reference(example: Example, padded: bool) -> None:
 
 
 @every_example
-@pytest.mark.usefixtures("kernel")
+@pytest.mark.usefixtures("backend")
 def test_the_fast_path_has_the_gradients_of_the_reference(example: Example) -> None:
     layer, padding = build(example), right_padding(example, 2)
     weights = torch.randn_like(inputs(example))
@@ -108,7 +108,7 @@ def test_steps_of_several_positions_are_the_forward_pass(
 
 
 @every_causal_example
-@pytest.mark.usefixtures("kernel")
+@pytest.mark.usefixtures("backend")
 def test_prefill_of_any_length_and_then_steps_is_the_forward_pass(example: Example) -> None:
     layer, x = build(example), inputs(example)
     expected, length = layer(x), length_of(example)
@@ -133,7 +133,7 @@ def test_the_state_is_bounded_and_stays_where_it_is(example: Example) -> None:
 
 
 @every_causal_example
-@pytest.mark.usefixtures("kernel")
+@pytest.mark.usefixtures("backend")
 def test_no_position_sees_the_future(example: Example) -> None:
     layer, x = build(example), inputs(example, batch=1).requires_grad_()
     y = layer(x)
@@ -143,7 +143,7 @@ def test_no_position_sees_the_future(example: Example) -> None:
 
 
 @every_example
-@pytest.mark.usefixtures("kernel")
+@pytest.mark.usefixtures("backend")
 def test_every_position_that_should_be_seen_is_seen(example: Example) -> None:
     """Coverage against the definition: gradients reach exactly the keys that are allowed."""
     layer, x = build(example), inputs(example, batch=1).requires_grad_()
@@ -158,7 +158,7 @@ def test_every_position_that_should_be_seen_is_seen(example: Example) -> None:
 
 
 @every_example
-@pytest.mark.usefixtures("kernel")
+@pytest.mark.usefixtures("backend")
 def test_a_row_alone_is_the_row_in_its_batch(example: Example) -> None:
     layer, x = build(example), inputs(example, batch=3)
     together = layer(x)
@@ -167,7 +167,7 @@ def test_a_row_alone_is_the_row_in_its_batch(example: Example) -> None:
 
 
 @every_example
-@pytest.mark.usefixtures("kernel")
+@pytest.mark.usefixtures("backend")
 def test_padding_changes_nothing(example: Example) -> None:
     """What stands on padded positions is never read by real ones."""
     layer, x = build(example), inputs(example)
@@ -178,7 +178,7 @@ def test_padding_changes_nothing(example: Example) -> None:
 
 
 @every_example
-@pytest.mark.usefixtures("kernel")
+@pytest.mark.usefixtures("backend")
 def test_a_row_of_padding_alone_is_finite_with_its_gradients(example: Example) -> None:
     layer, x = build(example), inputs(example).requires_grad_()
     padding = torch.zeros(2, length_of(example), dtype=torch.bool)
@@ -208,7 +208,7 @@ def test_reordering_the_state_is_exact(example: Example) -> None:
 
 @every_causal_example
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.usefixtures("kernel")
+@pytest.mark.usefixtures("backend")
 def test_lower_precision_stays_near_double(example: Example, dtype: torch.dtype) -> None:
     layer, x = build(example), inputs(example)
     exact = layer(x)

@@ -7,7 +7,6 @@ import torch
 from attention_cases import CAUSAL, D_MODEL, build, length_of, name
 from torch import Tensor, nn
 
-from triptych.core.attention import multihead as softmax
 from triptych.core.attention.base import AttentionConfig, Example, LayerCache, Place
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
@@ -145,19 +144,11 @@ def test_what_is_kept_and_read_is_the_designs(
     assert place.mask.shape == (1, read)
 
 
-@pytest.mark.parametrize("matrix_units", [True, False])
-def test_keys_are_kept_in_the_precision_that_one_query_reads_fastest(
-    matrix_units: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(softmax, "has_matrix_units", lambda: matrix_units)
-    for dtype, kept in [
-        (torch.float32, torch.float32),
-        (torch.float64, torch.float64),
-        (torch.bfloat16, torch.bfloat16 if matrix_units else torch.float32),
-    ]:
+def test_keys_are_kept_in_the_precision_of_the_layer() -> None:
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
         layer = Relative(4).build(8, 2, (9,), causal=True).to(dtype)
         state = layer.init_cache(1, 9)
-        assert {tensor.dtype for tensor in state.values()} == {kept}
+        assert {tensor.dtype for tensor in state.values()} == {dtype}
         assert layer.step(torch.randn(1, 1, 8).to(dtype), torch.tensor(0), state).dtype == dtype
 
 

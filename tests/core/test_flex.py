@@ -6,10 +6,13 @@ import pytest
 import torch
 from attention_cases import EXAMPLES, build, inputs, length_of, name
 
-from triptych.core.attention.backends.flex import attend_by_flex
-from triptych.core.attention.base import Example
+from triptych.core.attention.backends import flex
+from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
+from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
+from triptych.core.attention.relative import Relative
 
 # A variant that is told symbols does not go this way, see `MultiHeadAttention.forward`.
 every_example = pytest.mark.parametrize(
@@ -30,11 +33,29 @@ def test_the_pattern_and_its_scores_are_those_of_the_reference(example: Example)
     torch.testing.assert_close(seen, layer.reference(x, padding), rtol=1e-4, atol=1e-5)
 
 
-def test_a_bias_that_it_is_not_told_of_is_refused() -> None:
-    pattern = PitchTime(scale=5).build(12, 2, (8,), True).pattern
-    q = torch.randn(1, 2, 8, 6)
-    with pytest.raises(ValueError, match="PitchTimePattern has a bias"):
-        attend_by_flex(pattern, q, q, q, compiled=False)
+def test_what_the_kernel_does_not_serve_goes_elsewhere() -> None:
+    def served(
+        config: AttentionConfig, width: int = 32, dtype: torch.dtype = torch.float32
+    ) -> bool:
+        pattern = config.build(2 * width, 2, (8,), True).pattern  # type: ignore[attr-defined]
+        return flex_serves(pattern, torch.empty(1, 2, 8, width, dtype=dtype))
+
+    assert served(Relative(4))
+    assert served(Local1D(4, 2), dtype=torch.bfloat16)
+    assert not served(Relative(4), width=8)  # narrow heads
+    assert not served(Relative(4), dtype=torch.float64)
+    assert not served(PitchTime(n_pitches=5))  # token ids
+
+
+def test_layers_of_one_rule_share_a_block_mask() -> None:
+    def block_mask(config: AttentionConfig) -> object:
+        pattern = config.build(64, 2, (8,), True).pattern  # type: ignore[attr-defined]
+        return flex._block_mask(
+            flex._Rule(pattern.sharing_key(), pattern), 8, torch.device("cpu"), False
+        )
+
+    assert block_mask(Relative(4)) is block_mask(Relative(4))
+    assert block_mask(Relative(4)) is not block_mask(Relative(4, window=3))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention's kernel needs a GPU")
@@ -44,7 +65,6 @@ def test_the_compiled_kernel_has_the_values_and_gradients_of_the_reference(
 ) -> None:
     width, heads = 48, 3
     layer = example.config.build(width, heads, example.shape, example.causal).cuda()
-    layer.flex = True
     results = []
     for path in (layer.forward, layer.reference):
         torch.manual_seed(1)

@@ -42,7 +42,7 @@ def tokens_model() -> DecoderOnly:
 
 def related_notes_model() -> DecoderOnly:
     """Symbols 0 to 4 are pitches, 5 and 6 are not; three voices."""
-    attention = PitchTime(max_distance=6, step=3, max_time=2, scale=5)
+    attention = PitchTime(max_distance=6, n_voices=3, max_time=2, n_pitches=5)
     return DecoderOnly(
         TokenEmbedding(7, D), SinusoidalEmbedding(D), config(attention).decoder((11,)),
         CategoricalHead(D, 7), d_model=D,

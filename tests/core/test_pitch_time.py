@@ -17,7 +17,7 @@ def pattern(**settings: int) -> PitchTimePattern:
 
 def test_the_time_goes_from_the_value_read_to_the_value_predicted() -> None:
     """Written out by hand for four voices; position 0 has read nothing, which is a step back."""
-    relate = pattern(max_distance=20, step=4, max_time=9)
+    relate = pattern(max_distance=20, n_voices=4, max_time=9)
     for query, key, distance, time in [
         (0, 0, 0, 1),  # soprano of step 0, nothing read yet
         (1, 1, 0, 0),  # alto of step 0 has just read the soprano of step 0
@@ -26,24 +26,24 @@ def test_the_time_goes_from_the_value_read_to_the_value_predicted() -> None:
         (7, 4, 3, 1),  # and at the bass of step 0
         (12, 1, 11, 3),  # soprano of step 3 looks at the soprano of step 0
     ]:
-        seen = relate.relation(torch.tensor([[query]]), torch.tensor([[key]])).flatten().tolist()
-        assert seen == [distance, time], (query, key)
+        seen = relate.relative_index(torch.tensor(query), torch.tensor(key))
+        assert [int(term) for term in seen] == [distance, time], (query, key)
 
 
 def test_far_distances_and_times_share_the_last_vector() -> None:
-    relate = pattern(max_distance=5, step=2, max_time=3)
-    seen = relate.relation(torch.tensor([[40]]), torch.tensor([[1]])).flatten().tolist()
-    assert seen == [5, 3]
+    relate = pattern(max_distance=5, n_voices=2, max_time=3)
+    seen = relate.relative_index(torch.tensor(40), torch.tensor(1))
+    assert [int(term) for term in seen] == [5, 3]
 
 
 def test_the_bias_is_the_query_times_the_vectors_of_its_relations() -> None:
-    relate = pattern(max_distance=9, step=2, max_time=4, scale=5)
+    relate = pattern(max_distance=9, n_voices=2, max_time=4, n_pitches=5)
     q = torch.randn(1, 2, 7, 3, dtype=torch.float64)
     position = torch.arange(7)
-    bias = relate.bias(q, relate.relation(position[:, None], position[None, :]))
+    bias = relate.relative_bias(q, relate.relative_index(position[:, None], position[None, :]))
     symbols = torch.tensor([[-1, 4, 0, 5, 2, 9, 2]])
-    noted = relate.noted(symbols)
-    by_symbols = relate.symbol_bias(q, noted, noted)
+    noted = relate.token_classes(symbols)
+    by_symbols = relate.token_bias(q, noted, noted)
     for i in range(7):
         for j in range(i + 1):
             time = i // 2 - (j - 1) // 2
@@ -76,10 +76,10 @@ def test_symbols_that_are_missing_are_asked_for() -> None:
 
 def test_no_tensor_holds_an_interval_for_every_pair() -> None:
     """Features join the heads instead: as many as there are pitches, whatever the length."""
-    relate = pattern(scale=5)
+    relate = pattern(n_pitches=5)
     q = torch.randn(2, 2, 30, 3, dtype=torch.float64)
     symbols = torch.randint(-1, 7, (2, 30))
-    wide_q, wide_k = relate.with_symbols(q, q, symbols)
+    wide_q, wide_k = relate.token_features(q, q, symbols)
     assert wide_q.shape == wide_k.shape == (2, 2, 30, 3 + 6)
-    noted = relate.noted(symbols)
-    torch.testing.assert_close(wide_q @ wide_k.mT, q @ q.mT + relate.symbol_bias(q, noted, noted))
+    noted = relate.token_classes(symbols)
+    torch.testing.assert_close(wide_q @ wide_k.mT, q @ q.mT + relate.token_bias(q, noted, noted))

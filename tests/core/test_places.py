@@ -31,11 +31,12 @@ def test_places_of_many_positions_are_those_of_each(example: Example) -> None:
             visible = torch.arange(single.mask.shape[-1]) < place.n_read
             assert torch.equal(single.mask == 0, visible.unsqueeze(0))
             assert place.mask is None
-            relation = None if relation is None else relation[..., : place.n_read]
+            relation = tuple(term[..., : place.n_read] for term in relation)
         else:
             assert place.mask is not None
             assert torch.equal(place.mask, single.mask)
-        for found, expected in zip(place[:2] + place[3:4], (*single[:2], relation), strict=True):
+        pairs = [(place.slot, single.slot), (place.read, single.read)]
+        for found, expected in (*pairs, *zip(place.relation, relation, strict=True)):
             assert (found is None) == (expected is None)
             if found is not None:
                 assert found.shape == expected.shape

@@ -20,8 +20,8 @@ def test_beyond_the_longest_distance_the_farthest_vector_serves(causal: bool) ->
         # Vectors of width 1 that hold their own distance.
         layer.table.copy_(torch.arange(0 if causal else -2, 3).view(1, -1, 1))
     position = torch.arange(7).unsqueeze(0)
-    relation = layer.relation(position.unsqueeze(-1), position.unsqueeze(-2))
-    seen = layer.bias(torch.ones(1, 1, 7, 1), relation)[0, 0]
+    index = layer.relative_index(position.unsqueeze(-1), position.unsqueeze(-2))
+    seen = layer.relative_bias(torch.ones(1, 1, 7, 1), index)[0, 0]
     distance = position.T - position
     if causal:
         assert torch.equal(seen.tril(), distance.clamp(0, 2).float().tril())

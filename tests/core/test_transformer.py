@@ -6,8 +6,6 @@ import pytest
 import torch
 from attention_cases import CAUSAL, length_of, name
 
-from triptych.core.attention.backends import dispatch as choice
-from triptych.core.attention.backends import grid_tiles, spans
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
@@ -132,7 +130,6 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
         TransformerConfig(**({"d_model": 12, "n_heads": 3} | wrong))
 
 
-@pytest.mark.parametrize("with_amx", [True, False])
 @pytest.mark.parametrize(
     ("attention", "shape"),
     [
@@ -146,12 +143,7 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
 def test_attention_compiles_to_one_graph(
     attention: AttentionConfig,
     shape: tuple[int, ...],
-    with_amx: bool,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nothing that chooses a kernel breaks it: neither questions to the processor nor caches."""
-    for part in (choice, spans, grid_tiles):
-        monkeypatch.setattr(part, "has_matrix_units", lambda: with_amx)
     decoder = TransformerConfig(
         n_layers=2, d_model=64, n_heads=2, feed_forward=GELU(1024), dropout=0.0, attention=attention
     ).decoder(shape)

@@ -177,7 +177,7 @@ def tiny(attention: AttentionConfig) -> DecoderOnly:
         Full(),
         Relative(4, window=5),
         Local1D(6, 4),
-        PitchTime(max_distance=9, step=4, max_time=5, scale=12),
+        PitchTime(max_distance=9, n_voices=4, max_time=5, n_pitches=12),
     ],
     ids=str,
 )

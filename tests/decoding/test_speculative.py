@@ -50,7 +50,7 @@ def stubborn(attention: AttentionConfig, shape: tuple[int, ...], end: int = 5) -
         (Full(), (60,)),
         (Relative(4, window=5), (60,)),
         (Local1D(4, 3), (60,)),
-        (PitchTime(max_distance=5, step=3, max_time=4, scale=4), (60,)),
+        (PitchTime(max_distance=5, n_voices=3, max_time=4, n_pitches=4), (60,)),
         (Local2D(2, 2, 1, 1), (10, 6, 1)),
         (Local2D(2, 2, 1, 1, "blocks"), (5, 4, 3)),
     ],

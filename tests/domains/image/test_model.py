@@ -20,8 +20,8 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.image.model import ImageTransformer, ModelConfig
 
 HEIGHT, WIDTH = 3, 4  # not square on purpose, and not a multiple of the blocks below
-RASTER = Local2D(block_height=2, block_width=3, up=1, side=1, order="raster")
-BLOCKS = Local2D(block_height=2, block_width=3, up=1, side=1, order="blocks")
+RASTER = Local2D(block_height=2, block_width=3, halo_up=1, halo_side=1, order="raster")
+BLOCKS = Local2D(block_height=2, block_width=3, halo_up=1, halo_side=1, order="blocks")
 HEADS = [Categorical(), MixtureOfLogistics(components=3)]
 ATTENTIONS = [Full(), RASTER, BLOCKS]
 

@@ -18,9 +18,8 @@ class Place(NamedTuple):
     mask: Tensor | None
     """Added to the logits: [P, W], 0 where a slot is visible and -inf where not; None where all
     slots that are read are visible."""
-    relation: Tensor | None
-    """What the pattern's bias needs to know of queries and keys: int64 [P, W], or several of it,
-    [n, P, W]."""
+    relation: tuple[Tensor, ...]
+    """Relative index of the queries and the slots: int64 [P, W] a term."""
     start: int | None = None
     """The first slot as a number, where one position's keys go and no device is waited for."""
     n_read: int | None = None
@@ -45,8 +44,9 @@ def apart(together: Place) -> list[Place]:
             slot.unbind(0),
             nothing if read is None else read.unbind(0),
             nothing if mask is None else mask.unbind(0),
-            # Several tables of relations stand before the positions.
-            nothing if relation is None else relation.unbind(-3),
+            zip(*(term.unbind(0) for term in relation), strict=True)
+            if relation
+            else [()] * len(slot),
             slot.flatten().tolist() if on_cpu else nothing,
             strict=True,
         )
@@ -68,5 +68,5 @@ def _leading(mask: Tensor) -> list[int | None]:
 
 
 def _first_slots(place: Place, count: int) -> Place:
-    relation = None if place.relation is None else place.relation[..., :count]
+    relation = tuple(term[..., :count] for term in place.relation)
     return place._replace(mask=None, relation=relation, n_read=count)

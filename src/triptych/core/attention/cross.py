@@ -6,11 +6,10 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from triptych.core.attention.backends.dispatch import attend
-from triptych.core.attention.backends.spans import Reach
+from triptych.core.attention.backends.sdpa import attend_by_sdpa
 from triptych.core.attention.base import LayerCache
 from triptych.core.attention.multihead import head_width
-from triptych.core.attention.reference import products
+from triptych.core.attention.reference import dense_attention
 
 
 class CrossAttention(nn.Module):
@@ -50,10 +49,9 @@ class CrossAttention(nn.Module):
         keys, values = state["memory_key"], state["memory_value"]  # [B, H, K, E]
         times = x.shape[0] // keys.shape[0]
         q = rearrange(self.q_proj(x), "(b n) l (h e) -> b h (n l) e", n=times, h=self.n_heads)
-        everything = Reach(before=None, after=None)
         padding = state.get("memory_padding")
         dropout = self.dropout if self.training else 0.0
-        y = attend(q, keys, values, everything, padding=padding, dropout=dropout)  # [B, H, N L, E]
+        y = attend_by_sdpa(q, keys, values, padding=padding, dropout=dropout)  # [B, H, N L, E]
         merged = rearrange(y, "b h (n l) e -> (b n) l (h e)", n=times)  # [B N, L, D]
         out: Tensor = self.out_proj(merged)
         return out
@@ -74,4 +72,4 @@ class CrossAttention(nn.Module):
         # With the rows of the identity as values, what a query reads is its weights themselves.
         n_keys = keys.shape[2]
         one_each = torch.eye(n_keys, dtype=q.dtype, device=x.device).expand(*q.shape[:2], -1, -1)
-        return products(q, keys, one_each, mask)
+        return dense_attention(q, keys, one_each, mask)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triptych.core.attention.backends.dispatch import attend
-from triptych.core.attention.backends.spans import Reach
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import MaskPattern
 from triptych.core.attention.multihead import MultiHeadAttention
@@ -30,22 +28,16 @@ class Full(AttentionConfig):
 
 
 class FullPattern(MaskPattern):
-    """All keys, or all keys that are not later than the query."""
+    """All keys, or all keys that are not after the query."""
+
+    is_full = True
 
     def __init__(self, causal: bool) -> None:
         super().__init__()
         self.causal = causal
 
     def visible(self, query: Tensor, key: Tensor) -> Tensor:
-        if self.causal:
-            return key <= query
-        return torch.ones_like(key <= query)
+        return key <= query if self.causal else torch.ones_like(key <= query)
 
-    def kind(self) -> Hashable:
+    def sharing_key(self) -> Hashable:
         return type(self), self.causal
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0
-    ) -> Tensor:
-        reach = Reach(before=None, after=0 if self.causal else None)
-        return attend(q, k, v, reach, padding=padding, dropout=dropout)

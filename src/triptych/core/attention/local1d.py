@@ -1,4 +1,4 @@
-"""Local 1-D attention: runs of queries over their own run and a memory before it."""
+"""Local 1-D attention: blocks of queries over their own block and a memory before it."""
 
 from __future__ import annotations
 
@@ -7,24 +7,22 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from triptych.core.attention.backends.dispatch import attend
-from triptych.core.attention.backends.spans import Reach
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.mask import KeySpan, MaskPattern
 from triptych.core.attention.multihead import MultiHeadAttention
 
 
 @dataclass(frozen=True)
 class Local1D(AttentionConfig):
-    """Runs of positions read their own run and some positions before it.
+    """Blocks of positions read their own block and some positions before it.
 
     Image Transformer (Parmar et al. 2018), section 3.3, local 1D; causal only.
     """
 
     block: int = 256
-    """Length of a run of queries, in positions."""
+    """Length of a block of queries, in positions."""
     memory: int = 256
-    """How many positions before its run a query reads, in positions."""
+    """Length of the memory before the block, in positions."""
 
     def __post_init__(self) -> None:
         if self.block < 1 or self.memory < 0:
@@ -52,7 +50,7 @@ class Local1D(AttentionConfig):
 
 
 class Local1DPattern(MaskPattern):
-    """Keys of the query's own run and of `memory` positions before it, none later."""
+    """Keys of the query's own block and of `memory` positions before it, none after the query."""
 
     def __init__(self, block: int, memory: int) -> None:
         super().__init__()
@@ -63,14 +61,14 @@ class Local1DPattern(MaskPattern):
         start = query // self.block * self.block
         return (key <= query) & (key >= start - self.memory)
 
-    def n_slots(self, max_length: int, ahead: int = 0) -> int:
-        return min(self.block + self.memory + ahead, max_length)
+    def key_span(self, first: int, stop: int, length: int) -> KeySpan:
+        first_start, last_start = (q // self.block * self.block for q in (first, stop - 1))
+        return KeySpan(
+            max(0, first_start - self.memory), max(0, last_start - self.memory), first + 1, stop
+        )
 
-    def kind(self) -> Hashable:
+    def n_slots(self, max_length: int, lookahead: int = 0) -> int:
+        return min(self.block + self.memory + lookahead, max_length)
+
+    def sharing_key(self) -> Hashable:
         return type(self), self.block, self.memory
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0
-    ) -> Tensor:
-        reach = Reach(before=self.memory, after=0, run=self.block)
-        return attend(q, k, v, reach, padding=padding, dropout=dropout)

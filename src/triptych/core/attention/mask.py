@@ -1,144 +1,154 @@
-"""Which keys a query reads, as a function of two positions, and attention by that definition."""
+"""Mask patterns: which keys a query sees and what is added to their logits, from positions."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
+from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.reference import products
+from triptych.core.attention.backends.windows import Windows
+
+
+class KeySpan(NamedTuple):
+    """Keys of a tile of queries; see `MaskPattern.key_span`."""
+
+    first: int
+    """First key that a query of the tile sees."""
+    first_full: int
+    """First key of those that all queries of the tile see."""
+    stop_full: int
+    """One after the last key of those."""
+    stop: int
+    """One after the last key that a query of the tile sees."""
 
 
 class MaskPattern(nn.Module, ABC):
-    """Which keys a query reads and where a position's key is kept, as functions of positions.
+    """Which keys a query sees, their relative logits, and which cache slot holds a key.
 
-    Positions are int64 tensors that broadcast against each other; a key at a position below 0 is
-    an empty slot and is masked by whoever calls.
+    All are functions of positions: int64 tensors that broadcast against each other. `visible`
+    alone is enough for a new pattern; the rest has defaults.
     """
+
+    causal: bool = True
+    """Whether no query sees a key after it."""
+    is_full: bool = False
+    """Whether a query sees all keys, or all that are not after it where causal, without a bias."""
+    windows: Windows | None
+    """Blocks of queries with one window of keys each, where the pattern has that form."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.windows = None
 
     @abstractmethod
     def visible(self, query: Tensor, key: Tensor) -> Tensor:
-        """The definition: True where the query at one position reads the key at the other."""
+        """True where the query at one position sees the key at the other; usable in a mask_mod."""
 
-    @abstractmethod
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0
-    ) -> Tensor:
-        """The fast path for positions 0..L-1: q, k, v [B, H, L, E] -> [B, H, L, E].
+    def key_span(self, first: int, stop: int, length: int) -> KeySpan:
+        """Keys that queries first..stop-1 of a sequence see, as Python numbers.
 
-        padding [B, L] True on padding; dropout: share of the weights that is dropped.
+        Keys outside first..stop-1 are hidden from all of these queries; of the keys within, only
+        those outside first_full..stop_full-1 are asked for by `visible`.
         """
+        end = stop if self.causal else length
+        return KeySpan(0, end, end, end)
 
-    def relation(self, query: Tensor, key: Tensor) -> Tensor | None:
-        """What a bias needs to know of two positions: int64 [..., Q, K]; None without a bias."""
+    # Relative logits ------------------------------------------------------------------------------
+
+    def relative_index(self, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
+        """Index of each pair into each term of `relative_logits`: int64 [..., Q, K] a term."""
+        return ()
+
+    def relative_logits(self, q: Tensor) -> tuple[Tensor, ...]:
+        """Logits of each relation before the scaling: q [B, H, Q, E] -> [B, H, Q, n] a term."""
+        return ()
+
+    def relative_bias(self, q: Tensor, index: tuple[Tensor, ...]) -> Tensor | None:
+        """Sum of the relative logits of each pair: [B, H, Q, K]; None where there are none.
+
+        index: `relative_index` of the pairs, [Q, K] or [B, Q, K] a term.
+        """
+        bias = None
+        for logits, chosen in zip(self.relative_logits(q), index, strict=True):
+            expanded = chosen.unsqueeze(-3).expand(*logits.shape[:3], -1)  # [B, H, Q, K]
+            term = logits.gather(-1, expanded)  # [B, H, Q, K]
+            bias = term if bias is None else bias + term
+        return bias
+
+    query_kinds: int = 1
+    """F: query i and query i + F have the same vectors in `relative_vectors`."""
+
+    def relative_vectors(self, farthest: int, nearest: int) -> Tensor | None:
+        """Vectors e of distances farthest, farthest - 1, ..., nearest: [H, F, n, E].
+
+        The relative bias of a query at i and a key at j is q . e[i % F, i - j], where F is
+        `query_kinds`. None without relative logits.
+        """
         return None
 
-    def related(self, q: Tensor) -> Tensor | None:
-        """What each relation adds to q . k before the scaling: q [B, H, Q, E] -> [B, H, Q, n]."""
-        return None
+    # Token-dependent bias -------------------------------------------------------------------------
 
-    def bias(self, q: Tensor, relation: Tensor | None) -> Tensor | None:
-        """What is added to q . k before the scaling: q [B, H, Q, E] -> [B, H, Q, K].
+    uses_token_ids: bool = False
+    """Whether the logits also depend on the token ids at the two positions."""
 
-        relation: as `relation` gave it, [Q, K] or [B, Q, K]; several of it stand before these axes.
-        Whoever overrides this alone, without `related`, is not served by FlexAttention.
+    def token_features(self, q: Tensor, k: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """q and k [B, H, L, E] with M more features, so that q k^T holds `token_bias` too.
+
+        token_ids: int64 [B, L] -> [B, H, L, E + M] each. Only where `uses_token_ids`.
         """
-        by_relation = self.related(q)  # [B, H, Q, n]
-        if by_relation is None or relation is None:
-            return None
-        index = relation.unsqueeze(-3).expand(*by_relation.shape[:3], -1)  # [B, H, Q, K]
-        return by_relation.gather(-1, index)
+        raise NotImplementedError(f"{type(self).__name__} has no token-dependent bias")
 
-    reads_symbols: bool = False
-    """Whether `with_symbols` has something to add."""
+    def token_classes(self, token_ids: Tensor) -> Tensor:
+        """Classes of tokens that `token_bias` reads and that a cache keeps: int64, same shape."""
+        return token_ids
 
-    def with_symbols(self, q: Tensor, k: Tensor, symbols: Tensor) -> tuple[Tensor, Tensor]:
-        """Features that join q and k [B, H, L, E], so that q k^T holds `symbol_bias` too.
+    def token_bias(self, q: Tensor, query_classes: Tensor, key_classes: Tensor) -> Tensor:
+        """Logits of pairs of tokens before the scaling: [B, H, Q, K].
 
-        symbols: what stands at the positions, int64 [B, L].
+        q [B, H, Q, E]; classes as `token_classes`, int64 [B, Q] and [B, K].
         """
-        return q, k
+        raise NotImplementedError(f"{type(self).__name__} has no token-dependent bias")
 
-    def noted(self, symbols: Tensor) -> Tensor:
-        """What is kept of symbols, and what `symbol_bias` reads: int64 of the same form."""
-        return symbols
+    # Cache ----------------------------------------------------------------------------------------
 
-    def symbol_bias(self, q: Tensor, query_symbols: Tensor, key_symbols: Tensor) -> Tensor:
-        """What the symbols at two positions add to q . k before the scaling: [B, H, Q, K].
+    def n_slots(self, max_length: int, lookahead: int = 0) -> int:
+        """Capacity of the cache to decode at most `max_length` positions.
 
-        q [B, H, Q, E]; symbols as `noted`, int64 [B, Q] and [B, K]. Only where `reads_symbols`.
-        """
-        raise NotImplementedError(f"{type(self).__name__} reads no symbols")
-
-    def n_slots(self, max_length: int, ahead: int = 0) -> int:
-        """How many keys are kept while decoding at most `max_length` positions.
-
-        ahead: how many positions may be written beyond one that still reads.
+        lookahead: number of positions that a step may write after one that is still read.
         """
         return max_length
 
-    def n_used(self, length: int, n_slots: int) -> int:
-        """How many of the slots, counted from the first, hold the first `length` positions."""
+    def filled_length(self, length: int, n_slots: int) -> int:
+        """Number of slots, from the first, that hold the first `length` positions."""
         return min(length, n_slots)
 
     def slot(self, position: Tensor, n_slots: int) -> Tensor:
-        """Where a position's key is kept: int64, of the form of `position`; a ring by default."""
+        """Slot of a position's key: int64, the shape of `position`. By default a ring."""
         return position % n_slots
 
-    def read(self, position: Tensor, n_slots: int) -> Tensor | None:
+    def read_slots(self, position: Tensor, n_slots: int) -> Tensor | None:
         """Slots that the queries at `position` read: int64 [..., P] -> [..., W]; None for all."""
         return None
 
-    def held(self, position: Tensor, slots: Tensor, n_slots: int) -> Tensor:
-        """The position whose key each slot holds once `position` is written; below 0: none.
+    def slot_positions(self, position: Tensor, slots: Tensor, n_slots: int) -> Tensor:
+        """Position whose key each slot holds once `position` is written, below 0 for none.
 
-        position int64 [..., P], P in a row; slots int64 [W] or [..., W] -> int64 [..., W]; by
-        default of a ring.
+        position: int64 [..., P], consecutive; slots: int64 [W] or [..., W] -> int64 [..., W].
         """
         last = position[..., -1:]
         return last - (last - slots) % n_slots
 
-    def kind(self) -> Hashable:
-        """Patterns of the same kind give the same places; by default each is its own."""
+    def sharing_key(self) -> Hashable:
+        """Patterns with the same key have the same masks, relative indices and slots."""
         return self
 
 
-def by_head(q: Tensor, vectors: Tensor) -> Tensor:
-    """q . e for the vectors e of each head: q [B, H, Q, E], vectors [H, n, E] -> [B, H, Q, n].
-
-    `q @ vectors.mT` would copy the vectors for every row of the batch, which took a quarter of a
-    decoding step of 16 rows.
-    """
+def per_head_logits(q: Tensor, vectors: Tensor) -> Tensor:
+    """q . e for the vectors e of each head: q [B, H, Q, E], vectors [H, n, E] -> [B, H, Q, n]."""
     batch, heads, queries, _ = q.shape
+    # One product per head: `q @ vectors.mT` would copy the vectors for every row of the batch.
     rows = q.transpose(0, 1).flatten(1, 2)  # [H, B Q, E]
-    products = torch.bmm(rows, vectors.to(q.dtype).mT)  # [H, B Q, n]
-    return products.view(heads, batch, queries, vectors.shape[1]).transpose(0, 1)  # [B, H, Q, n]
-
-
-def dense(
-    pattern: MaskPattern,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    query: Tensor,
-    key: Tensor,
-    padding: Tensor | None,
-    symbol_bias: Tensor | None = None,
-) -> Tensor:
-    """Attention by the definition: all logits, the pattern's mask, softmax, weighted sum.
-
-    q [B, H, Q, E], k and v [B, H, K, E]; query [B or 1, Q] and key [B or 1, K] are positions, a
-    key of -1 is an empty slot; padding [B, K] True on padding; symbol_bias [B, H, Q, K]: added to
-    the bias -> [B, H, Q, E].
-    """
-    mask = pattern.visible(query.unsqueeze(-1), key.unsqueeze(-2))  # [B, Q, K]
-    mask = mask & (key >= 0).unsqueeze(-2)
-    if padding is not None:
-        mask = mask & ~padding.unsqueeze(-2)
-    relation = pattern.relation(query.unsqueeze(-1), key.unsqueeze(-2))  # [B, Q, K]
-    bias = pattern.bias(q, relation)  # [B, H, Q, K]
-    if symbol_bias is not None:
-        bias = symbol_bias if bias is None else bias + symbol_bias
-    return products(q, k, v, mask.unsqueeze(1), bias)
+    logits = rows.bmm(vectors.to(q.dtype).mT)  # [H, B Q, n]
+    return logits.view(heads, batch, queries, vectors.shape[1]).transpose(0, 1)  # [B, H, Q, n]

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core.attention.backends.flex import attend_by_flex
+from triptych.core.attention.backends.dispatch import attend
 from triptych.core.attention.base import LayerCache, SelfAttention
 from triptych.core.attention.context import Place, apart
-from triptych.core.attention.mask import MaskPattern, dense
-from triptych.core.processor import has_matrix_units
+from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.reference import pattern_attention
 
 
 class MultiHeadAttention(SelfAttention):
@@ -30,12 +30,10 @@ class MultiHeadAttention(SelfAttention):
         self.n_heads = n_heads
         self.d_head = head_width(d_model, n_heads)
         self.pattern = pattern
-        self.reads_symbols = pattern.reads_symbols
-        self.flex = False
-        """Take FlexAttention on a CUDA GPU."""
+        self.reads_symbols = pattern.uses_token_ids
         self.qkv_proj = nn.Linear(d_model, 3 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
-        # Follows the module's dtype and device, whatever becomes of its matrices.
+        # Follows the module's dtype and device.
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     like: Tensor
@@ -46,34 +44,28 @@ class MultiHeadAttention(SelfAttention):
         q, k, v = self._heads(x)
         q, k = self._with_symbols(q, k, symbols)
         dropout = self.dropout if self.training else 0.0
-        if self.flex and q.is_cuda and dropout == 0 and not self.reads_symbols:
-            return self._merge(attend_by_flex(self.pattern, q, k, v, padding))
-        return self._merge(self.pattern.attend(q, k, v, padding, dropout))
+        return self._merge(attend(self.pattern, q, k, v, padding=padding, dropout=dropout))
 
     def reference(
         self, x: Tensor, padding: Tensor | None = None, symbols: Tensor | None = None
     ) -> Tensor:
         q, k, v = self._heads(x)
-        positions = torch.arange(x.shape[1], device=x.device).unsqueeze(0)  # [1, L]
         bias = self._symbol_bias(q, symbols)
-        return self._merge(dense(self.pattern, q, k, v, positions, positions, padding, bias))
+        y = pattern_attention(self.pattern, q, k, v, padding=padding, token_bias=bias)
+        return self._merge(y)
 
     def init_cache(self, batch: int, max_length: int, ahead: int = 0) -> LayerCache:
         slots = self.pattern.n_slots(max_length, ahead)
         size = (batch, self.n_heads, slots, self.d_head)
-        dtype = kept_dtype(self.like)
-        state = {
-            "key": self.like.new_zeros(size, dtype=dtype),
-            "value": self.like.new_zeros(size, dtype=dtype),
-        }
+        state = {"key": self.like.new_zeros(size), "value": self.like.new_zeros(size)}
         if self.reads_symbols:
             nothing = self.like.new_full((batch, slots), -1, dtype=torch.int64)
-            state["symbol"] = self.pattern.noted(nothing)
+            state["symbol"] = self.pattern.token_classes(nothing)
         return state
 
     def narrow(self, state: LayerCache, length: int) -> LayerCache:
         n_slots = state["key"].shape[2]
-        used = self.pattern.n_used(length, n_slots)
+        used = self.pattern.filled_length(length, n_slots)
         if used == n_slots:
             return state
         views = {name: state[name].narrow(2, 0, used) for name in ("key", "value")}
@@ -92,12 +84,12 @@ class MultiHeadAttention(SelfAttention):
         state["key"].copy_(k.index_select(2, last))
         state["value"].copy_(v.index_select(2, last))
         if self.reads_symbols:
-            state["symbol"].copy_(self.pattern.noted(told(symbols)).index_select(1, last))
+            state["symbol"].copy_(self.pattern.token_classes(told(symbols)).index_select(1, last))
         q, k = self._with_symbols(q, k, symbols)
-        return self._merge(self.pattern.attend(q, k, v, None))
+        return self._merge(attend(self.pattern, q, k, v))
 
     def kind(self) -> Hashable:
-        return self.pattern.kind()
+        return self.pattern.sharing_key()
 
     def place(self, position: Tensor, state: LayerCache) -> Place:
         return self._place(position.view(-1), state)  # a view: indexing never syncs
@@ -109,9 +101,9 @@ class MultiHeadAttention(SelfAttention):
         """query int64 [..., P]: steps of P positions each, of which none has been written."""
         key = state["key"]
         n_slots = key.shape[2]
-        read = self.pattern.read(query, n_slots)
+        read = self.pattern.read_slots(query, n_slots)
         slots = torch.arange(n_slots, device=key.device) if read is None else read  # [..., W]
-        held = self.pattern.held(query, slots, n_slots).unsqueeze(-2)  # [..., 1, W]
+        held = self.pattern.slot_positions(query, slots, n_slots).unsqueeze(-2)  # [..., 1, W]
         rows = query.unsqueeze(-1)  # [..., P, 1]
         visible = self.pattern.visible(rows, held.clamp(min=0)) & (held >= 0)  # [..., P, W]
         # Added to the logits; the position itself is always visible, so no row is all -inf.
@@ -120,7 +112,7 @@ class MultiHeadAttention(SelfAttention):
             self.pattern.slot(query, n_slots),
             read,
             mask.masked_fill_(~visible, -torch.inf),
-            self.pattern.relation(rows, held),  # [..., P, W]
+            self.pattern.relative_index(rows, held),  # [..., P, W]
         )
 
     def step(
@@ -151,18 +143,18 @@ class MultiHeadAttention(SelfAttention):
             values = values.index_select(2, read)  # [B, H, W, E]
         elif n_read is not None:
             keys, values = keys.narrow(2, 0, n_read), values.narrow(2, 0, n_read)  # [B, H, W, E]
-        bias = self.pattern.bias(q, relation)
+        bias = self.pattern.relative_bias(q, relation)
         if bias is not None:
             mask = plus(mask, bias * self.d_head**-0.5)  # [B, H, P, W]
         if self.reads_symbols:
-            symbols = self.pattern.noted(told(symbols))
+            symbols = self.pattern.token_classes(told(symbols))
             kept = state["symbol"].index_copy_(1, slot, symbols)  # [B, S]
             if read is not None:
                 kept = kept.index_select(1, read)  # [B, W]
             elif n_read is not None:
                 kept = kept.narrow(1, 0, n_read)  # [B, W]
             # For few queries this is little; wider keys would have to be copied at every step.
-            mask = plus(mask, self.pattern.symbol_bias(q, symbols, kept) * self.d_head**-0.5)
+            mask = plus(mask, self.pattern.token_bias(q, symbols, kept) * self.d_head**-0.5)
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
         return self._merge(y if y.dtype == x.dtype else y.to(x.dtype))
 
@@ -182,11 +174,11 @@ class MultiHeadAttention(SelfAttention):
     def _symbol_bias(self, q: Tensor, symbols: Tensor | None) -> Tensor | None:
         if not self.reads_symbols:
             return None
-        noted = self.pattern.noted(told(symbols))
-        return self.pattern.symbol_bias(q, noted, noted)
+        noted = self.pattern.token_classes(told(symbols))
+        return self.pattern.token_bias(q, noted, noted)
 
     def _with_symbols(self, q: Tensor, k: Tensor, symbols: Tensor | None) -> tuple[Tensor, Tensor]:
-        return self.pattern.with_symbols(q, k, told(symbols)) if self.reads_symbols else (q, k)
+        return self.pattern.token_features(q, k, told(symbols)) if self.reads_symbols else (q, k)
 
     def _merge(self, y: Tensor) -> Tensor:
         merged: Tensor = self.out_proj(y.transpose(1, 2).flatten(2))  # [B, L, D]
@@ -201,11 +193,10 @@ class MultiHeadAttention(SelfAttention):
         """
         q, k, _ = self._heads(x)
         length = x.shape[1]
-        positions = torch.arange(length, device=x.device).unsqueeze(0)  # [1, L]
         # With the rows of the identity as values, what a query reads is its weights themselves.
         one_each = torch.eye(length, dtype=q.dtype, device=x.device).expand(*q.shape[:2], -1, -1)
         bias = self._symbol_bias(q, symbols)
-        return dense(self.pattern, q, k, one_each, positions, positions, padding, bias)
+        return pattern_attention(self.pattern, q, k, one_each, padding=padding, token_bias=bias)
 
 
 def plus(mask: Tensor | None, bias: Tensor) -> Tensor:
@@ -218,17 +209,6 @@ def told(symbols: Tensor | None) -> Tensor:
     if symbols is None:
         raise ValueError("this attention relates symbols and must be told them")
     return symbols
-
-
-def kept_dtype(like: Tensor) -> torch.dtype:
-    """In which precision keys and values are kept.
-
-    On a CPU without matrix units one query in bfloat16 takes scaled_dot_product_attention 2 to 6
-    times as long as in float32 (one to 32 rows, 100 to 2000 keys), though it reads half as much.
-    """
-    if like.dtype != torch.bfloat16 or like.device.type != "cpu":
-        return like.dtype
-    return torch.bfloat16 if has_matrix_units() else torch.float32
 
 
 def head_width(d_model: int, n_heads: int) -> int:

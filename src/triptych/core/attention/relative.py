@@ -1,4 +1,4 @@
-"""Relative attention: a learned vector per distance and head, skewed instead of gathered."""
+"""Relative attention: a learned vector per distance and head."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.backends.skew import Distances
-from triptych.core.attention.backends.spans import Reach, queries_per_tile, tiles_over
-from triptych.core.attention.backends.tiled import attend_in_tiles
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import MaskPattern, by_head
+from triptych.core.attention.mask import KeySpan, MaskPattern, per_head_logits
 from triptych.core.attention.multihead import MultiHeadAttention, head_width
 
 
 @dataclass(frozen=True)
 class Relative(AttentionConfig):
-    """Learned distances (Huang et al. 2018, Music Transformer, sections 3.3 to 3.5)."""
+    """Learned vectors of distances (Huang et al. 2018, Music Transformer, sections 3.3 to 3.5)."""
 
     max_distance: int = 256
-    """Longest distance with a vector of its own, in positions; farther ones share that vector."""
+    """Longest distance with a vector of its own, in positions; longer ones share that vector."""
     window: int | None = None
-    """How many positions a query reads, itself included, in positions; null for all of the past."""
+    """Number of positions that a query reads, itself included; null for all of the past."""
 
     def __post_init__(self) -> None:
         if self.max_distance < 1:
@@ -81,56 +78,41 @@ class RelativePattern(MaskPattern):
             visible = visible & (distance.abs() < self.window)
         return visible
 
-    def relation(self, query: Tensor, key: Tensor) -> Tensor:
-        return self._vector(query - key)
-
-    def related(self, q: Tensor) -> Tensor:
-        return by_head(q, self.table)  # [B, H, Q, vectors]
-
-    def kind(self) -> Hashable:
-        return type(self), self.max_distance, self.window, self.causal
-
-    def n_slots(self, max_length: int, ahead: int = 0) -> int:
-        return max_length if self.window is None else min(self.window + ahead, max_length)
-
-    def attend(
-        self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor | None, dropout: float = 0.0
-    ) -> Tensor:
-        length = q.shape[2]
-        before = None if self.window is None else self.window - 1
-        reach = Reach(before, after=0 if self.causal else before)
-        tiles = tiles_over(reach, length, queries_per_tile(length, q), q.device)
-        # A tile's corners lie farther apart than any of its visible pairs.
-        farthest = max(tile.stop - 1 - tile.start for tile in tiles)
-        nearest = 0 if self.causal else min(tile.first - (tile.end - 1) for tile in tiles)
-        return attend_in_tiles(
-            q,
-            k,
-            v,
-            tiles,
-            vectors=self._vectors(farthest, nearest, q),
-            distances=Distances(farthest, nearest),
-            padding=padding,
-            dropout=dropout,
+    def key_span(self, first: int, stop: int, length: int) -> KeySpan:
+        window = length if self.window is None else self.window
+        after = 0 if self.causal else window - 1  # keys after the query that it sees
+        return KeySpan(
+            max(0, first - window + 1),
+            max(0, stop - window),
+            min(length, first + after + 1),
+            min(length, stop + after),
         )
 
-    def _vector(self, distance: Tensor) -> Tensor:
-        """Index into the table of each distance, clipped at its ends."""
-        if self.causal:
-            return distance.clamp(0, self.max_distance)
-        return distance.clamp(-self.max_distance, self.max_distance) + self.max_distance
+    def relative_index(self, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
+        smallest = 0 if self.causal else -self.max_distance
+        return ((query - key).clamp(smallest, self.max_distance) - smallest,)
 
-    def _vectors(self, first: int, last: int, like: Tensor) -> Tensor:
-        """The vectors of distances first, first - 1, ..., last: [H, first - last + 1, E]."""
-        largest, smallest = self.max_distance, 0 if self.causal else -self.max_distance
-        table = self.table.to(like.dtype)
-        nearer = table[:, max(last, smallest) - smallest : min(first, largest) - smallest + 1]
-        # Repeated by `expand`: a gathered table would add up its gradient vector by vector.
-        return torch.cat(
+    def relative_logits(self, q: Tensor) -> tuple[Tensor, ...]:
+        return (per_head_logits(q, self.table),)  # [B, H, Q, vectors]
+
+    def relative_vectors(self, farthest: int, nearest: int) -> Tensor:
+        longest, smallest = self.max_distance, 0 if self.causal else -self.max_distance
+        table = self.table[
+            :, max(nearest, smallest) - smallest : min(farthest, longest) - smallest + 1
+        ]
+        # Repeated by `expand`: indexing would add up its gradient vector by vector.
+        vectors = torch.cat(
             [
-                table[:, -1:].expand(-1, max(0, first - largest), -1),
-                nearer.flip(1),
-                table[:, :1].expand(-1, max(0, smallest - last), -1),
+                self.table[:, -1:].expand(-1, max(0, farthest - longest), -1),
+                table.flip(1),
+                self.table[:, :1].expand(-1, max(0, smallest - nearest), -1),
             ],
             dim=1,
         )
+        return vectors.unsqueeze(1)  # [H, 1, n, E]
+
+    def sharing_key(self) -> Hashable:
+        return type(self), self.max_distance, self.window, self.causal
+
+    def n_slots(self, max_length: int, lookahead: int = 0) -> int:
+        return max_length if self.window is None else min(self.window + lookahead, max_length)

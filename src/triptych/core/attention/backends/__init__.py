@@ -1,1 +1,1 @@
-"""How attention is computed: the choice, and the kernels chosen from; variants say what."""
+"""Implementations of attention, and the dispatch that chooses between them."""

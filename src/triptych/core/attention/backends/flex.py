@@ -1,19 +1,32 @@
-"""FlexAttention: on a CUDA GPU any pattern as one compiled kernel; optional, beside our own.
+"""FlexAttention on CUDA: any pattern as one compiled kernel (Dong et al. 2024, 2412.05496).
 
-A pattern's `visible` is the mask and its `related` the scores, so no variant is written twice (Dong
-et al. 2024, 2412.05496). It has no backward pass on a CPU, and compiles anew for each length.
+The pattern's `visible` is the `mask_mod`; its relative logits are added by the `score_mod`.
+FlexAttention has no dropout, and no backward pass on a CPU.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.mask import MaskPattern
+
+SMALLEST_HEAD = 16
+"""Features of a head below which PyTorch compiles no kernel."""
+
+
+def flex_serves(pattern: MaskPattern, q: Tensor) -> bool:
+    """Whether FlexAttention computes attention under the pattern for queries q [B, H, L, E]."""
+    return (
+        not pattern.uses_token_ids
+        and q.shape[-1] >= SMALLEST_HEAD
+        and q.dtype in (torch.float32, torch.bfloat16, torch.float16)
+    )
 
 
 def attend_by_flex(
@@ -25,39 +38,50 @@ def attend_by_flex(
     *,
     compiled: bool = True,
 ) -> Tensor:
-    """The same as `pattern.attend`: q, k, v [B, H, L, E], padding [B, L] -> [B, H, L, E].
+    """Softmax attention under a pattern: q, k, v [B, H, L, E], padding [B, L] -> [B, H, L, E].
 
-    compiled: through torch.compile, without which it holds an L x L tensor.
+    padding: bool, True on padding. compiled: False computes the same from its definition, on any
+    device, and holds an L x L tensor.
     """
-    from torch.nn.attention import flex_attention as flex
-
-    def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        seen = pattern.visible(query, key)
-        return seen if padding is None else seen & ~padding[row, key]
-
-    batch, _, length, width = q.shape
-    rows = None if padding is None else batch
-    mask = flex.create_block_mask(visible, rows, None, length, length, device=q.device)
-    related = pattern.related(q)  # [B, H, L, n]
-    zero = torch.zeros(1, 1, dtype=torch.int64, device=q.device)
-    if related is None and pattern.relation(zero, zero) is not None:
-        raise ValueError(f"{type(pattern).__name__} has a bias that FlexAttention is not told of")
-    change = None
-    if related is not None:
-        scores = related * width**-0.5
-
-        def change(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            relation = pattern.relation(query, key)
-            changed: Tensor = score + scores[row, head, query, relation]
-            return changed
-
-    attention = _compiled() if compiled else flex.flex_attention
-    y: Tensor = attention(q, k, v, score_mod=change, block_mask=mask)  # [B, H, L, E]
-    return y
-
-
-@lru_cache(maxsize=1)
-def _compiled() -> Any:
     from torch.nn.attention.flex_attention import flex_attention
 
-    return torch.compile(flex_attention)
+    logits = [x * q.shape[-1] ** -0.5 for x in pattern.relative_logits(q)]  # each [B, H, L, n]
+
+    def score_mod(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        for term, index in zip(logits, pattern.relative_index(query, key), strict=True):
+            score = score + term[row, head, query, index]
+        # Here and not in the block mask, which is made once for all batches.
+        return score if padding is None else torch.where(padding[row, key], -torch.inf, score)
+
+    mask = _block_mask(_Rule(pattern.sharing_key(), pattern), q.shape[2], q.device, compiled)
+    plain = not logits and padding is None
+    attention = _compiled("flex_attention") if compiled else flex_attention
+    y: Tensor = attention(q, k, v, score_mod=None if plain else score_mod, block_mask=mask)
+    return y  # [B, H, L, E]
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """A pattern, equal to every other pattern of the same rule."""
+
+    key: Hashable
+    pattern: MaskPattern = field(compare=False)
+
+
+@lru_cache(maxsize=32)
+def _block_mask(rule: _Rule, length: int, device: torch.device, compiled: bool) -> Any:
+    from torch.nn.attention.flex_attention import create_block_mask
+
+    def mask_mod(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return rule.pattern.visible(query, key)
+
+    create = _compiled("create_block_mask") if compiled else create_block_mask
+    return create(mask_mod, None, None, length, length, device=device)
+
+
+@lru_cache(maxsize=2)
+def _compiled(name: str) -> Callable[..., Any]:
+    from torch.nn.attention import flex_attention as module
+
+    function: Callable[..., Any] = torch.compile(getattr(module, name))
+    return function

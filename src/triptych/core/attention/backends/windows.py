@@ -1,0 +1,137 @@
+"""Local attention of images: each block of queries reads one gathered window of keys.
+
+The keys of all windows are gathered by one index tensor and read by one SDPA call (Image
+Transformer, Parmar et al. 2018, section 3.3). The backward pass is autograd's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from triptych.core.attention.backends.sdpa import attend_by_sdpa
+from triptych.core.generation_order import GenerationOrder
+
+
+class Windows(nn.Module):
+    """Index tensors of an image's blocks and of the windows that they read.
+
+    N blocks of Q cells; the window of a block has K cells: the block and its halo. Blocks at the
+    right and the lower border are cut, and windows end at the border: the missing cells repeat
+    another cell and are masked.
+
+    visible: the rule of the pattern, as `MaskPattern.visible`.
+    block: height and width of a block, in pixels. halo_up, halo_side: height of the halo above the
+    block and width of the halo to its left and right, in pixels.
+    """
+
+    def __init__(
+        self,
+        order: GenerationOrder,
+        visible: Callable[[Tensor, Tensor], Tensor],
+        *,
+        block: tuple[int, int],
+        halo_up: int,
+        halo_side: int,
+    ) -> None:
+        super().__init__()
+        self.length = order.length
+        (height, width, _), (block_height, block_width) = order.shape, block
+        top = torch.arange(0, height, block_height)  # [block rows]
+        left = torch.arange(0, width, block_width)  # [block columns]
+        query = _positions(order, top, left, block_height, block_width)  # [N, Q]
+        key = _positions(
+            order, top - halo_up, left - halo_side, halo_up + block_height,
+            block_width + 2 * halo_side,
+        )  # [N, K]  # fmt: skip
+        self.n_blocks, self.n_pairs = len(query), query.numel() * key.shape[1]
+
+        hidden_query, hidden_key = query < 0, key < 0
+        query, key = query.clamp(min=0), key.clamp(min=0)
+        mask = visible(query.unsqueeze(2), key.unsqueeze(1)) & ~hidden_key.unsqueeze(1)  # [N, Q, K]
+        # Blocks in the interior of the image have one mask in common.
+        masks, kind = mask.flatten(1).unique(dim=0, return_inverse=True)  # [kinds, Q K], [N]
+        cell = torch.empty(self.length, dtype=torch.int64)  # [L]
+        real = (~hidden_query).flatten().nonzero().squeeze(1)  # [L]
+        cell[query.flatten()[real]] = real
+        self.in_order = torch.equal(query.flatten(), torch.arange(self.length))
+        """Whether the positions are generated block by block, all blocks being whole."""
+        for name, table in {
+            "query": query.flatten(),
+            "key": key.flatten(),
+            "cell": cell,
+            "masks": masks.unflatten(1, mask.shape[1:]),
+            "kind": kind,
+        }.items():
+            self.register_buffer(name, table, persistent=False)
+
+    query: Tensor  # int64 [N Q], position of each cell of the blocks
+    key: Tensor  # int64 [N K], position of each cell of the windows
+    cell: Tensor  # int64 [L], cell of the blocks that holds each position
+    masks: Tensor  # bool [kinds, Q, K], True where the key is visible
+    kind: Tensor  # int64 [N], mask of each block
+
+
+def attend_in_windows(
+    windows: Windows,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    padding: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Softmax attention of each block to its window: q, k, v [B, H, L, E] -> [B, H, L, E].
+
+    L may be less than the image's length: the first L positions. padding: bool [B, L], True on
+    padding. dropout: share of the attention weights that is dropped.
+    """
+    batch, _, length, _ = q.shape
+    n = windows.n_blocks
+    whole = length == windows.length
+
+    def gather(x: Tensor, index: Tensor) -> Tensor:
+        """Cells of each block or window: [B, H, L, E] -> [B N, H, cells, E]."""
+        # Rows of all heads are contiguous in the projection, so that a cell is one long copy.
+        cells = x.transpose(1, 2).index_select(1, index)  # [B, N cells, H, E]
+        return cells.unflatten(1, (n, -1)).flatten(0, 1).transpose(1, 2)
+
+    # Positions after the last one are never visible to a query; any key may stand for them.
+    query = windows.query if whole else windows.query.clamp(max=length - 1)
+    key = windows.key if whole else windows.key.clamp(max=length - 1)
+    if whole and windows.in_order:
+        q = q.transpose(1, 2).unflatten(1, (n, -1)).flatten(0, 1).transpose(1, 2)  # [B N, H, Q, E]
+    else:
+        q = gather(q, query)  # [B N, H, Q, E]
+    mask = windows.masks.index_select(0, windows.kind).unsqueeze(1)  # [N, 1, Q, K]
+    if batch > 1:
+        mask = mask.repeat(batch, 1, 1, 1)  # [B N, 1, Q, K]
+    if padding is not None:
+        padding = padding.index_select(1, key).unflatten(1, (n, -1)).flatten(0, 1)  # [B N, K]
+    y = attend_by_sdpa(
+        q, gather(k, key), gather(v, key), mask=mask, padding=padding, dropout=dropout
+    )  # [B N, H, Q, E]
+    cells = y.transpose(1, 2).unflatten(0, (batch, n)).flatten(1, 2)  # [B, N Q, H, E]
+    if not (whole and windows.in_order):
+        cells = cells.index_select(1, windows.cell[:length])  # [B, L, H, E]
+    return cells.transpose(1, 2)  # [B, H, L, E]
+
+
+def _positions(
+    order: GenerationOrder, top: Tensor, left: Tensor, height: int, width: int
+) -> Tensor:
+    """Positions of the cells of rectangles, -1 outside the image: int64 [N, cells].
+
+    top [R], left [C]: first row and column of each rectangle, in pixels; N = R C. height, width:
+    of a rectangle, in pixels.
+    """
+    row = (top.unsqueeze(1) + torch.arange(height))[:, None, :, None]  # [R, 1, height, 1]
+    column = (left.unsqueeze(1) + torch.arange(width))[None, :, None, :]  # [1, C, 1, width]
+    image_height, image_width, _ = order.shape
+    inside = (row >= 0) & (row < image_height) & (column >= 0) & (column < image_width)
+    positions = order.steps[
+        row.clamp(0, image_height - 1), column.clamp(0, image_width - 1)
+    ]  # [R, C, height, width, channels]
+    return positions.masked_fill(~inside.unsqueeze(-1), -1).flatten(2).flatten(0, 1)

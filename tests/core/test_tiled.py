@@ -1,0 +1,244 @@
+"""Attention in tiles: covered pairs, skews, gradients, dropout, memory, precision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from attention_cases import EXAMPLES, build, length_of, name
+from autocast import assert_autocast_changes_nothing
+from saved import saved_bytes
+from torch import Tensor
+
+from triptych.core.attention.backends import tiled
+from triptych.core.attention.backends.tiled import attend_in_tiles, skewed, tiles_of, unskewed
+from triptych.core.attention.base import Example
+from triptych.core.attention.local1d import Local1DPattern
+from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.relative import Relative, RelativePattern
+
+CPU = torch.device("cpu")
+
+
+def queries(monkeypatch: pytest.MonkeyPatch, number: int, weight_bytes: int = 1) -> None:
+    monkeypatch.setattr(tiled, "queries_per_tile", lambda device: number)
+    monkeypatch.setattr(tiled, "TILE_BYTES", weight_bytes)
+
+
+def relative(n_heads: int = 3, width: int = 4, **settings: object) -> RelativePattern:
+    defaults = {"max_distance": 4, "window": None, "causal": True}
+    options = defaults | {"n_heads": n_heads, "d_head": width} | settings
+    return RelativePattern(**options).double()  # type: ignore[arg-type]
+
+
+class OnlyVisible(MaskPattern):
+    """A pattern that says nothing but which keys a query sees."""
+
+    def visible(self, query: Tensor, key: Tensor) -> Tensor:
+        return (key <= query) & ((query - key) % 3 != 1)
+
+
+def assert_tiles_hold_the_visible_pairs(pattern: MaskPattern, length: int, most: int) -> None:
+    seen = torch.zeros(length, length, dtype=torch.int64)
+    for tile in tiles_of(pattern, length, CPU):
+        assert tile.n_queries <= -(-most // pattern.query_kinds) * pattern.query_kinds
+        assert tile.queries.start % pattern.query_kinds == 0
+        pairs = torch.ones(tile.n_queries, tile.n_keys, dtype=torch.int64)
+        for run, hidden in tile.partial_masks:
+            pairs[:, run].masked_fill_(hidden, 0)
+        seen[tile.queries, tile.keys] += pairs
+        distance = torch.arange(length)[tile.queries, None] - torch.arange(length)[tile.keys]
+        assert distance.max() == tile.farthest
+        smallest = int(distance.min())
+        assert tile.nearest == (max(0, smallest) if pattern.causal else smallest)
+    position = torch.arange(length)
+    assert torch.equal(seen, pattern.visible(position.unsqueeze(1), position).long())
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=name)
+@pytest.mark.parametrize("most", [1, 3, 8, 100])
+def test_tiles_of_every_variant_hold_exactly_the_visible_pairs(
+    example: Example, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries(monkeypatch, most)
+    layer = build(example)
+    assert isinstance(layer, MultiHeadAttention)
+    assert_tiles_hold_the_visible_pairs(layer.pattern, length_of(example), most)
+
+
+@pytest.mark.parametrize("most", [1, 3, 8, 100])
+@pytest.mark.parametrize("window", [None, 1, 4, 22, 23, 40])
+@pytest.mark.parametrize("causal", [True, False])
+def test_tiles_of_any_window_hold_exactly_the_visible_pairs(
+    causal: bool, window: int | None, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries(monkeypatch, most)
+    assert_tiles_hold_the_visible_pairs(relative(window=window, causal=causal), 23, most)
+
+
+@pytest.mark.parametrize("most", [1, 3, 8, 100])
+@pytest.mark.parametrize(("block", "memory"), [(6, 3), (4, 0), (5, 9), (30, 2)])
+def test_tiles_of_any_local_1d_hold_exactly_the_visible_pairs(
+    block: int, memory: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries(monkeypatch, most)
+    assert_tiles_hold_the_visible_pairs(Local1DPattern(block, memory), 23, most)
+
+
+def test_a_pattern_that_has_nothing_but_its_rule_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries(monkeypatch, 4)
+    assert_tiles_hold_the_visible_pairs(OnlyVisible(), 13, 4)
+    layer = MultiHeadAttention(12, 3, OnlyVisible()).double()
+    x = torch.randn(2, 13, 12, dtype=torch.float64)
+    torch.testing.assert_close(layer(x), layer.reference(x), rtol=0.0, atol=1e-12)
+
+
+# Skew --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "start", "end"), [(0, 0, 4), (4, 0, 8), (6, 3, 10), (4, 0, 12)])
+def test_the_skew_puts_every_distance_at_its_key(first: int, start: int, end: int) -> None:
+    causal = end == first + 4
+    nearest = 0 if causal else first - (end - 1)
+    distance = torch.arange(first + 3 - start, nearest - 1, -1)
+    by_distance = distance.double().expand(1, 4, -1).contiguous()
+    wanted = (torch.arange(first, first + 4).unsqueeze(1) - torch.arange(start, end)).double()
+    visible = wanted >= 0 if causal else wanted > -1e9
+    seen = skewed(by_distance, end - start)[0]
+    assert torch.equal(seen[visible], wanted[visible])
+    # <skewed x, g> = <x, unskewed g> for every x: one is the transpose of the other.
+    x, g = torch.randn_like(by_distance), torch.randn(1, 4, end - start).double() * visible
+    there = (skewed(x, end - start) * g).sum()
+    torch.testing.assert_close((x * unskewed(g, len(distance))).sum(), there)
+
+
+# Gradients ---------------------------------------------------------------------------------------
+
+
+def arguments(batch: int, length: int, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    torch.manual_seed(0)
+    shape = (batch, 3, length, 4)
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
+
+
+@pytest.mark.parametrize("weight_bytes", [1, 2**21])
+@pytest.mark.parametrize(
+    "settings", [{}, {"window": 6}, {"causal": False, "window": 5}, {"max_distance": 30}]
+)
+def test_gradients_are_those_of_finite_differences(
+    settings: dict[str, object], weight_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries(monkeypatch, 4, weight_bytes)
+    pattern = relative(**settings)
+    padding = torch.zeros(2, 11, dtype=torch.bool)
+    padding[1, :3] = True  # the first queries of row 1 see nothing at all
+
+    def path(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
+        y: Tensor = torch.func.functional_call(
+            _Call(pattern), {"pattern.table": table}, (q, k, v, padding)
+        )
+        return y
+
+    assert torch.autograd.gradcheck(
+        path, (*arguments(2, 11), pattern.table.detach().requires_grad_())
+    )
+
+
+class _Call(torch.nn.Module):
+    def __init__(self, pattern: MaskPattern) -> None:
+        super().__init__()
+        self.pattern = pattern
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor) -> Tensor:
+        return attend_in_tiles(self.pattern, q, k, v, padding=padding)
+
+
+def test_a_second_derivative_is_refused_and_never_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries(monkeypatch, 4)
+    q, k, v = arguments(1, 9)
+    y = attend_in_tiles(relative(), q, k, v)
+    (dq,) = torch.autograd.grad((y**2).sum(), q, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        dq.sum().backward()
+
+
+def test_an_empty_batch_gives_an_empty_batch() -> None:
+    q = torch.zeros(0, 3, 9, 4, dtype=torch.float64)
+    assert attend_in_tiles(relative(), q, q, q).shape == q.shape
+    none = torch.zeros(0, 9, dtype=torch.bool)
+    assert attend_in_tiles(relative(), q, q, q, padding=none).shape == q.shape
+
+
+# Dropout -----------------------------------------------------------------------------------------
+
+
+def test_gradients_of_dropped_weights_are_those_of_the_same_drops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queries(monkeypatch, 4)
+
+    def path(*inputs: Tensor) -> Tensor:
+        torch.manual_seed(3)
+        return attend_in_tiles(relative_pattern, *inputs, dropout=0.3)
+
+    relative_pattern = relative()
+    assert torch.autograd.gradcheck(path, arguments(1, 9))
+
+
+def test_the_backward_pass_does_not_move_the_random_numbers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    queries(monkeypatch, 4)
+    y = attend_in_tiles(relative(), *arguments(1, 9), dropout=0.3)
+    torch.rand(1)
+    before = torch.get_rng_state()
+    y.sum().backward()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_dropout_drops_its_share_of_each_head_and_keeps_the_mean() -> None:
+    length, heads = 512, 4
+    q = torch.zeros(1, heads, length, length)
+    v = torch.eye(length).expand(1, heads, -1, -1)  # so that the output is the weights
+    pattern = RelativePattern(
+        n_heads=heads, d_head=length, max_distance=1, window=None, causal=False
+    )
+    weights = attend_in_tiles(pattern, q, q, v, dropout=0.1).detach()[0] * length  # [H, L, L]
+    dropped = (weights == 0).double()
+    assert abs(float(dropped.mean()) - 0.1) < 3e-3
+    assert abs(float(weights.mean()) - 1) < 3e-3
+    for one, other in ((dropped[0], dropped[1]), (dropped[:, :-1], dropped[:, 1:])):
+        both = (one * other).mean() / 0.1**2
+        assert abs(float(both) - 1) < 0.06, "drops are not independent"
+
+
+# Memory and precision ----------------------------------------------------------------------------
+
+
+def saved_by(length: int) -> int:
+    """Bytes that a layer of relative attention saves for its backward pass."""
+    layer = Relative(max_distance=length).build(8, 2, (length,), causal=True)
+    x = torch.randn(1, length, 8, requires_grad=True)
+    return saved_bytes(lambda: layer(x))
+
+
+def test_memory_kept_for_the_backward_pass_is_linear_in_the_length() -> None:
+    assert saved_by(1024) < 4.5 * saved_by(256)
+
+
+@pytest.mark.parametrize("within", [False, True])
+@pytest.mark.parametrize("inputs", [torch.float32, torch.bfloat16])
+def test_autocast_changes_nothing(
+    inputs: torch.dtype, within: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the backward pass is called within it or, as is usual, outside."""
+    queries(monkeypatch, 8)
+    pattern = relative().float()
+
+    def gradients() -> list[Tensor]:
+        q, k, v = arguments(2, 20, inputs)
+        y = attend_in_tiles(pattern, q, k, v)
+        with torch.autocast("cpu", enabled=within):
+            return [y, *torch.autograd.grad(y.sum(), (q, k, v))]
+
+    assert_autocast_changes_nothing(gradients, inputs)

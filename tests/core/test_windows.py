@@ -1,0 +1,97 @@
+"""Windows of local 2-D attention: their cells, masks and cost."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from triptych.core import generation_order as orders
+from triptych.core.attention.backends import dispatch
+from triptych.core.attention.backends.windows import Windows
+from triptych.core.attention.local2d import Local2D, Local2DPattern
+
+# Height, width, channels; height and width of a block; halo up and to the sides.
+CUTS = [(6, 23, 2, 3, 8, 2, 4), (5, 7, 1, 2, 3, 3, 1), (4, 9, 2, 4, 2, 0, 5), (3, 8, 1, 2, 4, 5, 0)]
+
+
+def pattern_of(sizes: tuple[int, ...], order: str) -> tuple[Local2DPattern, Windows]:
+    *shape, block_height, block_width, up, side = sizes
+    config = Local2D(block_height, block_width, up, side, order)  # type: ignore[arg-type]
+    pattern = config.build(4, 1, tuple(shape), causal=True).pattern
+    assert isinstance(pattern, Local2DPattern)
+    assert pattern.windows is not None
+    return pattern, pattern.windows
+
+
+@pytest.mark.parametrize("order", ["raster", "blocks"])
+@pytest.mark.parametrize("sizes", CUTS)
+def test_windows_are_a_block_and_its_halo(sizes: tuple[int, ...], order: str) -> None:
+    height, width, channels, block_height, block_width, up, side = sizes
+    pattern, windows = pattern_of(sizes, order)
+    n = windows.n_blocks
+    blocks, keys = windows.query.view(n, -1), windows.key.view(n, -1)
+    columns = -(-width // block_width)
+    for number in range(n):
+        top, left = number // columns * block_height, number % columns * block_width
+        for positions, above, beside, rows, cells in (
+            (blocks[number], 0, 0, block_height, block_width),
+            (keys[number], up, side, block_height + up, block_width + 2 * side),
+        ):
+            found = positions.view(rows, cells, channels)
+            for row in range(rows):
+                for column in range(cells):
+                    y, x = top - above + row, left - beside + column
+                    if 0 <= y < height and 0 <= x < width:
+                        assert (pattern.row[found[row, column]] == y).all()
+                        assert (pattern.column[found[row, column]] == x).all()
+
+
+@pytest.mark.parametrize("order", ["raster", "blocks"])
+@pytest.mark.parametrize("sizes", CUTS)
+def test_windows_hold_exactly_the_visible_pairs(sizes: tuple[int, ...], order: str) -> None:
+    """Over every pair of positions, each one once."""
+    pattern, windows = pattern_of(sizes, order)
+    n, length = windows.n_blocks, windows.length
+    blocks, keys = windows.query.view(n, -1), windows.key.view(n, -1)
+    masks = windows.masks[windows.kind]
+    seen = torch.zeros(length, length, dtype=torch.int64)
+    for position, cell in enumerate(windows.cell.tolist()):
+        block, place = divmod(cell, blocks.shape[1])
+        assert blocks[block, place] == position
+        seen[position].index_add_(0, keys[block], masks[block, place].long())
+    position = torch.arange(length)
+    assert torch.equal(seen, pattern.visible(position.unsqueeze(1), position).long())
+
+
+def test_windows_of_the_interior_share_a_mask() -> None:
+    # Top row or not; left, middle or right column. In block order the right column of the top row
+    # is as the middle: only the halo above reaches to the right.
+    for order, kinds in (("raster", 6), ("blocks", 5)):
+        _, windows = pattern_of((24, 24, 1, 4, 4, 2, 2), order)
+        assert windows.n_blocks == 36
+        assert len(windows.masks) == kinds
+
+
+def test_whole_blocks_in_block_order_need_no_permutation() -> None:
+    assert pattern_of((8, 8, 3, 4, 4, 2, 2), "blocks")[1].in_order
+    assert not pattern_of((8, 8, 3, 4, 4, 2, 2), "raster")[1].in_order
+    assert not pattern_of((8, 9, 3, 4, 4, 2, 2), "blocks")[1].in_order  # cut blocks
+
+
+def test_the_cost_of_local_2d_grows_with_the_pixels() -> None:
+    def pairs(side: int) -> int:
+        return pattern_of((side, side, 3, 4, 4, 2, 2), "raster")[1].n_pairs
+
+    assert pairs(32) == 4 * pairs(16)
+
+
+def test_windows_serve_where_they_halve_the_pairs() -> None:
+    def pay(*shape: int) -> bool:
+        pattern = Local2D(8, 8, 4, 4).build(4, 1, shape, causal=True).pattern
+        assert pattern.windows is not None
+        return dispatch.windows_pay(pattern.windows, orders.raster(shape).length)
+
+    assert not pay(8, 8)
+    assert not pay(16, 16, 3)
+    assert pay(24, 24, 3)
+    assert pay(28, 28)
