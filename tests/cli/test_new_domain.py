@@ -109,6 +109,8 @@ def test_settings_import_no_class_of_another_package(attention: object) -> None:
     plain = {"model": {"transformer": {"attention": attention}}}
     with pytest.raises(UserError, match=r"import toy_domain\.domain first .*--plugin"):
         from_plain(ImageConfig, plain)
+    with pytest.raises(UserError, match="--plugin"):
+        from_plain(ImageConfig, {"data": {"source": attention}})
     assert "toy_domain" not in sys.modules
     with pytest.raises(UserError, match=r"attention\.class_path is missing"):
         from_plain(ImageConfig, {"model": {"transformer": {"attention": {"init_args": plain}}}})

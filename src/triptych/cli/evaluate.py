@@ -8,8 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triptych import __version__
-from triptych.cli.options import OVERWRITE, check_inputs, open_model, read_options
+from triptych.cli.options import (
+    OVERWRITE,
+    check_inputs,
+    open_model,
+    options_parser,
+    read_options,
+)
 from triptych.cli.progress import ProgressLine
+from triptych.config.parser import SettingsParser
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.files import check_writable, json_bytes
 from triptych.domains.options import EvaluateOptions, counted
@@ -20,19 +27,23 @@ if TYPE_CHECKING:
     from triptych.training.evaluate import Evaluation
 
 
-def run(domain: Domain, arguments: Sequence[str]) -> int:
-    """Score a checkpoint and print the metrics; raises UserError for bad input."""
+def parser(domain: Domain) -> SettingsParser:
+    """Return the parser of the command's options."""
     kept = domain.evaluate_options.kept_files
     named = ", ".join(f"--{name}" for name in kept)
-    options, flags = read_options(
+    return options_parser(
         domain.evaluate_options,
-        arguments,
         prog=f"triptych evaluate {domain.name}",
         description=f"Score a checkpoint of the domain {domain.name} on a split of its data.",
         flags={OVERWRITE: f"Replace an existing file of {named}."} if kept else None,
     )
+
+
+def run(domain: Domain, arguments: Sequence[str]) -> int:
+    """Score a checkpoint and print the metrics; raises UserError for bad input."""
+    options, overwrite = read_options(domain.evaluate_options, parser(domain), arguments)
     path = check_inputs(options)
-    files = result_paths(options, overwrite=OVERWRITE in flags)
+    files = result_paths(options, overwrite=overwrite)
     if options.data is not None and not Path(options.data).expanduser().exists():
         raise UserError(f"--data {options.data} does not exist; expected the folder of the data")
 

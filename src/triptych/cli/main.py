@@ -79,6 +79,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _EXIT_BROKEN_PIPE
 
 
+def help_text() -> str:
+    """Return the text of `triptych --help`."""
+    return _HELP.format(**{command: ", ".join(offering(command)) for command in COMMANDS})
+
+
 def offering(command: str) -> list[str]:
     """Return the names of Triptych's domains that offer a command."""
     return [name for name in domains.names() if _offers(domains.find_domain(name), command)]
@@ -95,8 +100,7 @@ def _offers(domain: Domain, command: str) -> bool:
 
 def _dispatch(arguments: list[str]) -> int:
     if not arguments or arguments[0] in ("-h", "--help", "help"):
-        words = {command: ", ".join(offering(command)) for command in COMMANDS}
-        print(_HELP.format(**words), end="")
+        print(help_text(), end="")
         return 0
     if arguments[0] in ("-V", "--version"):
         print(f"triptych {triptych.__version__}")

@@ -10,37 +10,37 @@ from typing import Any, TypeVar
 
 from triptych import pretrained
 from triptych.cli.progress import progress_line
-from triptych.config.parser import parser_for
+from triptych.config.parser import SettingsParser, parser_for
 from triptych.config.schema import build
 from triptych.domains import module_exists
 from triptych.domains.base import Domain, TrainedModel, Verb
 from triptych.domains.files import OutputFolder, check_file
-from triptych.domains.options import FolderOptions, ModelOptions, SampleOptions
+from triptych.domains.options import ModelOptions, SampleOptions
 from triptych.errors import UserError
 
 Options = TypeVar("Options")
 OVERWRITE = "overwrite"
 
 
-def read_options(
-    cls: type[Options],
-    arguments: Sequence[str],
-    *,
-    prog: str,
-    description: str,
-    flags: Mapping[str, str] | None = None,
-) -> tuple[Options, set[str]]:
-    """Parse a command line; return the options dataclass and the names of the flags given.
+def options_parser(
+    cls: type, *, prog: str, description: str, flags: Mapping[str, str] | None = None
+) -> SettingsParser:
+    """Return the parser of a command's option class; flags: name -> help of options without value.
 
-    flags: name -> help of options without a value.
-    Raises UserError for an unknown option, a wrong type, an impossible or a missing value.
+    Raises UserError, as it parses, for an unknown option, a wrong type or a missing value.
     """
     parser = parser_for(cls, prog=prog, description=description, config=False)
     for name, help_text in (flags or {}).items():
         parser.add_argument(f"--{name}", action="store_true", help=help_text)
+    return parser
+
+
+def read_options(
+    cls: type[Options], parser: SettingsParser, arguments: Sequence[str]
+) -> tuple[Options, bool]:
+    """Parse a command line; return the options dataclass and whether --overwrite was given."""
     values, locate = parser.parse_settings(arguments)
-    options = build(cls, values, locate=locate)
-    return options, {name for name in flags or {} if values[name]}
+    return build(cls, values, locate=locate), bool(values.get(OVERWRITE))
 
 
 def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
@@ -85,22 +85,22 @@ def open_model(
     return domain.restore(content, options.device), content["triptych"]
 
 
-def run_verb(
-    verb: Verb[Any, Any] | None, name: str, domain: Domain, arguments: Sequence[str]
-) -> int:
-    """Run a command that writes result files into a folder; raises UserError for bad input."""
-    if verb is None:
-        raise ValueError(f"the domain {domain.name} has no command {name}")
-    options, flags = read_options(
+def verb_parser(verb: Verb[Any, Any], name: str, domain: Domain) -> SettingsParser:
+    """Return the parser of a command that writes result files into a folder."""
+    return options_parser(
         verb.options,
-        arguments,
         prog=f"triptych {name} {domain.name}",
         description=f"{verb.description} Existing files are kept unless --overwrite is given.",
         flags={OVERWRITE: "Replace files of the same names in the output folder."},
     )
-    assert isinstance(options, FolderOptions)
+
+
+def run_verb(verb: Verb[Any, Any], name: str, domain: Domain, arguments: Sequence[str]) -> int:
+    """Run a command that writes result files into a folder; raises UserError for bad input."""
+    parser = verb_parser(verb, name, domain)
+    options, overwrite = read_options(verb.options, parser, arguments)
     path = check_inputs(options)
-    out = OutputFolder(options.out, overwrite=OVERWRITE in flags)
+    out = OutputFolder(options.out, overwrite=overwrite)
     out.check_free(options.output_names())
     model, _ = open_model(path, domain, options)
     if isinstance(options, SampleOptions):

@@ -1,4 +1,4 @@
-"""`triptych train DOMAIN`: train a model from a settings file and options that override it."""
+"""`triptych train DOMAIN`: train a model from a settings file, with options that override it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from triptych.cli.options import check_checkpoint
 from triptych.config.files import read_settings_file
-from triptych.config.parser import parser_for, split_config
+from triptych.config.parser import SettingsParser, parser_for, split_config
 from triptych.config.schema import build, to_plain
 from triptych.domains.base import Domain
 from triptych.domains.files import why_unwritable
@@ -20,19 +20,19 @@ from triptych.pretrained import PREFIX
 
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
-    """Train and say where the results are; raises UserError and TrainingStopped."""
+    """Train and print the run's folder; raises UserError and TrainingStopped."""
     check_no_pretrained(arguments)
-    wants_words = any(
+    wants_text = any(
         a in ("-h", "--help") or a.startswith("--print_") or a.partition("=")[0].endswith(".help")
         for a in arguments
     )
     paths, _ = split_config(arguments)
-    if not paths and not wants_words:
+    if not paths and not wants_text:
         raise UserError(
             f"train {domain.name} needs a settings file: triptych train {domain.name} --config "
             f"FILE (complete ones are in configs/{domain.name}/)"
         )
-    for path in paths:  # the answer to a missing file or a slip in the YAML waits for no import
+    for path in paths:  # a missing file or a slip in the YAML is reported before heavy imports
         read_settings_file(path)
 
     from triptych.cli.trainer import check_batches, check_trainer, trainer_settings
@@ -42,12 +42,10 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     from triptych.training.trainer import train
     from triptych.training.update import check_schedule
 
-    config_class = domain.config_class()
-    parser = training_parser(domain.name, config_class)
-    values, locate = parser.parse_settings(arguments)
-    config = build(config_class, values, locate=locate)
+    values, locate = parser(domain).parse_settings(arguments)
+    config = build(domain.config_class(), values, locate=locate)
     resume = values.get("resume", False)
-    # Before the data are read, which takes minutes for a large folder of music.
+    # These checks precede the reading of the data, which can take minutes.
     trainer = trainer_settings(values["trainer"])
     tried = check_trainer(trainer)
     check_patience(config.run.early_stopping_patience, trainer)
@@ -74,52 +72,52 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     return 0
 
 
-def training_parser(domain: str, config_class: type) -> Any:
-    """The parser of `triptych train DOMAIN`: data, model, optim, run, and Lightning's trainer."""
+def parser(domain: Domain) -> SettingsParser:
+    """Return the parser of the settings: data, model, optim, run, and Lightning's trainer."""
     from pytorch_lightning import Trainer
 
     from triptych.cli.trainer import NOT_OPTIONS
 
-    parser = parser_for(
-        config_class,
-        prog=f"triptych train {domain}",
-        description=f"Train a model of the domain {domain}. Every setting below is a key of the "
-        "settings file too: --run.seed 8 is seed: 8 under run.",
+    settings = parser_for(
+        domain.config_class(),
+        prog=f"triptych train {domain.name}",
+        description=f"Train a model of the domain {domain.name}. Every setting below is also a key "
+        "of the settings file: --run.seed 8 is seed: 8 under run.",
     )
-    parser.usage = "%(prog)s --config FILE [--run.seed 8 ...] [--trainer.max_steps 500 ...]"
-    parser.add_argument(
+    settings.usage = "%(prog)s --config FILE [--run.seed 8 ...] [--trainer.max_steps 500 ...]"
+    settings.add_argument(
         "--resume",
         action="store_true",
-        default=argparse.SUPPRESS,  # an order for this once, so --print_config leaves it out
-        help="Go on from the last good checkpoint of the run of this name, with the same order of "
-        "the data; without it an existing run is never touched. (default: off)",
+        default=argparse.SUPPRESS,  # no setting of the run, so --print_config leaves it out
+        help="Continue the run of this name from its last good checkpoint, with the same order of "
+        "the data; without it an existing run is never changed. (default: off)",
     )
-    parser.add_class_arguments(Trainer, "trainer", skip=NOT_OPTIONS)
-    parser.prefer_int()
-    parser.groups["trainer"].title = "Lightning's Trainer, in its own words"
-    parser.hide_group_options()
-    return parser
+    settings.add_class_arguments(Trainer, "trainer", skip=NOT_OPTIONS)
+    settings.prefer_int()
+    settings.groups["trainer"].title = "Arguments of Lightning's Trainer"
+    settings.hide_group_options()
+    return settings
 
 
 def check_no_pretrained(arguments: Sequence[str]) -> None:
-    """Raise UserError where a model of the package is named to train on from."""
+    """Raise UserError where a shipped model is given as a checkpoint to resume from."""
     for before, argument in zip(["", *arguments], arguments, strict=False):
         if "--run.init_from" in (before, argument.partition("=")[0]):
             continue
         value = argument.partition("=")[2] if argument.startswith("--") else argument
         if value.startswith(PREFIX):
             raise UserError(
-                f"train cannot go on from {value}: a pretrained model holds rounded weights and no "
-                "state of the optimiser; expected --resume alone, which goes on with the run of "
-                f"--run.name, or --run.init_from {value}, a new run with its weights"
+                f"train cannot resume from {value}: a pretrained model has rounded weights and no "
+                "state of the optimiser; expected --resume alone, which continues the run of "
+                f"--run.name, or --run.init_from {value}, which starts a new run with its weights"
             )
 
 
 def check_run_folder(folder: Path, *, resume: bool) -> None:
-    """Raise UserError where the run could not begin, or not be resumed, in this folder.
+    """Raise UserError where the run cannot start, or not be resumed, in this folder.
 
-    Makes nothing. Only the first of several processes looks: it has made the folder by the time
-    that the others come here.
+    Creates nothing. Only the first of several processes checks, because it creates the folder
+    before the others get here.
     """
     from triptych.training.run_folder import holds_checkpoint, is_first_process, refuse_overwriting
 
@@ -135,9 +133,9 @@ def check_run_folder(folder: Path, *, resume: bool) -> None:
 
 
 def given_vocabulary(config: Any, *, domain: str) -> Any:
-    """The vocabulary of the weights that a new run starts with; None where it starts with none.
+    """Return the vocabulary of the weights that initialise a new run; None for random weights.
 
-    Raises UserError, before the data are read, where they belong to another model.
+    Raises UserError, before the data are read, where the weights belong to another model.
     """
     from triptych.training.init_from import check_start
 
@@ -149,10 +147,11 @@ def given_vocabulary(config: Any, *, domain: str) -> Any:
 
 
 def taken_up(folder: Path, *, domain: str, config: Any, trainer: dict[str, Any]) -> tuple[Any, Any]:
-    """The vocabulary that the run in the folder started with, None where it learnt its own, and
-    the settings with where it started, which stays true however often it is resumed.
+    """Return the vocabulary that the run was initialised with, and its settings.
 
-    Raises UserError, before the data are read, where the run cannot be resumed with these.
+    The vocabulary is None where the run built its own. The settings keep `run.init_from` of the
+    run's start. Raises UserError, before the data are read, where the run cannot be resumed with
+    these settings.
     """
     from triptych.training.run_folder import (
         check_epochs,
@@ -161,7 +160,7 @@ def taken_up(folder: Path, *, domain: str, config: Any, trainer: dict[str, Any])
         find_checkpoint,
     )
 
-    found = find_checkpoint(folder, tell=lambda _: None)  # `train` tells it
+    found = find_checkpoint(folder, tell=lambda _: None)  # `train` reports it
     if found is None:
         return None, config
     check_same_model(*found, domain=domain, config=to_plain(config))

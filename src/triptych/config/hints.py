@@ -1,7 +1,7 @@
 """Type hints of settings: what they allow, in words, and the classes that a part can have.
 
 A part is a setting of which there are several kinds (an attention variant, a head, a source of
-data). It is declared by a dataclass that descends from ABC, and each kind is a subclass of it.
+data). It is declared by a class that descends from ABC, and each kind is a dataclass below it.
 """
 
 from __future__ import annotations
@@ -99,9 +99,8 @@ def subclass_paths(base: type) -> list[str]:
 def import_kinds(cls: type) -> None:
     """Import every kind of the parts in a settings class, so that jsonargparse lists them."""
     for hint in get_type_hints(cls).values():
-        part = class_in(hint)
-        if part is not None and dataclasses.is_dataclass(part):
-            if issubclass(part, ABC):
-                subclass_paths(part)
-            else:
-                import_kinds(part)
+        inner = class_in(hint)
+        if inner is not None and issubclass(inner, ABC):
+            subclass_paths(inner)
+        elif dataclasses.is_dataclass(inner):
+            import_kinds(inner)

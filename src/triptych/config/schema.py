@@ -130,7 +130,7 @@ def _check_packages(hint: Any, plain: Any, key: str, packages: set[str], where: 
         for item in plain:
             _check_packages(hint, item, key, packages, where)
     cls = class_in(hint)
-    if cls is None or not dataclasses.is_dataclass(cls):
+    if cls is None:
         return
     fields = plain
     if issubclass(cls, ABC):

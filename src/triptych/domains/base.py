@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from triptych.domains.files import OutputFolder
-from triptych.domains.options import Dtype, EvaluateOptions, ModelOptions, TranslateOptions
+from triptych.domains.options import Dtype, EvaluateOptions, FolderOptions, TranslateOptions
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class TranslatingModel(Protocol):
 
 
 Model = TypeVar("Model")
-Options = TypeVar("Options", bound=ModelOptions)
+Options = TypeVar("Options", bound=FolderOptions)
 
 
 @dataclass(frozen=True)
