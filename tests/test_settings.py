@@ -29,8 +29,8 @@ from triptych.domains.image.sources import ImageFolder
 from triptych.domains.music.augment import Augmentation
 from triptych.domains.music.sources import MidiFolder
 from triptych.domains.music.task import Config as MusicConfig
-from triptych.domains.translation.corpora import ParallelText, TabSeparated
-from triptych.domains.translation.task import Config as TranslationConfig
+from triptych.domains.translation.config import Config as TranslationConfig
+from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
 from triptych.training.run_settings import RunConfig
 
@@ -87,7 +87,7 @@ OTHERS = {
         },
         model={
             "transformer": TransformerConfig(attention=Local1D(block=8, memory=4)),
-            "tie": "none",
+            "share_embeddings": "none",
             "n_decoder_layers": 2,
         },
     ),

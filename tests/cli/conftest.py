@@ -18,7 +18,7 @@ import yaml
 from export_cases import rewritten
 
 from triptych.cli.main import main
-from triptych.domains.translation.numbers import NumberWords
+from triptych.domains.translation.synthetic import NumberWords
 
 
 def gelu(d_ff: int) -> dict[str, Any]:
@@ -118,14 +118,14 @@ def digits() -> dict[str, Any]:
 
 def numbers() -> dict[str, Any]:
     source = {
-        "class_path": "triptych.domains.translation.numbers.NumberWords",
-        "init_args": {"high": 999, "train": 100, "validation": 8, "test": 8},
+        "class_path": "triptych.domains.translation.synthetic.NumberWords",
+        "init_args": {"high": 999, "n_train": 100, "n_validation": 8, "n_test": 8},
     }
     return settings(
         {
             "source": source,
             "vocabulary_size": 270,
-            "tokens_per_batch": 512,
+            "max_tokens": 512,
             "validation_lines": 4,
         }
     )
@@ -210,7 +210,7 @@ def english_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("english")
     (folder / "text").mkdir()
-    words = NumberWords("de", "en", high=999, train=300, validation=8, test=60)
+    words = NumberWords("de", "en", high=999, n_train=300, n_validation=8, n_test=60)
     for split in words.splits():
         for side, language in enumerate(("de", "en")):
             lines = "".join(f"{pair[side]}\n" for pair in words.pairs(split))
@@ -218,7 +218,7 @@ def english_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     content = numbers()
     files = {split: [f"{split}.{{language}}"] for split in words.splits()}
     content["data"]["source"] = {
-        "class_path": "triptych.domains.translation.corpora.ParallelText",
+        "class_path": "triptych.domains.translation.sources.ParallelText",
         "init_args": {
             "source_language": "de",
             "target_language": "en",

@@ -32,8 +32,8 @@ def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -
         ("image.sources.CIFAR10", {}),
         ("music.sources.MidiFolder", {}),
         ("music.sources.JSBChorales", {}),
-        ("translation.corpora.ParallelText", {}),
-        ("translation.corpora.TabSeparated", {}),
+        ("translation.sources.ParallelText", {}),
+        ("translation.sources.TabSeparated", {}),
     ],
 )
 def test_a_missing_data_folder(refused, tmp_path: Path, source: str, arguments: dict) -> None:
@@ -47,7 +47,7 @@ def test_unequal_line_counts(refused, tmp_path: Path) -> None:
         (tmp_path / f"text/{name}.en").write_text("a\nb\nc\n")
         (tmp_path / f"text/{name}.de").write_text("a\nb\n" if name == "train" else "a\nb\nc\n")
     command = config(
-        tmp_path / "c.yaml", "translation.corpora.ParallelText", directory="text", files=FILES
+        tmp_path / "c.yaml", "translation.sources.ParallelText", directory="text", files=FILES
     )
     refused(*command, says=["text/train.en has 3 lines", "text/train.de has 2", "the same number"])
 
@@ -57,7 +57,7 @@ def test_a_missing_side_of_the_text(refused, tmp_path: Path) -> None:
     for name in ("train.en", "validation.en", "validation.de", "test.en", "test.de"):
         (tmp_path / "text" / name).write_text("a\n")
     command = config(
-        tmp_path / "c.yaml", "translation.corpora.ParallelText", directory="text", files=FILES
+        tmp_path / "c.yaml", "translation.sources.ParallelText", directory="text", files=FILES
     )
     refused(*command, says=["text/train.de does not exist"])
 

@@ -137,17 +137,19 @@ def test_likelihood_of_a_row_does_not_depend_on_its_batch(kind: str) -> None:
         torch.testing.assert_close(model.nll(values[row : row + 1])[0], together[row], **EXACT)
 
 
-def translator(tie: str = "all", norm: str = "pre") -> EncoderDecoder:
+def translator(share: str = "all", norm: str = "pre") -> EncoderDecoder:
     sizes = TransformerConfig(
         n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16), dropout=0.0, norm_position=norm
     )
-    return EncoderDecoder.build(sizes, source_vocabulary=9, target_vocabulary=9, tie=tie).double()
+    return EncoderDecoder.build(
+        sizes, source_vocabulary=9, target_vocabulary=9, share_embeddings=share
+    ).double()
 
 
-@pytest.mark.parametrize("tie", ["all", "target", "none"])
+@pytest.mark.parametrize("share", ["all", "target", "none"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
-def test_a_translator_steps_as_it_trains(tie: str, norm: str) -> None:
-    model = translator(tie, norm)
+def test_a_translator_steps_as_it_trains(share: str, norm: str) -> None:
+    model = translator(share, norm)
     source, target = torch.randint(9, (2, 6)), torch.randint(9, (2, 8))
     padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
     expected = model(source, padding, target)
@@ -171,9 +173,13 @@ def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
     x = model.target_embedding(torch.tensor([[4]]), torch.tensor([0]))
     torch.testing.assert_close(x[0, 0], model.target_embedding.table.weight[4] * D**0.5, **EXACT)
     with pytest.raises(ValueError, match="one vocabulary"):
-        EncoderDecoder.build(config(), source_vocabulary=9, target_vocabulary=8, tie="all")
-    with pytest.raises(ValueError, match="tie is all, target or none, got both"):
-        EncoderDecoder.build(config(), source_vocabulary=9, target_vocabulary=9, tie="both")
+        EncoderDecoder.build(
+            config(), source_vocabulary=9, target_vocabulary=8, share_embeddings="all"
+        )
+    with pytest.raises(ValueError, match="share_embeddings is all, target or none, got both"):
+        EncoderDecoder.build(
+            config(), source_vocabulary=9, target_vocabulary=9, share_embeddings="both"
+        )
 
 
 def test_attention_to_symbols_refuses_whole_pixels() -> None:

@@ -88,18 +88,18 @@ def test_the_given_model_stays_as_it_is(model: DecoderOnly, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
-@pytest.mark.parametrize("tie", ["all", "none"])
+@pytest.mark.parametrize("share", ["all", "none"])
 @torch.no_grad()
-def test_a_translator_and_the_output_that_it_shares(dtype: str, tie: str) -> None:
+def test_a_translator_and_the_output_that_it_shares(dtype: str, share: str) -> None:
     model = EncoderDecoder.build(
         TransformerConfig(n_layers=2, d_model=32, n_heads=4, feed_forward=GELU(64)),
-        source_vocabulary=19, target_vocabulary=19, tie=tie,
+        source_vocabulary=19, target_vocabulary=19, share_embeddings=share,
     ).eval()  # fmt: skip
     reduced = quantize(model, dtype)
     if dtype == "int8":
         assert reduced.output is not None
         assert not any(isinstance(part, nn.Linear) for part in reduced.modules())
-    assert (model.output is None) == (tie == "all")
+    assert (model.output is None) == (share == "all")
     source = torch.randint(19, (3, 6))
     logits = []
     for one in (model, reduced):

@@ -26,7 +26,7 @@ def translator() -> EncoderDecoder:
         n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(48), attention=Full()
     )
     return EncoderDecoder.build(
-        config, source_vocabulary=11, target_vocabulary=11, tie="all", max_length=8
+        config, source_vocabulary=11, target_vocabulary=11, share_embeddings="all", max_length=8
     )
 
 

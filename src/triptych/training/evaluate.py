@@ -100,8 +100,8 @@ def evaluate(
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return the device of the model's parameters."""
-    return next(model.parameters()).device
+    """Return the device of the model's parameters; the CPU if it has none."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from triptych.decoding import quantize as precision
 from triptych.decoding.quantize import Dtype, quantize
@@ -40,3 +41,8 @@ def around(task: AnyTask, model: nn.Module) -> AnyTask:
     parts: dict[str, nn.Module | None] = {**task._modules, "model": model}
     other._modules = parts
     return other
+
+
+def load_weights(model: nn.Module, state_dict: Mapping[str, Tensor]) -> None:
+    """Load a checkpoint's weights into the core model: names without their prefix "model."."""
+    model.load_state_dict({name.removeprefix("model."): w for name, w in state_dict.items()})

@@ -9,10 +9,11 @@ import torch
 
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
+from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import DataConfig
 from triptych.domains.translation.model import ModelConfig
-from triptych.domains.translation.numbers import NumberWords
-from triptych.domains.translation.task import Config, TranslationTask, prepare
+from triptych.domains.translation.synthetic import NumberWords
+from triptych.domains.translation.task import TranslationTask, prepare
 from triptych.training.optim import OptimConfig
 
 
@@ -20,9 +21,9 @@ from triptych.training.optim import OptimConfig
 def tiny_config() -> Config:
     return Config(
         data=DataConfig(
-            source=NumberWords(high=999, train=200, validation=30, test=40),
+            source=NumberWords(high=999, n_train=200, n_validation=30, n_test=40),
             vocabulary_size=320,
-            tokens_per_batch=512,
+            max_tokens=512,
             max_length=64,
             validation_lines=10,
             shown=5,

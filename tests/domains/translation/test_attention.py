@@ -10,20 +10,20 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.translation.attention import attend_lines, by_piece, pieces
-from triptych.domains.translation.attention_picture import FIRST, fonts_for, heat_map
-from triptych.domains.translation.decode import search_lines
-from triptych.domains.translation.inference import Translator
+from triptych.domains.translation.attention import merge_pieces, pieces
+from triptych.domains.translation.inference import TranslationModel
+from triptych.domains.translation.render import DEFAULT_FONT, fonts_for, heat_map
 from triptych.domains.translation.task import TranslationTask
 from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer
+from triptych.domains.translation.translate import search_lines
 from triptych.errors import UserError
 
 LINES = ["two hundred and thirty-four", "", "저는 grüße 機器"]
 
 
 @pytest.fixture(scope="module")
-def translator(taught: TranslationTask) -> Translator:
-    return Translator(taught)
+def translator(taught: TranslationTask) -> TranslationModel:
+    return TranslationModel(taught.config, taught.tokenizers, taught.model)
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +58,13 @@ def test_pieces_are_the_ids_where_these_are_text(taught: TranslationTask) -> Non
 
 def test_shares_of_pieces_still_add_up_to_1() -> None:
     weights = torch.tensor([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1], [1.0, 0.0, 0.0, 0.0]])
-    found = by_piece(weights, [2, 1], [1, 3])
+    found = merge_pieces(weights, [2, 1], [1, 3])
     torch.testing.assert_close(found, torch.tensor([[0.25, 0.75], [1.0, 0.0]]))
-    assert by_piece(weights, [1, 1, 1], [1, 1, 1, 1]).equal(weights)
+    assert merge_pieces(weights, [1, 1, 1], [1, 1, 1, 1]).equal(weights)
 
 
-def test_each_line_has_its_translation_and_its_weights(translator: Translator) -> None:
-    found = list(attend_lines(translator, LINES, beam=2))
+def test_each_line_has_its_translation_and_its_weights(translator: TranslationModel) -> None:
+    found = list(translator.attention(LINES, beam=2))
     assert found[1] is None
     plain = translator.translate(LINES, beam=2)
     for line, text, one in zip(LINES, plain, found, strict=True):
@@ -79,15 +79,15 @@ def test_each_line_has_its_translation_and_its_weights(translator: Translator) -
         for weights in (cross, encoder):
             assert (weights >= 0).all()
             assert weights.sum(1) == pytest.approx(1, abs=1e-6)
-        alone = next(iter(attend_lines(translator, [line], beam=2)))
+        alone = next(iter(translator.attention([line], beam=2)))
         assert np.array(alone.cross) == pytest.approx(cross, abs=1e-5)
 
 
-def test_the_weights_are_those_of_the_model_by_hand(translator: Translator) -> None:
+def test_the_weights_are_those_of_the_model_by_hand(translator: TranslationModel) -> None:
     """The first layer's cross-attention, head by head, from the parts of the model."""
     line = LINES[0]
-    one = next(iter(attend_lines(translator, [line], beam=1, head=2)))
-    task, model = translator.task, translator.task.model
+    one = next(iter(translator.attention([line], beam=1, head=2)))
+    task, model = translator, translator.full_model
     source = torch.tensor([[*task.tokenizers.source.encode(line), END]])
     target = search_lines(model, task.tokenizers, [line], beam=1)[0][0].tokens
     block = model.decoder.blocks[0]
@@ -103,10 +103,10 @@ def test_the_weights_are_those_of_the_model_by_hand(translator: Translator) -> N
         entered = model._enter(model.source_embedding, source)
         self_weights = encoder.attention.weights(encoder.attention_residual.before(entered))
     rows, _ = pieces(task.tokenizers.target, [*target, END])
-    by_hand = by_piece(logits.softmax(-1), rows, [1] * source.shape[1])
+    by_hand = merge_pieces(logits.softmax(-1), rows, [1] * source.shape[1])
     assert np.array(one.cross) == pytest.approx(by_hand.numpy(), abs=1e-6)
     assert np.array(one.encoder) == pytest.approx(self_weights[0, 1].numpy(), abs=1e-6)
-    mean, first = (next(iter(attend_lines(translator, [line], beam=1, head=h))) for h in (None, 1))
+    mean, first = (next(iter(translator.attention([line], beam=1, head=h))) for h in (None, 1))
     both = (np.array(one.cross) + np.array(first.cross)) / 2
     assert np.array(mean.cross) == pytest.approx(both, abs=1e-6)
 
@@ -120,10 +120,10 @@ def test_the_weights_are_those_of_the_model_by_hand(translator: Translator) -> N
     ],
 )
 def test_a_layer_or_head_that_is_not_there(
-    translator: Translator, options: dict[str, int], says: str
+    translator: TranslationModel, options: dict[str, int], says: str
 ) -> None:
     with pytest.raises(UserError, match=says):
-        list(attend_lines(translator, ["one"], **options))
+        list(translator.attention(["one"], **options))
 
 
 def test_a_picture_has_a_cell_for_each_pair_and_is_darkest_where_most_is_read() -> None:
@@ -145,10 +145,10 @@ def test_a_picture_has_a_cell_for_each_pair_and_is_darkest_where_most_is_read() 
 
 def test_letters_that_no_font_has_are_told_and_drawn_all_the_same() -> None:
     families, missing = fonts_for("one zwölf·<end>")
-    assert families == [FIRST]
+    assert families == [DEFAULT_FONT]
     assert missing == set()
     families, missing = fonts_for("a\U0010fffd")
-    assert (families, missing) == ([FIRST], {"\U0010fffd"})
+    assert (families, missing) == ([DEFAULT_FONT], {"\U0010fffd"})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert heat_map([[1.0]], ["\U0010fffd"], ["a"], families=families)
@@ -162,9 +162,9 @@ def test_korean_and_chinese_find_their_font_where_there_is_one() -> None:
     families, missing = fonts_for("저는機器學習one")
     if missing:
         pytest.skip("no font with Korean and Chinese is installed here")
-    assert families[0] == FIRST
+    assert families[0] == DEFAULT_FONT
     assert len(families) > 1
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with_font = heat_map([[1.0]], ["저"], ["機"], families=families)
-    assert with_font != heat_map([[1.0]], ["저"], ["機"], families=[FIRST]), "boxes"
+    assert with_font != heat_map([[1.0]], ["저"], ["機"], families=[DEFAULT_FONT]), "boxes"

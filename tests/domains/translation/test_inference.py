@@ -6,6 +6,7 @@ import copy
 import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,19 +14,19 @@ import torch
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import SearchResult
 from triptych.decoding.quantize import Dtype
-from triptych.domains.translation import decode
-from triptych.domains.translation.corpora import ParallelText
-from triptych.domains.translation.data import EncodedPairs
-from triptych.domains.translation.decode import (
-    NEVER,
+from triptych.domains.translation import translate
+from triptych.domains.translation.batches import EncodedPairs
+from triptych.domains.translation.inference import TranslationModel, restore
+from triptych.domains.translation.sources import ParallelText
+from triptych.domains.translation.task import TranslationTask
+from triptych.domains.translation.tokenizer import END, PAD, START
+from triptych.domains.translation.translate import (
+    FORBIDDEN,
+    hypothesis_texts,
     one_line,
     plan_rows,
     search_lines,
-    translate_lines,
 )
-from triptych.domains.translation.inference import Translator, load
-from triptych.domains.translation.task import TranslationTask
-from triptych.domains.translation.tokenizer import END, PAD, START
 from triptych.errors import UserError
 
 LINES = [
@@ -42,8 +43,12 @@ LINES = [
 
 
 @pytest.fixture(scope="module")
-def translator(taught: TranslationTask) -> Translator:
-    return Translator(taught)
+def translator(taught: TranslationTask) -> TranslationModel:
+    return in_use(taught)
+
+
+def in_use(task: TranslationTask, **options: Any) -> TranslationModel:
+    return TranslationModel(task.config, task.tokenizers, task.model, **options)
 
 
 def many_lines(count: int) -> list[str]:
@@ -53,7 +58,7 @@ def many_lines(count: int) -> list[str]:
 
 
 def test_as_many_lines_come_out_as_go_in_and_blank_ones_stay_blank(
-    translator: Translator,
+    translator: TranslationModel,
 ) -> None:
     found = translator.translate(LINES, beam=2)
     assert len(found) == len(LINES)
@@ -66,15 +71,15 @@ def test_as_many_lines_come_out_as_go_in_and_blank_ones_stay_blank(
 
 
 def test_blank_lines_need_no_run_of_the_model(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
+    translator: TranslationModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decode, "search", None)
+    monkeypatch.setattr(translate, "search_batch", None)
     assert translator.translate(["", "  ", "\r", "\u3000"]) == ["", "", "", ""]
     assert translator.translate(["", ""], n_best=2) == [["", ""], ["", ""]]
 
 
 @pytest.mark.parametrize("beam", [1, 4])
-def test_the_text_is_the_same_at_every_batch_size(translator: Translator, beam: int) -> None:
+def test_the_text_is_the_same_at_every_batch_size(translator: TranslationModel, beam: int) -> None:
     lines = many_lines(60)
     together = translator.translate(lines, beam=beam, batch_size=64)
     for batch_size in (1, 7):
@@ -105,14 +110,14 @@ def test_sources_in_use_look_as_they_did_in_training(
         monkeypatch.setattr(taught.model, "encode", spy(trained_on))
         taught.training_loss(batch)
         monkeypatch.setattr(taught.model, "encode", spy(used))
-        translate_lines(taught.model, taught.tokenizers, lines)
+        search_lines(taught.model, taught.tokenizers, lines)
     assert used[0].tolist() == trained_on[0].tolist()  # the longest first in use
 
 
 def test_scores_of_a_row_are_those_of_the_row_alone_to_double_precision(
-    translator: Translator, taught: TranslationTask
+    translator: TranslationModel, taught: TranslationTask
 ) -> None:
-    model = translator.double
+    model = translator.double_model
     assert next(model.parameters()).dtype == torch.float64
     assert next(taught.model.parameters()).dtype == torch.float32  # training's stay what they are
     pairs = [taught.tokenizers.source.encode(line) for line in ("seven", "nine hundred and six")]
@@ -127,24 +132,24 @@ def test_scores_of_a_row_are_those_of_the_row_alone_to_double_precision(
 
 
 def test_what_single_precision_cannot_decide_is_searched_in_double(
-    translator: Translator, monkeypatch: pytest.MonkeyPatch
+    translator: TranslationModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = many_lines(12)
     expected = translator.translate(lines, beam=2)
-    search, asked = decode.search, []
+    search, asked = translate.search_batch, []
 
     def doubtful(model: torch.nn.Module, sources: list[list[int]], **options: object) -> object:
         found = search(model, sources, **options)  # type: ignore[arg-type]
-        if model is translator.double:
+        if model is translator.double_model:
             asked.append(len(sources))
             return found
         # Every second row of a batch comes out wrong, by a decision that was too close.
         for row in range(0, len(found), 2):
             wrong = replace(found[row].best[0], tokens=[5, 5, 5])
-            found[row] = SearchResult([wrong], decode.SAFE_MARGIN * 0.99)
+            found[row] = SearchResult([wrong], translate.SAFE_MARGIN * 0.99)
         return found
 
-    monkeypatch.setattr(decode, "search", doubtful)
+    monkeypatch.setattr(translate, "search_batch", doubtful)
     calls: list[tuple[int, int]] = []
     found = translator.translate(lines, beam=2, progress=lambda *done: calls.append(done))
     assert found == expected
@@ -152,28 +157,31 @@ def test_what_single_precision_cannot_decide_is_searched_in_double(
     assert asked == [(filled + 1) // 2]  # all together, and no others
     assert calls[-1] == (12, 12)
     assert calls == sorted(calls)
-    loose = Translator(translator.task, exact=False).translate(lines, beam=2)
+    loose = TranslationModel(
+        translator.config, translator.tokenizers, translator.full_model, exact=False
+    ).translate(lines, beam=2)
     assert loose != expected
 
 
 def test_double_precision_is_made_only_where_it_is_needed(taught: TranslationTask) -> None:
-    class NoDouble(Translator):
+    class NoDouble(TranslationModel):
         @property
-        def double(self) -> EncoderDecoder:  # type: ignore[override]
+        def double_model(self) -> EncoderDecoder:  # type: ignore[override]
             raise AssertionError("asked for")
 
-    found = NoDouble(taught).translate(["seven", "nine hundred and four"], beam=2)
-    assert found == Translator(taught).translate(["seven", "nine hundred and four"], beam=2)
+    lines = ["seven", "nine hundred and four"]
+    found = NoDouble(taught.config, taught.tokenizers, taught.model).translate(lines, beam=2)
+    assert found == in_use(taught).translate(lines, beam=2)
 
 
-def test_n_best_gives_different_texts_best_first(translator: Translator) -> None:
+def test_n_best_gives_different_texts_best_first(translator: TranslationModel) -> None:
     found = translator.translate(["seven hundred and five", ""], beam=4, n_best=3)
     assert [len(best) for best in found] == [3, 3]
     assert len(set(found[0])) > 1
     assert found[0][0] == translator.translate(["seven hundred and five"], beam=4)[0]
 
 
-def test_a_line_of_a_thousand_words_beside_short_ones(translator: Translator) -> None:
+def test_a_line_of_a_thousand_words_beside_short_ones(translator: TranslationModel) -> None:
     lines = ["seven", "nine hundred and four " * 250, "six"]
     assert len(lines[1].split()) == 1_000
     found = translator.translate(lines, beam=2)
@@ -182,16 +190,16 @@ def test_a_line_of_a_thousand_words_beside_short_ones(translator: Translator) ->
 
 
 def test_a_translation_has_at_most_fifty_tokens_more_than_its_source(
-    translator: Translator, taught: TranslationTask, monkeypatch: pytest.MonkeyPatch
+    translator: TranslationModel, taught: TranslationTask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[list[int]] = []
-    search = decode.beam_search
+    search = translate.beam_search
 
     def spy(*arguments: object, **options: object) -> object:
         limits.append(options["max_lengths"].tolist())  # type: ignore[attr-defined]
         return search(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decode, "beam_search", spy)
+    monkeypatch.setattr(translate, "beam_search", spy)
     lines = ["seven", "nine hundred and ninety-nine"]
     translator.translate(lines)
     ids = taught.tokenizers.source.encode_batch(lines)
@@ -223,7 +231,8 @@ def test_a_model_that_never_ends_is_stopped(taught: TranslationTask) -> None:
 
     newline = taught.tokenizers.target.encode("\n")
     assert len(newline) == 1
-    (found,) = translate_lines(Endless(newline[0]), taught.tokenizers, ["six"], beam=1)  # type: ignore[arg-type]
+    hypotheses = search_lines(Endless(newline[0]), taught.tokenizers, ["six"], beam=1)  # type: ignore[arg-type]
+    (found,) = hypothesis_texts(taught.tokenizers, hypotheses)
     length = len(taught.tokenizers.source.encode("six")) + 1 + 50
     assert found == [" " * length]  # and what it says holds no line end
 
@@ -232,7 +241,7 @@ def test_line_ends_become_blanks_and_other_letters_stay() -> None:
     assert one_line("a\nb\r\nc\u2028d") == "a b  c\u2028d"
 
 
-def test_progress_counts_lines(translator: Translator) -> None:
+def test_progress_counts_lines(translator: TranslationModel) -> None:
     calls: list[tuple[int, int]] = []
     translator.translate(LINES, batch_size=2, progress=lambda *done: calls.append(done))
     assert calls[-1] == (len(LINES), len(LINES))
@@ -258,12 +267,14 @@ def test_rows_are_planned_by_length_and_long_ones_get_room() -> None:
     "options",
     [{"beam": 0}, {"batch_size": 0}, {"n_best": 0}, {"n_best": 5, "beam": 4}],
 )
-def test_impossible_options_are_refused(translator: Translator, options: dict[str, int]) -> None:
+def test_impossible_options_are_refused(
+    translator: TranslationModel, options: dict[str, int]
+) -> None:
     with pytest.raises(UserError, match=r"n_best .* from 1 to beam"):
         translator.translate(["seven"], **options)
 
 
-def test_other_mistakes_are_named(translator: Translator) -> None:
+def test_other_mistakes_are_named(translator: TranslationModel) -> None:
     with pytest.raises(UserError, match="length_penalty must be 0"):
         translator.translate(["seven"], length_penalty="long")
     with pytest.raises(UserError, match="line 2 is not text"):
@@ -276,7 +287,7 @@ def test_other_mistakes_are_named(translator: Translator) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
-def test_other_precisions_translate_much_alike(translator: Translator, dtype: Dtype) -> None:
+def test_other_precisions_translate_much_alike(translator: TranslationModel, dtype: Dtype) -> None:
     lines = [line for line in many_lines(80) if line.strip()]
     other = translator.with_dtype(dtype)
     assert not other.exact
@@ -286,14 +297,16 @@ def test_other_precisions_translate_much_alike(translator: Translator, dtype: Dt
 
 def test_dtypes_that_cannot_be_are_refused(taught: TranslationTask) -> None:
     with pytest.raises(UserError, match="dtype is fp32, bf16, int8, got fp16"):
-        Translator(taught, dtype="fp16")  # type: ignore[arg-type]
+        in_use(taught, dtype="fp16")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="int8 needs a CPU"):
-        Translator(copy.deepcopy(taught).to("meta"), dtype="int8")
+        in_use(copy.deepcopy(taught).to("meta"), dtype="int8")
 
 
-def test_a_hypothesis_has_the_log_probability_of_the_training_pass(translator: Translator) -> None:
+def test_a_hypothesis_has_the_log_probability_of_the_training_pass(
+    translator: TranslationModel,
+) -> None:
     lines = [line for line in many_lines(20) if line.strip()]
-    model, tokenizers = translator.double, translator.task.tokenizers
+    model, tokenizers = translator.double_model, translator.tokenizers
     hypotheses = search_lines(model, tokenizers, lines, beam=3, n_best=3)
     for line, found in zip(lines, hypotheses, strict=True):
         (ids,) = tokenizers.source.encode_batch([line])
@@ -302,12 +315,12 @@ def test_a_hypothesis_has_the_log_probability_of_the_training_pass(translator: T
             entered = torch.cat([torch.tensor([START]), target[:-1]])  # [T]
             with torch.no_grad():
                 logits = model(torch.tensor([[*ids, END]]), None, entered.unsqueeze(0))[0]  # [T, V]
-            logits[:, list(NEVER)] = -torch.inf  # as in the search
+            logits[:, list(FORBIDDEN)] = -torch.inf  # as in the search
             log_p = logits.log_softmax(-1).gather(-1, target.unsqueeze(-1)).sum()
             assert one.log_probability == pytest.approx(float(log_p))
 
 
-def test_a_split_is_scored_in_the_precision_in_use(translator: Translator) -> None:
+def test_a_split_is_scored_in_the_precision_in_use(translator: TranslationModel) -> None:
     plain = translator.evaluate("test", beam=1, hypotheses=True)
     other = translator.with_dtype("bf16").evaluate("test", beam=1, hypotheses=True)
     assert (plain.details["dtype"], other.details["dtype"]) == ("fp32", "bf16")
@@ -315,13 +328,13 @@ def test_a_split_is_scored_in_the_precision_in_use(translator: Translator) -> No
     nats = [result.metrics["nats_per_token"] for result in (plain, other)]
     assert nats[0] != nats[1]
     assert nats[0] == pytest.approx(nats[1], rel=0.05)
-    assert next(translator.task.model.parameters()).dtype == torch.float32
+    assert next(translator.full_model.parameters()).dtype == torch.float32
 
 
 # Evaluation --------------------------------------------------------------------------------------
 
 
-def test_a_split_is_scored_whole_with_signatures_and_samples(translator: Translator) -> None:
+def test_a_split_is_scored_whole_with_signatures_and_samples(translator: TranslationModel) -> None:
     result = translator.evaluate("test", beam=1, hypotheses=True)
     assert (result.domain, result.split, result.count) == ("translation", "test", 40)
     assert result.metrics.keys() == {"nats_per_token", "bleu", "chrf", "exact_match"}
@@ -333,16 +346,18 @@ def test_a_split_is_scored_whole_with_signatures_and_samples(translator: Transla
     assert "tok:char" in result.details["signatures"]["bleu"]
     assert len(result.details["samples"]) == 20
     assert result.details["samples"][0]["reference"] == pairs[0][1]
-    assert result.details["vocabulary"]["target"] == len(translator.task.tokenizers.target)
+    assert result.details["vocabulary"]["target"] == len(translator.tokenizers.target)
 
 
-def test_numbers_are_scored_by_character_and_say_what_is_missing(translator: Translator) -> None:
+def test_numbers_are_scored_by_character_and_say_what_is_missing(
+    translator: TranslationModel,
+) -> None:
     details = translator.evaluate("test", beam=1, limit=2).details
     assert details["labels"].keys() == details["signatures"].keys() == {"bleu", "chrf"}
     assert "by character" in details["not_scored"]["bleu_papers"]
 
 
-def test_an_evaluation_searches_as_it_is_told(translator: Translator) -> None:
+def test_an_evaluation_searches_as_it_is_told(translator: TranslationModel) -> None:
     pairs = translator.config.data.source.pairs("test")
     sources = [source for source, _ in pairs]
     found = []
@@ -358,7 +373,7 @@ def test_an_evaluation_searches_as_it_is_told(translator: Translator) -> None:
 
 
 def test_a_limit_scores_the_first_lines_and_hypotheses_come_when_asked(
-    translator: Translator,
+    translator: TranslationModel,
 ) -> None:
     result = translator.evaluate("validation", beam=1, limit=3)
     assert result.count == 3
@@ -369,14 +384,14 @@ def test_a_limit_scores_the_first_lines_and_hypotheses_come_when_asked(
 
 def test_another_folder_may_hold_the_data(taught: TranslationTask, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="NumberWords, which reads no folder"):
-        Translator(taught).evaluate(data=tmp_path)
+        in_use(taught).evaluate(data=tmp_path)
     corpus = ParallelText(directory="/nowhere", files={"test": ["t.{language}"]})
     config = replace(taught.config, data=replace(taught.config.data, source=corpus))
     task = TranslationTask(config, taught.tokenizers)
     task.load_state_dict(taught.state_dict())
     (tmp_path / "t.en").write_text("seven\n\nnine\n")
     (tmp_path / "t.de").write_text("sieben\nnichts\nneun\n")
-    translator = Translator(task)
+    translator = in_use(task)
     result = translator.evaluate(data=tmp_path, beam=1)
     assert (
         result.count == 3
@@ -391,7 +406,7 @@ def test_another_folder_may_hold_the_data(taught: TranslationTask, tmp_path: Pat
         translator.evaluate()
 
 
-def test_a_checkpoint_is_enough(taught: TranslationTask, translator: Translator) -> None:
-    again = load({"triptych": taught.metadata, "state_dict": taught.state_dict()}, device="auto")
+def test_a_checkpoint_is_enough(taught: TranslationTask, translator: TranslationModel) -> None:
+    again = restore({"triptych": taught.metadata, "state_dict": taught.state_dict()}, device="auto")
     lines = many_lines(12)
     assert again.translate(lines, beam=2) == translator.translate(lines, beam=2)

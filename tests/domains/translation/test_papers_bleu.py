@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from triptych.domains.translation import papers_bleu as module
-from triptych.domains.translation.papers_bleu import as_papers_have_it, papers_bleu, why_not
-from triptych.domains.translation.score import score_translations
+from triptych.domains.translation import metrics
+from triptych.domains.translation.metrics import (
+    moses_tokenize,
+    papers_bleu,
+    papers_bleu_unavailable,
+    score_translations,
+)
 
 pytest.importorskip("sacremoses")
 
@@ -44,7 +48,7 @@ HYPOTHESES = [
     ],
 )
 def test_the_stages_by_hand(language: str, line: str, tokens: str) -> None:
-    assert as_papers_have_it([line], language) == [tokens]
+    assert moses_tokenize([line], language) == [tokens]
 
 
 def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
@@ -69,7 +73,7 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
 def test_it_is_multi_bleu_of_the_tokens(cut: int | None) -> None:
     hypotheses = [line[:cut] for line in HYPOTHESES]
     score, _ = papers_bleu(hypotheses, REFERENCES, "de")
-    sides = (as_papers_have_it(lines, "de") for lines in (hypotheses, REFERENCES))
+    sides = (moses_tokenize(lines, "de") for lines in (hypotheses, REFERENCES))
     assert score == pytest.approx(multi_bleu(*sides), abs=1e-6)
     assert 20 < score < 90
 
@@ -116,16 +120,17 @@ def test_the_two_kinds_of_bleu_cannot_be_confused() -> None:
 
 @pytest.mark.parametrize("language", ["de", "en", "fr", "DE", "pt-BR", "en_GB"])
 def test_languages_that_moses_cuts_into_words(language: str) -> None:
-    assert why_not(language) is None
+    assert papers_bleu_unavailable(language) is None
 
 
 @pytest.mark.parametrize("language", ["ko", "zh-CN", "ja", "yue", "xx"])
-def test_for_others_it_says_why_not(language: str) -> None:
-    assert f"no tokenisation into words for the language {language}" in str(why_not(language))
+def test_other_languages_have_a_reason(language: str) -> None:
+    reason = f"no tokenisation into words for the language {language}"
+    assert reason in str(papers_bleu_unavailable(language))
     scores = score_translations(["a"], ["a"], tokenizer="13a", papers_language=language)
     assert scores.bleu_papers is None
     assert "bleu_papers" not in scores.metrics()
-    assert scores.details()["not_scored"] == {"bleu_papers": why_not(language)}
+    assert scores.details()["not_scored"] == {"bleu_papers": papers_bleu_unavailable(language)}
     assert scores.details()["signatures"].keys() == {"bleu", "chrf"}
 
 
@@ -136,7 +141,7 @@ def test_what_is_scored_by_character_has_no_papers_bleu() -> None:
 
 
 def test_without_sacremoses_all_else_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "find_spec", lambda name: None)
+    monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     scores = score_translations(HYPOTHESES, REFERENCES, tokenizer="13a", papers_language="de")
     assert scores.bleu > 0
     assert "the extra `moses`" in scores.not_scored["bleu_papers"]
@@ -146,4 +151,4 @@ def test_the_references_have_as_many_tokens_as_the_papers_count(shared_data: Pat
     """Wu et al.'s published log line ends in `reflen=12103`: the German side of test2016."""
     path = shared_data / "multi30k/test_2016_flickr.de.gz"
     lines = gzip.decompress(path.read_bytes()).decode().split("\n")[:-1]
-    assert sum(len(line.split()) for line in as_papers_have_it(lines, "de")) == 12_103
+    assert sum(len(line.split()) for line in moses_tokenize(lines, "de")) == 12_103

@@ -13,16 +13,17 @@ import torch
 
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.translation.corpora import ParallelText
-from triptych.domains.translation.data import Batch, EncodedPairs, pad_rows
-from triptych.domains.translation.model import ModelConfig
-from triptych.domains.translation.task import (
-    Config,
-    TranslationTask,
-    prepare,
-    restore,
-    scoring_batches,
+from triptych.domains.translation.batches import (
+    Batch,
+    EncodedPairs,
+    evaluation_batches,
+    pad_rows,
 )
+from triptych.domains.translation.config import Config
+from triptych.domains.translation.inference import restore
+from triptych.domains.translation.model import ModelConfig
+from triptych.domains.translation.sources import ParallelText
+from triptych.domains.translation.task import TranslationTask, prepare
 from triptych.domains.translation.tokenizer import END, PAD, START
 from triptych.errors import UserError
 from triptych.training.evaluate import evaluate
@@ -48,7 +49,7 @@ def test_nats_do_not_depend_on_batches_padding_smoothing_or_dropout(
 ) -> None:
     pairs = EncodedPairs(taught.config.data.source.pairs("validation"), taught.tokenizers)
     figures = [
-        evaluate(taught, scoring_batches(pairs, budget))[0]["nats_per_token"]
+        evaluate(taught, evaluation_batches(pairs, budget))[0]["nats_per_token"]
         for budget in (1, 64, 100_000)
     ]
     assert figures == pytest.approx([figures[0]] * 3, rel=1e-5)
@@ -62,7 +63,7 @@ def test_nats_do_not_depend_on_batches_padding_smoothing_or_dropout(
         total, count = total - float(right.sum()), count + right.numel()
     assert figures[0] == pytest.approx(total / count, rel=1e-5)
     taught.train()
-    again = evaluate(taught, scoring_batches(pairs, 64))[0]["nats_per_token"]
+    again = evaluate(taught, evaluation_batches(pairs, 64))[0]["nats_per_token"]
     assert taught.training
     taught.eval()
     assert again == pytest.approx(figures[0], rel=1e-6)
@@ -89,9 +90,9 @@ def test_validation_scores_what_the_model_says_by_itself(taught: TranslationTask
     metrics = taught.generation_metrics()
     assert metrics.keys() == {"bleu", "chrf", "exact_match"}
     assert len(taught.hypotheses) == taught.config.data.validation_lines == 10
-    assert taught.decoded_pairs == taught.config.data.source.pairs("validation")[:10]
+    assert taught.generated_pairs == taught.config.data.source.pairs("validation")[:10]
     # Greedy by hand on one line.
-    source, _ = taught.decoded_pairs[3]
+    source, _ = taught.generated_pairs[3]
     ids = torch.tensor([[*taught.tokenizers.source.encode(source), END]])
     said = [START]
     with torch.no_grad():
@@ -111,7 +112,7 @@ def test_the_table_shows_source_reference_and_translation(
     assert table.columns == ["source", "reference", "translation", "exact match"]
     assert len(table.rows) == taught.config.data.shown == 5
     for (source, reference), hypothesis, row in zip(
-        taught.decoded_pairs, taught.hypotheses, table.rows, strict=False
+        taught.generated_pairs, taught.hypotheses, table.rows, strict=False
     ):
         assert row == [source, reference, hypothesis, "yes" if reference == hypothesis else "no"]
 
@@ -138,9 +139,8 @@ def test_a_few_steps_learn_something(
 def test_a_checkpoint_brings_everything(taught: TranslationTask) -> None:
     # What training writes: JSON types beside the weights.
     metadata = json.loads(json.dumps(taught.metadata))
-    again = restore({"triptych": metadata, "state_dict": taught.state_dict()}).eval()
+    again = restore({"triptych": metadata, "state_dict": taught.state_dict()})
     assert again.config == taught.config
-    assert again.decoded_pairs == []
     source = pad_rows([[*taught.tokenizers.source.encode("seven"), END]])
     start = torch.tensor([[START]])
     with torch.no_grad():
@@ -179,9 +179,7 @@ def test_training_leaves_out_and_counts_and_validation_keeps_all(
         directory=str(tmp_path),
         files={"train": ["train.{language}"], "validation": ["val.{language}"]},
     )
-    data = replace(
-        Config().data, source=corpus, vocabulary_size=262, max_length=20, tokens_per_batch=40
-    )
+    data = replace(Config().data, source=corpus, vocabulary_size=262, max_length=20, max_tokens=40)
     model = ModelConfig(TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8)))
     _, loader, validation = prepare(Config(data=data, model=model))
     said = capsys.readouterr().err
@@ -217,9 +215,12 @@ def test_nothing_to_train_on_is_said(tmp_path: Path, train: str, message: str) -
 
 def test_one_matrix_for_two_vocabularies_is_refused() -> None:
     data = replace(Config().data, shared_vocabulary=False)
-    with pytest.raises(ValueError, match=r"model\.tie is all"):
+    with pytest.raises(ValueError, match=r"model\.share_embeddings is all"):
         Config(data=data)
-    assert Config(data=data, model=ModelConfig(tie="target")).model.tie == "target"
+    assert (
+        Config(data=data, model=ModelConfig(share_embeddings="target")).model.share_embeddings
+        == "target"
+    )
 
 
 def test_separate_vocabularies_train_and_come_back(
@@ -228,7 +229,7 @@ def test_separate_vocabularies_train_and_come_back(
     config = replace(
         tiny_config,
         data=replace(tiny_config.data, shared_vocabulary=False),
-        model=replace(tiny_config.model, tie="target"),
+        model=replace(tiny_config.model, share_embeddings="target"),
     )
     task = teach(config, 2)
     again = restore({"triptych": task.metadata, "state_dict": task.state_dict()})

@@ -9,9 +9,9 @@ import pytest
 
 from triptych.domains.translation.tokenizer import (
     END,
+    MIN_VOCABULARY,
+    N_SPECIALS,
     PAD,
-    SMALLEST,
-    SPECIALS,
     START,
     BytePairTokenizer,
     Tokenizers,
@@ -46,7 +46,7 @@ def tokenizer() -> BytePairTokenizer:
 def test_every_string_comes_back(tokenizer: BytePairTokenizer, line: str) -> None:
     ids = tokenizer.encode(line)
     assert tokenizer.decode(ids) == line
-    assert all(SPECIALS <= piece < len(tokenizer) for piece in ids)
+    assert all(N_SPECIALS <= piece < len(tokenizer) for piece in ids)
 
 
 def test_random_unicode_comes_back_in_batches(tokenizer: BytePairTokenizer) -> None:
@@ -76,7 +76,7 @@ def test_pieces_are_learnt(tokenizer: BytePairTokenizer) -> None:
 
 
 def test_a_small_text_gives_a_small_vocabulary_and_too_small_is_refused() -> None:
-    assert len(BytePairTokenizer.train(["ab ab"], 1000)) == SMALLEST + 2
+    assert len(BytePairTokenizer.train(["ab ab"], 1000)) == MIN_VOCABULARY + 2
     with pytest.raises(ValueError, match="need at least 259"):
         BytePairTokenizer.train(["ab"], 258)
 

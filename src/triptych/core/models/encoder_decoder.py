@@ -12,7 +12,8 @@ from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.transformer import Decoder, Encoder, State, TransformerConfig
 
-Tie = Literal["all", "target", "none"]
+SharedEmbeddings = Literal["all", "target", "none"]
+"""Which of source embedding, target embedding and output are one matrix."""
 
 
 class EncoderDecoder(nn.Module):
@@ -52,20 +53,21 @@ class EncoderDecoder(nn.Module):
         *,
         source_vocabulary: int,
         target_vocabulary: int,
-        tie: Tie = "all",
+        share_embeddings: SharedEmbeddings = "all",
         n_decoder_layers: int | None = None,
         max_length: int = 1024,
     ) -> EncoderDecoder:
         """Make the model from its sizes, with sinusoids as positions.
 
-        tie: `all` shares one matrix between both embeddings and the output, `target` between the
-        target's embedding and the output. max_length: the extent that attention variants are told,
-        in tokens; full and relative attention also serve longer sequences.
-        Raises ValueError for another `tie`, and where `all` meets vocabularies of different sizes.
+        share_embeddings: `all` shares one matrix between both embeddings and the output, `target`
+        between the target's embedding and the output. max_length: the extent that attention
+        variants are told, in tokens; full and relative attention also serve longer sequences.
+        Raises ValueError for another value of share_embeddings, and for `all` with vocabularies of
+        different sizes.
         """
-        if tie not in ("all", "target", "none"):
-            raise ValueError(f"tie is all, target or none, got {tie}")
-        if tie == "all" and source_vocabulary != target_vocabulary:
+        if share_embeddings not in ("all", "target", "none"):
+            raise ValueError(f"share_embeddings is all, target or none, got {share_embeddings}")
+        if share_embeddings == "all" and source_vocabulary != target_vocabulary:
             raise ValueError(
                 "sharing all embeddings needs one vocabulary for both sides, got "
                 f"{source_vocabulary} and {target_vocabulary} types"
@@ -76,10 +78,12 @@ class EncoderDecoder(nn.Module):
             config.decoder((max_length,), cross=True, n_layers=n_decoder_layers),
             source_embedding=source,
             target_embedding=(
-                source if tie == "all" else TokenEmbedding(target_vocabulary, config.d_model)
+                source
+                if share_embeddings == "all"
+                else TokenEmbedding(target_vocabulary, config.d_model)
             ),
             positions=config.positions.build(config.d_model, raster((max_length,))),
-            tie_output=tie != "none",
+            tie_output=share_embeddings != "none",
             dropout=config.dropout,
         )
 

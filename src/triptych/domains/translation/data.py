@@ -1,48 +1,52 @@
-"""From sentence pairs to batches: settings, the training filter, encoding, batches by tokens."""
+"""Training and validation data of a run: settings, reading, vocabulary and loader."""
 
+from __future__ import annotations
+
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from triptych.domains.translation.corpora import Corpus, Pair
-from triptych.domains.translation.numbers import NumberWords
-from triptych.domains.translation.sentences import Sentences
-from triptych.domains.translation.tokenizer import END, PAD, SMALLEST, START, Tokenizers
+from triptych.domains.translation.batches import EncodedPairs, plan_batches, short_enough
+from triptych.domains.translation.sources import Corpus, Pair
+from triptych.domains.translation.synthetic import NumberWords
+from triptych.domains.translation.tokenizer import MIN_VOCABULARY, Tokenizers
 from triptych.errors import UserError
+from triptych.training.data import ResumableLoader, padding_share
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What is translated, its vocabulary and its batches."""
+    """Settings of the corpus, the vocabulary, the batches and the decoding in validation."""
 
     source: Corpus = field(default_factory=NumberWords)
-    """Where the sentence pairs come from: NumberWords, ParallelText or TabSeparated."""
+    """Corpus: NumberWords, ReversedSentences, ParallelText or TabSeparated."""
     vocabulary_size: int = 8_000
-    """Types of the byte-level BPE, special ids and 256 bytes included; small data gives fewer."""
+    """Size of the byte-level BPE vocabulary in types, special ids and 256 bytes included; a small
+    corpus gives fewer."""
     shared_vocabulary: bool = True
-    """One vocabulary learnt from both languages together, or one for each."""
-    tokens_per_batch: int = 4_096
-    """Most tokens in a batch, padding included, counted for each side by itself."""
+    """Whether one vocabulary is learnt from both languages together, or one from each."""
+    max_tokens: int = 4_096
+    """Maximum size of a batch in tokens, padding included, on the source side and on the target
+    side."""
     max_length: int = 256
-    """Longest side of a pair in training in tokens, end included; longer pairs are left out
-    there and nowhere else."""
+    """Maximum length of a training pair in tokens, end included, on either side; longer pairs are
+    left out of training, and of nothing else."""
     validation_lines: int = 200
-    """Lines of the validation split that are really translated after each validation, for BLEU,
-    chrF and exact match; 0 for none (nats per token always takes the whole split)."""
+    """Number of validation lines to translate after each validation for BLEU, chrF and exact match;
+    0 for none. Nats per token always covers the whole split."""
     validation_beam: int = 1
-    """Hypotheses kept in those translations, 1 for greedy."""
+    """Beam size of these translations, 1 for greedy search."""
     shown: int = 20
-    """Lines of these that are shown as a table; 0 for none."""
+    """Number of these translations to log as a table, 0 for none."""
 
     def __post_init__(self) -> None:
-        if self.vocabulary_size < SMALLEST:
+        if self.vocabulary_size < MIN_VOCABULARY:
             raise ValueError(
-                f"vocabulary_size is {self.vocabulary_size}; expected at least {SMALLEST}: every "
-                "byte and the special ids."
+                f"vocabulary_size is {self.vocabulary_size}; expected at least {MIN_VOCABULARY}: "
+                "every byte and the special ids."
             )
         if self.max_length < 2:
             raise ValueError(f"max_length is {self.max_length}; expected at least 2 tokens.")
@@ -51,154 +55,99 @@ class DataConfig:
                 f"validation_lines {self.validation_lines} and shown {self.shown} must be 0 or "
                 f"more, validation_beam {self.validation_beam} at least 1."
             )
-        if self.tokens_per_batch < self.max_length:
+        if self.max_tokens < self.max_length:
             raise ValueError(
-                f"tokens_per_batch {self.tokens_per_batch} is less than max_length "
-                f"{self.max_length}: the longest pair would not fit into a batch."
+                f"max_tokens {self.max_tokens} is less than max_length {self.max_length}: the "
+                "longest pair would not fit into a batch."
             )
 
 
-class Batch(NamedTuple):
-    """Some pairs as ids, padded at the end."""
-
-    source: Tensor  # int64 [B, S], each row ends with END
-    target: Tensor  # int64 [B, T + 1], each row begins with START and ends with END
-
-    @property
-    def source_padding(self) -> Tensor:
-        """Bool [B, S], True on padding."""
-        return self.source == PAD
-
-    @property
-    def target_input(self) -> Tensor:
-        """What the decoder is shown, [B, T]: everything but the last column."""
-        return self.target[:, :-1]  # [B, T]
-
-    @property
-    def expected(self) -> Tensor:
-        """What it has to say, [B, T]: everything but START."""
-        return self.target[:, 1:]  # [B, T]
-
-
 @dataclass(frozen=True)
-class PairCounts:
-    """What became of the training pairs."""
+class TrainingData:
+    """What a run reads before it starts."""
 
-    read: int
-    empty: int
-    too_long: int
-
-    @property
-    def kept(self) -> int:
-        """Pairs that are trained on."""
-        return self.read - self.empty - self.too_long
-
-    def sentence(self, max_length: int) -> str:
-        """The counts for a person."""
-        return (
-            f"{self.kept:,} training pairs; left out: {self.empty:,} with an empty side, "
-            f"{self.too_long:,} longer than {max_length} tokens"
-        )
+    tokenizers: Tokenizers
+    loader: ResumableLoader
+    """Training batches."""
+    validation: list[Pair]
+    """All pairs of the validation split."""
 
 
-class EncodedPairs:
-    """Pairs as ids, sources with END, targets with START and END."""
+def read_training_data(
+    config: DataConfig, *, seed: int, vocabulary: dict[str, Any] | None = None
+) -> TrainingData:
+    """Read the corpus and learn the vocabulary from its training split.
 
-    def __init__(self, pairs: Sequence[Pair], tokenizers: Tokenizers) -> None:
-        sources = tokenizers.source.encode_batch([source for source, _ in pairs])
-        targets = tokenizers.target.encode_batch([target for _, target in pairs])
-        self.sources = Sentences([[*row, END] for row in sources])
-        self.targets = Sentences([[START, *row, END] for row in targets])
-
-    def __len__(self) -> int:
-        return len(self.sources)
-
-    @property
-    def source_lengths(self) -> np.ndarray:
-        """Tokens of each source, END included, int64 [N]."""
-        return self.sources.lengths
-
-    @property
-    def target_lengths(self) -> np.ndarray:
-        """Tokens to predict for each target, END included, int64 [N]."""
-        return self.targets.lengths - 1
-
-    def batch(self, indices: Sequence[int]) -> Batch:
-        """The pairs of these indices side by side."""
-        return Batch(
-            pad_rows([self.sources[index] for index in indices]),
-            pad_rows([self.targets[index] for index in indices]),
-        )
-
-
-def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Rows of ids as one int64 [B, longest], PAD after each row's end."""
-    longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])  # [B, longest]
-
-
-def without_empty(pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs that have text on both sides: what is trained on, and the vocabulary with it."""
-    return [pair for pair in pairs if pair[0] and pair[1]]
-
-
-def plan_batches(
-    pairs: EncodedPairs,
-    chosen: Sequence[int],
-    *,
-    budget: int,
-    generator: torch.Generator | None,
-) -> list[list[int]]:
-    """Cut the chosen pairs into batches of like length on both sides.
-
-    Sorted by the longer side, which is what fills the budget, and within each length of it by which
-    side is how much longer, forth and back in turn, so that neighbours differ little in either. On
-    Multi30k at 4,096 tokens 3.0 % are padding and an epoch has 116 batches; sorted by target and
-    then by source, as is usual, it is 6.7 % and 126.
-
-    budget: most tokens of a batch, padding included, on either side; a pair that is longer by
-    itself gets a batch of its own. generator: shuffles pairs of equal length and the order of the
-    batches; None keeps them in the order of their lengths. Every chosen pair is in one batch.
+    seed: of the order of the training pairs. vocabulary: of the checkpoint that initialises the
+    run, which replaces the one to learn; see `Tokenizers.to_plain`. Prints the number of pairs,
+    types and batches. Raises UserError for missing or damaged files and without a training pair.
     """
-    order = np.array(chosen, dtype=np.int64)  # [N]
-    if generator is not None:
-        order = order[torch.randperm(len(order), generator=generator).numpy()]
-    sources, targets = pairs.source_lengths[order], pairs.target_lengths[order]
-    longest_side, lean = np.maximum(sources, targets), sources - targets
-    forth_and_back = np.where(longest_side % 2 == 0, lean, -lean)
-    # Stable: pairs of equal lengths keep the shuffled order.
-    order = order[np.lexsort((forth_and_back, longest_side))]
-    batches: list[list[int]] = []
-    current: list[int] = []
-    longest = 0
-    rows = zip(
-        order.tolist(),
-        np.maximum(pairs.source_lengths[order], pairs.target_lengths[order]).tolist(),
-        strict=True,
+    config.source.check()
+    read = read_split(config.source, "train")
+    validation = read_split(config.source, "validation")
+    pairs = without_empty(read)
+    if not pairs:
+        raise UserError("every training pair has an empty side; there is nothing to train on.")
+    if vocabulary is not None:
+        tokenizers = Tokenizers.from_plain(vocabulary)
+        print(
+            "the vocabulary is the checkpoint's; the settings of data do not apply to it",
+            file=sys.stderr,
+        )
+    else:
+        tokenizers = Tokenizers.train(
+            [source for source, _ in pairs],
+            [target for _, target in pairs],
+            vocabulary_size=config.vocabulary_size,
+            shared=config.shared_vocabulary,
+        )
+    encoded = EncodedPairs(pairs, tokenizers)
+    chosen = short_enough(encoded, config.max_length)
+    counts = (
+        f"{len(chosen):,} training pairs; left out: {len(read) - len(pairs):,} with an empty side, "
+        f"{len(pairs) - len(chosen):,} longer than {config.max_length} tokens"
     )
-    for index, length in rows:
-        longest = max(longest, length)
-        if current and (len(current) + 1) * longest > budget:
-            batches.append(current)
-            current, longest = [], length
-        current.append(index)
-    if current:
-        batches.append(current)
-    if generator is not None:
-        shuffled = torch.randperm(len(batches), generator=generator).tolist()
-        batches = [batches[place] for place in shuffled]
-    return batches
+    if not chosen:
+        raise UserError(
+            f"no training pair is left: {counts}; data.max_length is too small for these sentences."
+        )
+    print(f"{counts}; {tokenizers}", file=sys.stderr)
+    loader = training_loader(encoded, chosen, max_tokens=config.max_tokens, seed=seed)
+    return TrainingData(tokenizers, loader, validation)
 
 
-def short_enough(pairs: EncodedPairs, max_length: int) -> list[int]:
-    """Indices of the pairs whose sides both have at most max_length tokens, END included."""
-    longest = np.maximum(pairs.source_lengths, pairs.target_lengths)
-    return np.flatnonzero(longest <= max_length).tolist()
+def training_loader(
+    pairs: EncodedPairs, chosen: Sequence[int], *, max_tokens: int, seed: int
+) -> ResumableLoader:
+    """Return the loader of the chosen pairs; prints the number of batches and their padding."""
+
+    def plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
+        return plan_batches(pairs, chosen, max_tokens=max_tokens, generator=generator)
+
+    loader = ResumableLoader(
+        len(chosen),
+        plan,
+        lambda indices, _: pairs.batch(indices),
+        seed=seed,
+        name="The training split",
+    )
+    batches = loader.batches_of(0)
+    share = padding_share(batches, pairs.source_lengths, pairs.target_lengths)
+    print(
+        f"{len(batches):,} batches in the first epoch; {share:.1%} of their tokens are padding",
+        file=sys.stderr,
+    )
+    return loader
 
 
 def read_split(corpus: Corpus, split: str) -> list[Pair]:
-    """The pairs of a split. Raises UserError where there are none."""
+    """Return the pairs of a split. Raises UserError if there are none."""
     pairs = corpus.pairs(split)
     if not pairs:
         raise UserError(f"the {split} split of the corpus has no sentence pairs.")
     return pairs
+
+
+def without_empty(pairs: Sequence[Pair]) -> list[Pair]:
+    """Return the pairs with text on both sides: those used for training and the vocabulary."""
+    return [pair for pair in pairs if pair[0] and pair[1]]

@@ -18,18 +18,16 @@ from triptych.domains.translation.options import (
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
-    from triptych.domains.translation.attention import Attended
-    from triptych.domains.translation.inference import Translator
+    from triptych.domains.translation.attention import SentenceAttention
+    from triptych.domains.translation.inference import TranslationModel
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.module import TrainingModule
 
 
 def write_attention(
-    model: Translator, options: TranslationAttentionOptions, out: OutputFolder, report: Report
+    model: TranslationModel, options: TranslationAttentionOptions, out: OutputFolder, report: Report
 ) -> str:
     """Translate each sentence and write the attention weights of its translation."""
-    from triptych.domains.translation.attention import attend_lines
-
     lines = {
         number: line
         for number, line in enumerate(read_input_lines(options.input), start=1)
@@ -41,8 +39,8 @@ def write_attention(
     suffixes = ["", "-encoder"] if options.encoder else [""]
     stems = [f"sentence-{number:03d}" for number in lines]
     out.check_free([NUMBERS, *(f"{stem}{suffix}.png" for stem in stems for suffix in suffixes)])
-    found = attend_lines(
-        model, list(lines.values()), beam=options.beam, layer=options.layer, head=options.head
+    found = model.attention(
+        list(lines.values()), beam=options.beam, layer=options.layer, head=options.head
     )
     numbers = []
     for stem, attended in zip(stems, found, strict=True):
@@ -55,12 +53,12 @@ def write_attention(
     return f"{counted(len(numbers), 'sentence', 'sentences')} (.png, {NUMBERS}) in {out}"
 
 
-def draw(attended: Attended, encoder: bool) -> list[bytes]:
+def draw(attended: SentenceAttention, encoder: bool) -> list[bytes]:
     """Return PNGs of the cross-attention and, if asked for, of the encoder's self-attention.
 
     Prints the characters that no installed font has.
     """
-    from triptych.domains.translation.attention_picture import fonts_for, heat_map
+    from triptych.domains.translation.render import fonts_for, heat_map
 
     characters = set("".join([*attended.source_pieces, *attended.target_pieces]))
     families, missing = fonts_for(characters)
@@ -82,8 +80,8 @@ def draw(attended: Attended, encoder: bool) -> list[bytes]:
             rows,
             source,
             title=f"{what}, {where}",
-            reading=queries,
-            read=keys,
+            queries=queries,
+            keys=keys,
             families=families,
         )
         for what, weights, rows, queries, keys in drawn
@@ -103,7 +101,7 @@ class TranslationDomain(Domain):
     )
 
     def config_class(self) -> type[Any]:
-        from triptych.domains.translation.task import Config
+        from triptych.domains.translation.config import Config
 
         return Config
 
@@ -114,10 +112,10 @@ class TranslationDomain(Domain):
 
         return prepare(config, vocabulary)
 
-    def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> Translator:
-        from triptych.domains.translation.inference import load
+    def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TranslationModel:
+        from triptych.domains.translation.inference import restore
 
-        return load(checkpoint, device=device)
+        return restore(checkpoint, device)
 
 
 DOMAIN = TranslationDomain()

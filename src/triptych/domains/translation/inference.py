@@ -1,75 +1,101 @@
-"""A trained translation model in use: translate, evaluate."""
+"""Trained translation model in use: translate, evaluate, attention. Needs no Lightning."""
 
 from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast, overload
+from typing import Any, ClassVar, Literal, Self, cast, overload
 
+from triptych.config.schema import from_plain
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
 from triptych.decoding.quantize import Dtype, quantize
-from triptych.domains.translation import task as tasks
-from triptych.domains.translation.corpora import check_folder
-from triptych.domains.translation.data import EncodedPairs, read_split
-from triptych.domains.translation.decode import search_lines, texts
-from triptych.domains.translation.score import score_translations
+from triptych.domains.base import Progress, TrainedModel
+from triptych.domains.translation.attention import (
+    SentenceAttention,
+    check_choice,
+    sentence_attention,
+)
+from triptych.domains.translation.batches import EncodedPairs, evaluation_batches
+from triptych.domains.translation.config import Config
+from triptych.domains.translation.data import read_split
+from triptych.domains.translation.metrics import (
+    likelihood_metrics,
+    score_batch,
+    score_translations,
+)
+from triptych.domains.translation.model import build_model
+from triptych.domains.translation.text_files import BLANKS, check_folder
+from triptych.domains.translation.tokenizer import Tokenizers
+from triptych.domains.translation.translate import hypothesis_texts, search_lines
 from triptych.errors import UserError
 from triptych.training.devices import device_named
-from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
+from triptych.training.evaluate import Evaluation, device_of, reading_from, sum_scores
 from triptych.training.known_law import beside
-from triptych.training.weights import around, check_dtype
+from triptych.training.weights import check_dtype, load_weights
 
-AT_ONCE = 64
-"""Lines translated at a time where nobody says otherwise."""
-MOST_SCORED = 4_096
-"""Most tokens scored at a time: a training batch for a large GPU would fill a laptop."""
+BATCH_SIZE = 64
+"""Default number of lines to translate at a time."""
+MAX_SCORING_TOKENS = 4_096
+"""Maximum number of tokens to score at a time: a training batch for a large GPU may not fit."""
 SAMPLE_ROWS = 20
-"""Lines of a split that an evaluation shows."""
+"""Number of lines of a split in the details of an evaluation."""
 
 
-class Translator:
-    """A translation model out of a checkpoint.
+class TranslationModel(TrainedModel):
+    """Trained translation model.
 
-    dtype: fp32, bf16 or int8, as in `decoding.quantize`.
-    exact: give every line the text that a search in double precision gives. Rounding depends on
-    the shape of a batch, and in single precision it can turn a near-tie between two hypotheses, so
-    that a line would read otherwise in another batch. The few lines that come so close are
-    searched again in double precision (`decode.SAFE_MARGIN`). It is for fp32 alone, and MPS, which
-    has no double precision, goes without. Raises UserError for an impossible dtype.
+    dtype: fp32, bf16 or int8, see `decoding.quantize`. exact: give each line the translation that a
+    search in double precision gives. Rounding depends on the shape of a batch, and single precision
+    can turn a near-tie of two hypotheses, so that a line would be translated differently in another
+    batch; the few lines with such a tie are searched again in double precision (see
+    `translate.SAFE_MARGIN`). It applies to fp32, and not on MPS, which has no double precision.
+    Raises UserError for a dtype that the device does not offer.
     """
 
+    domain: ClassVar[str] = "translation"
+
     def __init__(
-        self, task: tasks.TranslationTask, *, dtype: Dtype = "fp32", exact: bool = True
+        self,
+        config: Config,
+        tokenizers: Tokenizers,
+        model: EncoderDecoder,
+        *,
+        dtype: Dtype = "fp32",
+        exact: bool = True,
     ) -> None:
-        check_dtype(dtype, task.device)
-        self.task = task.eval()
+        device = device_of(model)
+        check_dtype(dtype, device)
+        self._config = config
+        self.tokenizers = tokenizers
+        self.full_model = model.eval()
+        """The model in single precision."""
         self.dtype = dtype
-        self.exact = exact and dtype == "fp32" and task.device.type != "mps"
+        self.exact = exact and dtype == "fp32" and device.type != "mps"
         self.tokens_written = 0
-        """Tokens of all best translations so far, their ends included."""
+        """Number of tokens of all best translations so far, their ends included."""
 
-    def with_dtype(self, dtype: Dtype) -> Translator:
-        """The same model, searching and scoring in another precision."""
-        return Translator(self.task, dtype=dtype)
-
-    @cached_property
-    def double(self) -> EncoderDecoder:
-        """The model in double precision, for what single precision cannot decide."""
-        return copy.deepcopy(self.task.model).double()
+    @property
+    def config(self) -> Config:
+        """All settings of the run that trained the model."""
+        return self._config
 
     @cached_property
     def model(self) -> EncoderDecoder:
-        """The model that searches and scores."""
-        return cast(EncoderDecoder, quantize(self.task.model, self.dtype))
+        """The model in the dtype in use."""
+        return cast(EncoderDecoder, quantize(self.full_model, self.dtype))
 
-    @property
-    def config(self) -> tasks.Config:
-        """All settings of the run that made it."""
-        return self.task.config
+    @cached_property
+    def double_model(self) -> EncoderDecoder:
+        """The model in double precision."""
+        return copy.deepcopy(self.full_model).double()
+
+    def with_dtype(self, dtype: Dtype) -> Self:
+        """Return the same model in another dtype."""
+        return type(self)(self.config, self.tokenizers, self.full_model, dtype=dtype)
 
     @overload
     def translate(
@@ -79,48 +105,39 @@ class Translator:
     @overload
     def translate(
         self, lines: Sequence[str], *, n_best: int, **options: Any
-    ) -> list[list[str]]: ...
+    ) -> list[str] | list[list[str]]: ...
 
     def translate(
-        self,
-        lines: Sequence[str],
-        *,
-        beam: int = 4,
-        n_best: int = 1,
-        batch_size: int = AT_ONCE,
-        length_penalty: str = "gnmt:0.6",
-        progress: Progress | None = None,
+        self, lines: Sequence[str], *, n_best: int = 1, **options: Any
     ) -> list[str] | list[list[str]]:
-        """One translation for each line; for n_best above 1 a list of n_best, best first.
+        """Return one translation per line; for n_best above 1 a list of n_best, best first.
 
-        beam: hypotheses kept, 1 for greedy. batch_size: lines at a time, which changes no text
-        where the search is exact.
-        length_penalty: as `decoding.hypotheses.LengthPenalty.parse` reads it. A blank line gives an
-        empty one without a run of the model; no translation has a line end in it, or is longer than
-        its source by more than 50 tokens. Raises UserError for impossible values.
+        options: beam, batch_size, length_penalty and progress, see `search`. A blank line has an
+        empty translation. A translation contains no line end and has at most 50 tokens more than
+        its source.
         """
-        found = self._search(
-            lines,
-            beam=beam,
-            n_best=n_best,
-            batch_size=batch_size,
-            length_penalty=length_penalty,
-            progress=progress,
-        )
+        found = self.search(lines, n_best=n_best, **options)
         self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
-        written = texts(self.task.tokenizers, found, n_best=n_best)
-        return [best[0] for best in written] if n_best == 1 else written
+        texts = hypothesis_texts(self.tokenizers, found, n_best=n_best)
+        return [best[0] for best in texts] if n_best == 1 else texts
 
-    def _search(
+    def search(
         self,
         lines: Sequence[str],
         *,
         beam: int = 4,
         n_best: int = 1,
-        batch_size: int = AT_ONCE,
+        batch_size: int = BATCH_SIZE,
         length_penalty: str = "gnmt:0.6",
         progress: Progress | None = None,
     ) -> list[list[Hypothesis]]:
+        """Return the n best hypotheses of each line, best first; none for a blank line.
+
+        beam: number of hypotheses of the search, 1 for greedy search. batch_size: lines at a time;
+        no effect on the translations if the search is exact. length_penalty: see
+        `LengthPenalty.parse`. progress: called with (lines done, lines in all). Raises UserError
+        for impossible values and for lines that are not Unicode text.
+        """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
         if beam < 1 or batch_size < 1 or not 1 <= n_best <= beam:
@@ -130,19 +147,46 @@ class Translator:
             )
         for number, line in enumerate(lines, start=1):
             if not line.isascii() and any("\ud800" <= letter <= "\udfff" for letter in line):
-                raise UserError(
-                    f"line {number} is not text: it holds half a character (surrogate)."
-                )
+                raise UserError(f"line {number} is not text: it contains a surrogate code point.")
         return search_lines(
             self.model,
-            self.task.tokenizers,
+            self.tokenizers,
             lines,
             beam=beam,
             n_best=n_best,
             batch_size=batch_size,
-            penalty=read_penalty(length_penalty),
-            exact=(lambda: self.double) if self.exact else None,
+            penalty=parse_penalty(length_penalty),
+            exact=(lambda: self.double_model) if self.exact else None,
             progress=progress,
+        )
+
+    def attention(
+        self,
+        lines: Sequence[str],
+        *,
+        beam: int = 4,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> Iterator[SentenceAttention | None]:
+        """Translate each line and yield its attention weights; None for a blank line.
+
+        layer: from 1, one that encoder and decoder both have; None for the last of each. head: from
+        1, None for the mean of all heads. Raises UserError for a layer or head that does not exist.
+        """
+        check_choice(self.full_model, layer, head, self.config.model.transformer.n_heads)
+        found = self.search(lines, beam=beam)
+        return (
+            sentence_attention(
+                self.full_model,
+                self.tokenizers,
+                line.strip(BLANKS),
+                best[0],
+                layer=layer,
+                head=head,
+            )
+            if best
+            else None
+            for line, best in zip(lines, found, strict=True)
         )
 
     def evaluate(
@@ -157,17 +201,15 @@ class Translator:
         hypotheses: bool = False,
         progress: Progress | None = None,
     ) -> Evaluation:
-        """Nats per token, BLEU, chrF and exact match of a whole split, translated line by line.
+        """Return nats per token, BLEU, chrF and exact match of a whole split.
 
-        Where sacremoses is installed and knows the target language, and words are scored,
-        `bleu_papers` too: lowercased, tokenised BLEU; else `details["not_scored"]` says why not.
-        data: a folder in place of the corpus's directory. batch_size: lines translated at a time,
-        None for 64; it changes no score.
-        limit: the first so many lines. beam, length_penalty: as in `translate`.
-        hypotheses: put every translation into the details.
-        Raises UserError where the data are missing.
+        Also `bleu_papers`, if sacremoses is installed and knows the target language and BLEU counts
+        words; else `details["not_scored"]` has the reason. data: folder in place of the corpus's
+        directory. batch_size: lines to translate at a time, None for 64; no effect on the scores.
+        limit: number of lines from the first on, None for all. beam, length_penalty: see `search`.
+        hypotheses: add all translations to the details. Raises UserError for missing data.
         """
-        penalty = read_penalty(length_penalty)
+        penalty = parse_penalty(length_penalty)
         corpus = self.config.data.source
         if data is not None:
             corpus = reading_from(corpus, str(data))
@@ -178,57 +220,64 @@ class Translator:
             if limit < 1:
                 raise UserError(f"limit must be at least 1 line, got {limit}.")
             pairs = pairs[:limit]
-        tokenizers = self.task.tokenizers
-        budget = min(MOST_SCORED, self.config.data.tokens_per_batch)
-        batches = tasks.scoring_batches(EncodedPairs(pairs, tokenizers), budget)
-        metrics, totals = evaluate(around(self.task, self.model), batches)
+        max_tokens = min(MAX_SCORING_TOKENS, self.config.data.max_tokens)
+        totals = sum_scores(
+            self.model,
+            lambda batch: score_batch(self.model, batch),
+            evaluation_batches(EncodedPairs(pairs, self.tokenizers), max_tokens),
+        )
         sources = [source for source, _ in pairs]
         references = [target for _, target in pairs]
         started = time.perf_counter()
-        found = self.translate(
+        translations = self.translate(
             sources,
             beam=beam,
             length_penalty=length_penalty,
-            batch_size=AT_ONCE if batch_size is None else batch_size,
+            batch_size=BATCH_SIZE if batch_size is None else batch_size,
             progress=progress,
         )
         seconds = time.perf_counter() - started
         scores = score_translations(
-            found,
+            translations,
             references,
             tokenizer=corpus.bleu_tokenizer(),
             papers_language=corpus.target_language,
         )
+        samples = zip(sources, references, translations, strict=True)
         details: dict[str, Any] = {
             **scores.details(),
             "search": {"beam": beam, "length_penalty": str(penalty)},
             "dtype": self.dtype,
             "sentences_per_second": len(pairs) / seconds,
-            "vocabulary": {"source": len(tokenizers.source), "target": len(tokenizers.target)},
+            "vocabulary": {
+                "source": len(self.tokenizers.source),
+                "target": len(self.tokenizers.target),
+            },
             "tokens": int(totals["tokens"]),
             **beside(corpus, split, limit, nats_per_unit=totals["tokens"]),
             "samples": [
-                {"source": source, "reference": reference, "translation": text}
-                for source, reference, text in list(zip(sources, references, found, strict=True))[
-                    :SAMPLE_ROWS
-                ]
+                {"source": source, "reference": reference, "translation": translation}
+                for source, reference, translation in list(samples)[:SAMPLE_ROWS]
             ],
+            **({"hypotheses": translations} if hypotheses else {}),
         }
-        if hypotheses:
-            details["hypotheses"] = found
-        return Evaluation(
-            "translation", split, {**metrics, **scores.metrics()}, int(totals["pairs"]), details
-        )
+        metrics = {**likelihood_metrics(totals), **scores.metrics()}
+        return Evaluation(self.domain, split, metrics, int(totals["pairs"]), details)
 
 
-def read_penalty(text: str) -> LengthPenalty:
-    """The length penalty of an option; raises UserError for a text that names none."""
+def parse_penalty(text: str) -> LengthPenalty:
+    """Return the length penalty of an option; UserError for a text that names none."""
     try:
         return LengthPenalty.parse(text)
     except ValueError as error:
         raise UserError(str(error)) from error
 
 
-def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp32") -> Translator:
-    """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
-    return Translator(tasks.restore(checkpoint).to(device_named(device)), dtype=dtype)
+def restore(checkpoint: dict[str, Any], device: str = "cpu") -> TranslationModel:
+    """Return the model of a checkpoint's content; device: a name that `device_named` knows."""
+    header = checkpoint["triptych"]
+    config = from_plain(Config, header["config"])
+    tokenizers = Tokenizers.from_plain(header["vocabulary"])
+    model = build_model(config.model, tokenizers)
+    load_weights(model, checkpoint["state_dict"])
+    return TranslationModel(config, tokenizers, model.to(device_named(device)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import sacrebleu
 
-from triptych.domains.translation.score import bleu_tokenizer, score_translations
+from triptych.domains.translation.metrics import bleu_tokenizer, score_translations
 
 REFERENCES = ["The cat sat on the mat.", "It is raining again today.", "Where is the old bridge?"]
 HYPOTHESES = ["The cat sat on a mat.", "It is raining again today.", "Where is the new bridge?"]

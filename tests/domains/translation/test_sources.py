@@ -9,10 +9,9 @@ import pytest
 import yaml
 
 from triptych.config.schema import from_plain
-from triptych.domains.translation.corpora import ParallelText, TabSeparated
-from triptych.domains.translation.lines import read_lines
-from triptych.domains.translation.numbers import NumberWords
-from triptych.domains.translation.task import Config
+from triptych.domains.translation.config import Config
+from triptych.domains.translation.sources import ParallelText, TabSeparated
+from triptych.domains.translation.text_files import read_lines
 from triptych.errors import UserError
 from triptych.training.evaluate import reading_from
 
@@ -61,7 +60,7 @@ def test_a_byte_order_mark_is_not_text(tmp_path: Path) -> None:
 
 def test_invalid_utf8_names_file_and_line(tmp_path: Path) -> None:
     path = write(tmp_path / "text.de", b"gut\nsch\xf6n\n")
-    with pytest.raises(UserError, match=r"text\.de is not UTF-8 text: line 2 holds the byte 0xf6"):
+    with pytest.raises(UserError, match=r"text\.de, line 2 is not UTF-8: byte 0xf6"):
         read_lines(path)
 
 
@@ -77,7 +76,7 @@ def test_a_broken_gzip_file_is_named(tmp_path: Path, fault: str) -> None:
     }[fault]
     path = tmp_path / "text.de.gz"
     path.write_bytes(broken)
-    with pytest.raises(UserError, match=r"text\.de\.gz is not a whole gzip file"):
+    with pytest.raises(UserError, match=r"text\.de\.gz is not a complete gzip file"):
         read_lines(path)
 
 
@@ -190,7 +189,7 @@ def test_a_test_set_from_elsewhere_may_be_line_aligned(tmp_path: Path) -> None:
     (tmp_path / "b.en").unlink()
     with pytest.raises(UserError, match=r"b\.en does not exist"):
         corpus.check()
-    with pytest.raises(ValueError, match="both say where the split test is"):
+    with pytest.raises(ValueError, match="the split test is in both"):
         TabSeparated(aligned={"test": ["b.{language}"]})
     with pytest.raises(ValueError, match=r"^aligned\.other names 'b\.en'; .* with \{language\}"):
         TabSeparated(aligned={"other": ["b.en"]})
@@ -220,84 +219,10 @@ def test_malformed_tables_are_named(tmp_path: Path, content: str, message: str) 
 
 
 def test_a_table_without_any_split_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"nothing says which rows are for training"):
+    with pytest.raises(ValueError, match="so no row has a split"):
         TabSeparated(files=["a.tsv"], split_column=None)
     with pytest.raises(ValueError, match="files is an empty list"):
         TabSeparated(files=[])
-
-
-# Numbers in words --------------------------------------------------------------------------------
-
-
-def small(**settings: object) -> NumberWords:
-    return NumberWords(**{"train": 60, "validation": 20, "test": 20, "high": 999, **settings})
-
-
-def test_values_are_held_out_and_drawn_without_replacement() -> None:
-    corpus = small(train=900, validation=50, test=50)
-    values = {split: corpus.values(split) for split in corpus.splits()}
-    assert [len(values[split]) for split in corpus.splits()] == [900, 50, 50]
-    every = [value for split in values.values() for value in split]
-    assert sorted(every) == list(range(1000))  # every value exactly once
-
-
-def test_held_out_values_do_not_depend_on_the_amount_of_training() -> None:
-    few, many = small(train=10), small(train=500)
-    assert few.values("test") == many.values("test")
-    assert few.values("validation") == many.values("validation")
-    assert few.values("test") != small(seed=1).values("test")
-
-
-def test_training_may_prefer_small_values_and_the_test_does_not() -> None:
-    def share_below_a_thousand(values: list[int]) -> float:
-        return sum(value < 1_000 for value in values) / len(values)
-
-    leaning, even = (
-        NumberWords(train=2_000, validation=1, high=99_999, prefer_small=lean) for lean in (0.5, 0)
-    )
-    # Weights v^-0.5 put sqrt(1 / 100) of the draws there, weights of 1 put 1 / 100.
-    assert share_below_a_thousand(leaning.values("train")) == pytest.approx(0.10, abs=0.03)
-    assert share_below_a_thousand(even.values("train")) == pytest.approx(0.01, abs=0.007)
-    assert leaning.values("test") == even.values("test")
-    assert len(set(leaning.values("train"))) == 2_000
-
-
-def test_words_are_those_of_the_two_languages() -> None:
-    words = {
-        "en": "one thousand, two hundred and thirty-four",
-        "de": "eintausendzweihundertvierunddreißig",
-        "ko": "천이백삼십사",
-    }
-    for source, target in [("en", "de"), ("de", "ko"), ("ko", "en")]:
-        corpus = NumberWords(
-            source_language=source,
-            target_language=target,
-            low=1234,
-            high=1236,
-            train=1,
-            validation=1,
-            test=1,
-        )
-        pairs = [pair for split in corpus.splits() for pair in corpus.pairs(split)]
-        assert len(pairs) == 3
-        assert (words[source], words[target]) in pairs
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"source_language": "fr"}, "numbers in words know en, de, ko"),
-        ({"target_language": "en"}, "both 'en'"),
-        ({"low": 5, "high": 4}, "not a range"),
-        ({"high": 1_000_000}, "not a range within 0 to 999,999"),
-        ({"train": 0}, "at least one value"),
-        ({"prefer_small": -1.0}, "expected 0 or more"),
-        ({"train": 961}, "ask for 1,001 values and there are 1,000"),
-    ],
-)
-def test_impossible_number_settings_are_refused(settings: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        small(**settings)
 
 
 # The real files ----------------------------------------------------------------------------------
@@ -387,7 +312,7 @@ def test_one_table_without_splits_is_shared_out_too(tmp_path: Path) -> None:
     [
         ({"validation_share": 1.0}, "validation_share is 1.0"),
         ({"test_share": -0.1}, "test_share is -0.1"),
-        ({"validation_share": 0.5, "test_share": 0.5}, "nothing to train on"),
+        ({"validation_share": 0.5, "test_share": 0.5}, "no pair for training"),
         (
             {"validation_share": 0.1, "files": {"train": ["a | b"], "validation": ["c | d"]}},
             "one of both",

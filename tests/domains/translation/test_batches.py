@@ -9,17 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.translation.data import (
+from triptych.domains.translation.batches import (
     Batch,
-    DataConfig,
     EncodedPairs,
-    PairCounts,
-    Sentences,
+    RaggedArray,
     pad_rows,
     plan_batches,
     short_enough,
-    without_empty,
 )
+from triptych.domains.translation.data import DataConfig, without_empty
 from triptych.domains.translation.tokenizer import END, PAD, START, BytePairTokenizer, Tokenizers
 from triptych.training.data import cut, padding_share
 
@@ -44,7 +42,7 @@ def pairs(tokenizers: Tokenizers) -> EncodedPairs:
 
 def planned(pairs: EncodedPairs, seed: int | None, budget: int = 200) -> list[list[int]]:
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    return plan_batches(pairs, range(len(pairs)), budget=budget, generator=generator)
+    return plan_batches(pairs, range(len(pairs)), max_tokens=budget, generator=generator)
 
 
 @pytest.mark.parametrize("seed", [None, 0])
@@ -77,9 +75,9 @@ def test_batches_are_even_on_both_sides(pairs: EncodedPairs) -> None:
     numbers = np.random.default_rng(0)
     longer = numbers.integers(4, 40, 20_000)
     both = np.stack([longer, np.maximum(2, longer + numbers.normal(0, 4, 20_000).astype(int))])
-    pairs = SimpleNamespace(source_lengths=both[0], target_lengths=both[1])  # type: ignore[assignment]
+    pairs = SimpleNamespace(source_lengths=both[0], target_lengths=both[1], lengths=both.max(0))  # type: ignore[assignment]
     generator = torch.Generator().manual_seed(0)
-    ours = plan_batches(pairs, range(20_000), budget=2048, generator=generator)
+    ours = plan_batches(pairs, range(20_000), max_tokens=2048, generator=generator)
     share = padding_share(ours, *both)
     assert share < 0.03
     assert max(padding_share(ours, side) for side in both) < 0.04
@@ -110,7 +108,7 @@ def test_a_pair_longer_than_the_budget_has_a_batch_of_its_own(pairs: EncodedPair
 
 
 def test_no_pairs_make_no_batches(pairs: EncodedPairs) -> None:
-    assert plan_batches(pairs, [], budget=10, generator=None) == []
+    assert plan_batches(pairs, [], max_tokens=10, generator=None) == []
 
 
 def test_rows_carry_start_and_end_and_pad_behind_them(tokenizers: Tokenizers) -> None:
@@ -139,19 +137,14 @@ def test_the_length_filter_counts_the_end_on_both_sides(tokenizers: Tokenizers) 
 
 def test_pairs_with_an_empty_side_are_not_trained_on() -> None:
     assert without_empty([("a", "A"), ("", "B"), ("c", ""), ("d", "D")]) == [("a", "A"), ("d", "D")]
-    counts = PairCounts(read=1_004, empty=2, too_long=1)
-    assert counts.kept == 1_001
-    assert counts.sentence(64) == (
-        "1,001 training pairs; left out: 2 with an empty side, 1 longer than 64 tokens"
-    )
 
 
 def test_sentences_come_back_from_the_flat_array() -> None:
     rows = [[5, 6], [], [7], list(range(100))]
-    flat = Sentences(rows)
+    flat = RaggedArray(rows)
     assert [flat[index] for index in range(len(flat))] == rows
     assert flat.lengths.tolist() == [2, 0, 1, 100]
-    assert len(Sentences([])) == 0
+    assert len(RaggedArray([])) == 0
 
 
 def test_padding_is_behind_the_rows() -> None:
@@ -165,7 +158,7 @@ def test_padding_is_behind_the_rows() -> None:
     [
         ({"vocabulary_size": 100}, "expected at least 259"),
         ({"max_length": 1}, "at least 2 tokens"),
-        ({"tokens_per_batch": 100, "max_length": 101}, "would not fit into a batch"),
+        ({"max_tokens": 100, "max_length": 101}, "would not fit into a batch"),
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, int], message: str) -> None:

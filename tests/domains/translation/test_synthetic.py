@@ -1,4 +1,4 @@
-"""Pairs of known entropy: the law against enumeration, the draws, the figure in `evaluate`."""
+"""Synthetic corpora: numbers in words, and reversed sentences of known entropy."""
 
 from __future__ import annotations
 
@@ -14,17 +14,96 @@ from torch import Tensor, nn
 
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.translation.baselines import ladder
-from triptych.domains.translation.data import DataConfig, EncodedPairs
-from triptych.domains.translation.inference import Translator
+from triptych.domains.translation.batches import EncodedPairs, evaluation_batches
+from triptych.domains.translation.config import Config
+from triptych.domains.translation.data import DataConfig
+from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import ModelConfig
-from triptych.domains.translation.reversed_sentences import ReversedSentences
-from triptych.domains.translation.task import Config, TranslationTask, prepare, scoring_batches
+from triptych.domains.translation.synthetic import NumberWords, ReversedSentences
+from triptych.domains.translation.task import TranslationTask, prepare
 from triptych.domains.translation.tokenizer import END, Tokenizers
 from triptych.training.evaluate import evaluate
 
+# Numbers in words --------------------------------------------------------------------------------
+
+
+def small(**settings: object) -> NumberWords:
+    return NumberWords(**{"n_train": 60, "n_validation": 20, "n_test": 20, "high": 999, **settings})
+
+
+def test_values_are_held_out_and_drawn_without_replacement() -> None:
+    corpus = small(n_train=900, n_validation=50, n_test=50)
+    values = {split: corpus.values(split) for split in corpus.splits()}
+    assert [len(values[split]) for split in corpus.splits()] == [900, 50, 50]
+    every = [value for split in values.values() for value in split]
+    assert sorted(every) == list(range(1000))  # every value exactly once
+
+
+def test_held_out_values_do_not_depend_on_the_amount_of_training() -> None:
+    few, many = small(n_train=10), small(n_train=500)
+    assert few.values("test") == many.values("test")
+    assert few.values("validation") == many.values("validation")
+    assert few.values("test") != small(seed=1).values("test")
+
+
+def test_training_may_small_value_bias_values_and_the_test_does_not() -> None:
+    def share_below_a_thousand(values: list[int]) -> float:
+        return sum(value < 1_000 for value in values) / len(values)
+
+    leaning, even = (
+        NumberWords(n_train=2_000, n_validation=1, high=99_999, small_value_bias=lean)
+        for lean in (0.5, 0)
+    )
+    # Weights v^-0.5 put sqrt(1 / 100) of the draws there, weights of 1 put 1 / 100.
+    assert share_below_a_thousand(leaning.values("train")) == pytest.approx(0.10, abs=0.03)
+    assert share_below_a_thousand(even.values("train")) == pytest.approx(0.01, abs=0.007)
+    assert leaning.values("test") == even.values("test")
+    assert len(set(leaning.values("train"))) == 2_000
+
+
+def test_words_are_those_of_the_two_languages() -> None:
+    words = {
+        "en": "one thousand, two hundred and thirty-four",
+        "de": "eintausendzweihundertvierunddreißig",
+        "ko": "천이백삼십사",
+    }
+    for source, target in [("en", "de"), ("de", "ko"), ("ko", "en")]:
+        corpus = NumberWords(
+            source_language=source,
+            target_language=target,
+            low=1234,
+            high=1236,
+            n_train=1,
+            n_validation=1,
+            n_test=1,
+        )
+        pairs = [pair for split in corpus.splits() for pair in corpus.pairs(split)]
+        assert len(pairs) == 3
+        assert (words[source], words[target]) in pairs
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"source_language": "fr"}, "number words exist for en, de, ko"),
+        ({"target_language": "en"}, "both 'en'"),
+        ({"low": 5, "high": 4}, "not a range"),
+        ({"high": 1_000_000}, "not a range within 0 to 999,999"),
+        ({"n_train": 0}, "at least 1"),
+        ({"small_value_bias": -1.0}, "expected 0 or more"),
+        ({"n_train": 961}, "add up to 1,001 values and there are 1,000"),
+    ],
+)
+def test_impossible_number_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        small(**settings)
+
+
+# Reversed sentences -------------------------------------------------------------------------------
+
+
 TINY = ReversedSentences(
-    words=3, shortest=2, longest=4, change=0.2, train=60, validation=60, test=5, seed=3
+    n_words=3, min_words=2, max_words=4, change=0.2, n_train=60, n_validation=60, n_test=5, seed=3
 )
 
 
@@ -35,7 +114,7 @@ def probability(source: list[str], target: list[str], law: ReversedSentences) ->
     found = 1.0
     for place, word in enumerate(target):
         same = word == source[len(source) - 1 - place]
-        found *= 1 - law.change if same else law.change / (law.words - 1)
+        found *= 1 - law.change if same else law.change / (law.n_words - 1)
     return found
 
 
@@ -60,7 +139,7 @@ def test_nats_are_those_of_the_very_pairs(split: str) -> None:
 
 
 def test_the_draw_follows_the_law() -> None:
-    corpus = ReversedSentences(words=4, shortest=3, longest=5, change=0.25, train=6000)
+    corpus = ReversedSentences(n_words=4, min_words=3, max_words=5, change=0.25, n_train=6000)
     pairs = [(source.split(), target.split()) for source, target in corpus.pairs("train")]
 
     def close(counts: Counter[Any], shares: dict[Any, float]) -> bool:
@@ -82,20 +161,20 @@ def test_the_draw_follows_the_law() -> None:
 
 
 def test_splits_are_the_same_every_time_and_differ() -> None:
-    corpus = ReversedSentences(shortest=8, train=300, validation=200, test=200)
+    corpus = ReversedSentences(min_words=8, n_train=300, n_validation=200, n_test=200)
     seen = [set(corpus.pairs(split)) for split in corpus.splits()]
     assert [len(pairs) for pairs in seen] == [300, 200, 200]
     assert not seen[0] & seen[1]
     assert not seen[0] & seen[2]
     assert not seen[1] & seen[2]
-    assert replace(corpus, train=500).pairs("train")[:300] == corpus.pairs("train")
-    assert replace(corpus, train=500).pairs("test") == corpus.pairs("test")
+    assert replace(corpus, n_train=500).pairs("train")[:300] == corpus.pairs("train")
+    assert replace(corpus, n_train=500).pairs("test") == corpus.pairs("test")
     assert replace(corpus, seed=1).pairs("test") != corpus.pairs("test")
 
 
 @pytest.fixture(scope="module")
 def task() -> TranslationTask:
-    data = DataConfig(source=TINY, vocabulary_size=300, tokens_per_batch=64, max_length=16)
+    data = DataConfig(source=TINY, vocabulary_size=300, max_tokens=64, max_length=16)
     sizes = ModelConfig(TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8)))
     return prepare(Config(data=data, model=sizes))[0]
 
@@ -133,13 +212,15 @@ def test_a_perfect_model_scores_what_the_law_scores(task: TranslationTask) -> No
     perfect = TranslationTask(task.config, task.tokenizers)
     perfect.model = Perfect(task.tokenizers)  # type: ignore[assignment]
     encoded = EncodedPairs(TINY.pairs("test"), task.tokenizers)
-    metrics, totals = evaluate(perfect, scoring_batches(encoded, 64))
+    metrics, totals = evaluate(perfect, evaluation_batches(encoded, 64))
     law = TINY.nll("test") / totals["tokens"]
     assert metrics["nats_per_token"] == pytest.approx(law, rel=1e-6)
 
 
 def test_the_law_stands_beside_a_models_figure(task: TranslationTask) -> None:
-    found = Translator(task).evaluate("test", limit=3, beam=1)
+    found = TranslationModel(task.config, task.tokenizers, task.model).evaluate(
+        "test", limit=3, beam=1
+    )
     law = found.details["true_law"]
     assert law["entropy"] == TINY.entropy()
     expected = TINY.nll("test", 3) / found.details["tokens"]
@@ -147,28 +228,17 @@ def test_the_law_stands_beside_a_models_figure(task: TranslationTask) -> None:
     assert found.metrics["nats_per_token"] > expected
 
 
-def test_counting_tokens_by_hand() -> None:
-    tokenizers = Tokenizers.train(["a"], ["a"], vocabulary_size=259, shared=True)
-    train = EncodedPairs([("a", "aab")], tokenizers)  # a, a, b, END
-    held_out = EncodedPairs([("a", "c")], tokenizers)  # c, END
-    steps = ladder(259, train, held_out)
-    assert steps["uniform"] == math.log(259)
-    total = 4 + 259 / 2
-    by_hand = -(math.log(0.5 / total) + math.log(1.5 / total)) / 2
-    assert steps["frequency of the token"] == pytest.approx(by_hand)
-
-
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"words": 1}, "2 to 26"),
-        ({"words": 27}, "2 to 26"),
-        ({"shortest": 0}, "no range"),
-        ({"shortest": 11}, "no range"),
+        ({"n_words": 1}, "2 to 26"),
+        ({"n_words": 27}, "2 to 26"),
+        ({"min_words": 0}, "not a range"),
+        ({"min_words": 11}, "not a range"),
         ({"change": 0.0}, "above 0"),
-        ({"validation": 0}, "at least one pair"),
+        ({"n_validation": 0}, "at least 1"),
     ],
 )
-def test_impossible_settings_are_refused(wrong: dict[str, Any], says: str) -> None:
+def test_impossible_sentence_settings_are_refused(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         ReversedSentences(**wrong)

@@ -1,0 +1,221 @@
+"""Training loss, likelihood, and scores of translations: BLEU, chrF and exact match.
+
+BLEU and chrF are sacrebleu's (Post 2018, arXiv 1804.08771) on raw text in true case. Each comes
+with its signature: scores with different signatures cannot be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from triptych.core.heads import at_least_float32, cross_entropy
+from triptych.domains.translation.tokenizer import PAD
+from triptych.training.metric_sums import in_double
+
+if TYPE_CHECKING:
+    from triptych.core.models.encoder_decoder import EncoderDecoder
+    from triptych.domains.translation.batches import Batch
+
+CHARACTER_LANGUAGES = ("ko", "zh", "ja")
+"""Target languages whose BLEU counts characters: sacrebleu's default tokenizer is for languages
+with blanks between words, and a Korean word includes its particles."""
+LABELS = {
+    "bleu": "BLEU of raw text, true case, by sacrebleu",
+    "chrf": "chrF2 of raw text, true case, by sacrebleu",
+    "bleu_papers": "BLEU-4 of lowercased, punctuation-normalised, Moses-tokenised text, as papers "
+    "on Multi30k report it; mostly above bleu and not to be compared with it",
+}
+"""Descriptions of the scores for printing."""
+
+
+def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
+    """Label-smoothed cross-entropy in nats, averaged over the targets that are not padding.
+
+    The share `smoothing` of each target distribution is uniform over all types but padding
+    (1706.03762, section 5.4); `F.cross_entropy` would give padding its share too.
+
+    logits [B, T, V], expected int64 [B, T] -> scalar, float32 or wider; 0 if all targets are
+    padding. Raises ValueError if the shapes of logits and targets disagree.
+    """
+    if logits.shape[:-1] != expected.shape:
+        raise ValueError(
+            f"logits have shape {list(logits.shape)} and targets {list(expected.shape)}; expected "
+            "one row of logits for each target"
+        )
+    log_p = at_least_float32(logits).log_softmax(-1)  # [B, T, V]
+    target_log_p = log_p.gather(-1, expected.unsqueeze(-1)).squeeze(-1)  # [B, T]
+    uniform_log_p = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.shape[-1] - 1)  # [B, T]
+    nats = -((1.0 - smoothing) * target_log_p + smoothing * uniform_log_p)  # [B, T]
+    real = expected != PAD  # [B, T]
+    return nats.masked_fill(~real, 0.0).sum() / real.sum().clamp(min=1)
+
+
+def score_batch(model: EncoderDecoder, batch: Batch) -> dict[str, Tensor]:
+    """Return the sums of a batch: nats without smoothing, target tokens and pairs.
+
+    Ends count as tokens, padding does not.
+    """
+    logits = model(batch.source, batch.source_padding, batch.target_input)  # [B, T, V]
+    nats = cross_entropy(logits, batch.expected)  # [B, T]
+    return {
+        "nats": in_double(nats.masked_fill(batch.expected == PAD, 0.0)).sum(),
+        "tokens": in_double((batch.expected != PAD).sum()),
+        "pairs": torch.tensor(len(batch.source), dtype=torch.float64),
+    }
+
+
+def likelihood_metrics(totals: Mapping[str, float]) -> dict[str, float]:
+    """Return nats per target token from the sums of `score_batch` over a split."""
+    return {"nats_per_token": totals["nats"] / totals["tokens"]}
+
+
+@dataclass(frozen=True)
+class TranslationScores:
+    """Corpus scores of translations."""
+
+    bleu: float
+    """Corpus BLEU, 0 to 100."""
+    chrf: float
+    """Corpus chrF2, 0 to 100."""
+    exact_match: float
+    """Share of lines that equal their reference, 0 to 1."""
+    signatures: dict[str, str]
+    """Signature of each BLEU and chrF score by name."""
+    bleu_papers: float | None = None
+    """Corpus BLEU in the papers' convention, 0 to 100; None if it was not computed."""
+    not_scored: dict[str, str] = field(default_factory=dict)
+    """Reason why a requested score was not computed, by name."""
+
+    def metrics(self) -> dict[str, float]:
+        """Return the scores by name."""
+        papers = {} if self.bleu_papers is None else {"bleu_papers": self.bleu_papers}
+        return {"bleu": self.bleu, **papers, "chrf": self.chrf, "exact_match": self.exact_match}
+
+    def details(self) -> dict[str, dict[str, str]]:
+        """Return label and signature of each score, and the reason for a missing one."""
+        labels = {name: LABELS[name] for name in self.signatures}
+        missing = {"not_scored": self.not_scored} if self.not_scored else {}
+        return {"labels": labels, "signatures": self.signatures, **missing}
+
+
+def score_translations(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    *,
+    tokenizer: str,
+    papers_language: str | None = None,
+) -> TranslationScores:
+    """Score translations against one reference each.
+
+    tokenizer: sacrebleu's tokenizer for BLEU, see `bleu_tokenizer`. papers_language: target
+    language code, to compute the papers' BLEU too; None to skip it. Raises ValueError for unequal
+    numbers of lines and for no lines.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    if len(hypotheses) != len(references):
+        raise ValueError(
+            f"{len(hypotheses):,} translations cannot be scored against {len(references):,} "
+            "references: line n belongs to line n."
+        )
+    if not references:
+        raise ValueError("there are no translations to score.")
+    # No effective_order: it is for single sentences and not for a corpus.
+    bleu = BLEU(tokenize=tokenizer)
+    chrf = CHRF()
+    bleu_score = bleu.corpus_score(hypotheses, [references]).score
+    chrf_score = chrf.corpus_score(hypotheses, [references]).score
+    matches = sum(map(str.__eq__, hypotheses, references))
+    signatures = {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}
+    papers, not_scored = None, {}
+    if papers_language is not None:
+        by_character = "these translations are scored by character, which is not how papers count"
+        reason = by_character if tokenizer == "char" else papers_bleu_unavailable(papers_language)
+        if reason is None:
+            papers, signatures["bleu_papers"] = papers_bleu(hypotheses, references, papers_language)
+        else:
+            not_scored["bleu_papers"] = reason
+    return TranslationScores(
+        bleu=float(bleu_score),
+        chrf=float(chrf_score),
+        exact_match=matches / len(references),
+        signatures=signatures,
+        bleu_papers=papers,
+        not_scored=not_scored,
+    )
+
+
+def bleu_tokenizer(language: str) -> str:
+    """Return the sacrebleu tokenizer for a target language code such as de, ko or zh-CN."""
+    return "char" if primary_subtag(language) in CHARACTER_LANGUAGES else "13a"
+
+
+def primary_subtag(language: str) -> str:
+    """Return the language of a code without country or script: pt of pt-BR, zh of zh_Hant."""
+    return language.lower().replace("_", "-").split("-")[0]
+
+
+def papers_bleu(
+    hypotheses: Sequence[str], references: Sequence[str], language: str
+) -> tuple[float, str]:
+    """Return BLEU-4 of raw text as papers on Multi30k compute it, 0 to 100, and its signature.
+
+    Both sides are processed by `moses_tokenize`; n-grams are counted without smoothing, as by
+    multi-bleu.perl. Requires sacremoses and a language that Moses knows, see
+    `papers_bleu_unavailable`.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    bleu = BLEU(tokenize="none", lowercase=True, smooth_method="none", force=True)
+    hypothesis_tokens = moses_tokenize(hypotheses, language)
+    reference_tokens = moses_tokenize(references, language)
+    score = bleu.corpus_score(hypothesis_tokens, [reference_tokens]).score
+    code = primary_subtag(language)
+    signature = (
+        f"lowercase:python|normalise:sacremoses[{code},perl_parity]|"
+        f"tokenise:sacremoses[{code},escape]|sacremoses:{version('sacremoses')}|"
+        f"count:sacrebleu[{bleu.get_signature()}]"
+    )
+    return float(score), signature
+
+
+def moses_tokenize(lines: Sequence[str], language: str) -> list[str]:
+    """Return lowercased lines with normalised punctuation, as tokens separated by blanks.
+
+    The Moses scripts lowercase.perl, normalize-punctuation.perl and tokenizer.perl in this order
+    (multi30k/dataset, scripts/task1-tokenize.sh). The tokenizer escapes apostrophes and quotes;
+    each is one token with or without the escape, so BLEU is the same.
+    """
+    from sacremoses import MosesPunctNormalizer, MosesTokenizer
+
+    code = primary_subtag(language)
+    normalizer = MosesPunctNormalizer(lang=code, perl_parity=True)
+    tokenizer = MosesTokenizer(lang=code)
+    return [
+        tokenizer.tokenize(normalizer.normalize(line.lower()), escape=True, return_str=True)
+        for line in lines
+    ]
+
+
+def papers_bleu_unavailable(language: str) -> str | None:
+    """Return the reason why `papers_bleu` cannot score a target language, None if it can.
+
+    The Moses tokenizer silently treats an unknown language as English, and does not split Chinese
+    or Cantonese into words.
+    """
+    if find_spec("sacremoses") is None:
+        return "sacremoses is not installed; it comes with the extra `moses`"
+    from sacremoses.corpus import NonbreakingPrefixes
+
+    known = set(NonbreakingPrefixes().available_langs.values()) - {"yue", "zh"}
+    if primary_subtag(language) not in known:
+        return f"Moses has no tokenisation into words for the language {language}"
+    return None

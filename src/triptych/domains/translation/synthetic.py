@@ -1,0 +1,208 @@
+"""Synthetic corpora: numbers in words, and reversed sentences of known entropy."""
+
+from __future__ import annotations
+
+import heapq
+import random
+import string
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+
+from triptych.domains.translation.sources import SPLITS, Corpus, Pair
+from triptych.errors import UserError
+from triptych.training.known_law import KnownLaw, NoisyCopy, chances
+
+LANGUAGES = ("en", "de", "ko")
+"""Languages in which the output of num2words was checked for every value up to `MAX_VALUE`."""
+MAX_VALUE = 999_999
+LETTERS = np.array(list(string.ascii_lowercase))
+
+
+@dataclass(frozen=True)
+class SyntheticCorpus(Corpus):
+    """Corpus that is computed from a seed, with the splits train, validation and test."""
+
+    n_train: int = 20_000
+    """Number of training pairs."""
+    n_validation: int = 500
+    """Number of validation pairs."""
+    n_test: int = 1_000
+    """Number of test pairs."""
+    seed: int = 0
+    """Seed of the draws."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.n_train, self.n_validation, self.n_test) < 1:
+            raise ValueError("n_train, n_validation and n_test must each be at least 1.")
+
+    def splits(self) -> list[str]:
+        """Return train, validation and test."""
+        return list(SPLITS)
+
+
+@dataclass(frozen=True)
+class NumberWords(SyntheticCorpus):
+    """Whole numbers in the words of two languages; the splits hold different values.
+
+    The values of validation and test depend on the range, n_validation, n_test and the seed alone,
+    so runs with different amounts of training data are compared on the same numbers.
+    """
+
+    low: int = 0
+    """Smallest value."""
+    high: int = MAX_VALUE
+    """Largest value."""
+    small_value_bias: float = 0.6
+    """Exponent a >= 0 of the training distribution: value v has the weight (v + 1)^-a. 0 is
+    uniform, where few numbers are short; validation and test are always uniform."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("source_language", "target_language"):
+            if getattr(self, name) not in LANGUAGES:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; number words exist for "
+                    f"{', '.join(LANGUAGES)}."
+                )
+        if self.source_language == self.target_language:
+            raise ValueError(
+                f"source_language and target_language are both "
+                f"{self.source_language!r}; expected two languages."
+            )
+        if not 0 <= self.low <= self.high <= MAX_VALUE:
+            raise ValueError(
+                f"low {self.low:,} and high {self.high:,} are not a range within 0 to "
+                f"{MAX_VALUE:,}."
+            )
+        if self.small_value_bias < 0:
+            raise ValueError(f"small_value_bias is {self.small_value_bias}; expected 0 or more.")
+        needed = self.n_train + self.n_validation + self.n_test
+        available = self.high - self.low + 1
+        if needed > available:
+            raise ValueError(
+                f"n_train, n_validation and n_test add up to {needed:,} values and there are "
+                f"{available:,} from {self.low:,} to {self.high:,}."
+            )
+
+    def check(self) -> None:
+        """Raise UserError if num2words is not installed."""
+        if find_spec("num2words") is None:
+            raise UserError(
+                "number words need the package num2words: pip install 'triptych[demo]'."
+            )
+
+    def bleu_tokenizer(self) -> str:
+        """Return "char": a German number is one word, which has no four-gram of words."""
+        return "char"
+
+    def values(self, split: str) -> list[int]:
+        """Return the numbers of a split, in the order of `pairs`."""
+        self.check_split(split)
+        generator = random.Random(self.seed)
+        values = range(self.low, self.high + 1)
+        held_out = generator.sample(values, self.n_test + self.n_validation)
+        if split != "train":
+            return held_out[: self.n_test] if split == "test" else held_out[self.n_test :]
+        excluded = set(held_out)
+        # Weighted sampling without replacement: the values with the smallest exponential variables
+        # of rate weight(v) (Efraimidis and Spirakis 2006).
+        keys = (
+            (generator.expovariate(1.0) * (value + 1) ** self.small_value_bias, value)
+            for value in values
+            if value not in excluded
+        )
+        return [value for _, value in heapq.nsmallest(self.n_train, keys)]
+
+    def pairs(self, split: str) -> list[Pair]:
+        """Return each value of the split in the words of both languages."""
+        self.check()
+        from num2words import num2words  # optional dependency
+
+        languages = (self.source_language, self.target_language)
+        words = [[num2words(v, lang=lang) for lang in languages] for v in self.values(split)]
+        return [(source, target) for source, target in words]
+
+
+@dataclass(frozen=True)
+class ReversedSentences(SyntheticCorpus, KnownLaw):
+    """Random words as source, the same words in reverse with random substitutions as target.
+
+    The length of a source is uniform from `min_words` to `max_words`, and each word is uniform over
+    the n_words types. Each word of the reversed target is kept with probability 1 - change, else
+    replaced by one of the other types, uniformly. Given its source, a target of n words has n h
+    nats, with h = -(1 - change) ln(1 - change) - change ln(change / (n_words - 1)), and n + 1
+    tokens: words are single letters between blanks, and byte-pair encoding never merges across a
+    blank, so each word is one token (with its blank, if the training split holds both together).
+    The end token has probability 1 because the source gives the length. Averaged over sentences of
+    mean length n, a token has n h / (n + 1) nats.
+    """
+
+    source_language: str = "art"
+    """Language code of the source; art is the ISO 639 code for artificial languages."""
+    target_language: str = "art"
+    """Language code of the target."""
+    n_train: int = 40_000
+    """Number of training pairs."""
+    n_words: int = 16
+    """Number of word types, 2 to 26."""
+    min_words: int = 4
+    """Fewest words in a sentence."""
+    max_words: int = 10
+    """Most words in a sentence."""
+    change: float = 0.1
+    """Probability that a target word is replaced, above 0 and below 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 2 <= self.n_words <= len(LETTERS):
+            raise ValueError(f"n_words is {self.n_words}; expected 2 to {len(LETTERS)} letters.")
+        if not 1 <= self.min_words <= self.max_words:
+            raise ValueError(
+                f"min_words {self.min_words} and max_words {self.max_words} are not a range of "
+                "lengths of at least 1 word."
+            )
+        self.noisy_copy()
+
+    def noisy_copy(self) -> NoisyCopy:
+        """Return the distribution of a target word given its source word."""
+        return NoisyCopy(self.n_words, self.change)
+
+    def check(self) -> None:
+        """Do nothing: no file or package is needed."""
+
+    def pairs(self, split: str) -> list[Pair]:
+        """Return the pairs of a split, the same at every call."""
+        self.check_split(split)
+        count = {"train": self.n_train, "validation": self.n_validation, "test": self.n_test}[split]
+        uniform = chances(self.seed, split, (count, 1 + 2 * self.max_words))
+        lengths = self.min_words + (uniform[:, 0] * (self.max_words - self.min_words + 1)).astype(
+            int
+        )
+        sources = (uniform[:, 1 : self.max_words + 1] * self.n_words).astype(np.int64)  # [N, max]
+        noise = uniform[:, self.max_words + 1 :]  # [N, max]
+        found = []
+        for row, length in enumerate(lengths):
+            source = sources[row, :length]  # [n]
+            target = self.noisy_copy().apply(source[::-1], noise[row, :length])  # [n]
+            found.append((" ".join(LETTERS[source]), " ".join(LETTERS[target])))
+        return found
+
+    def entropy(self) -> float:
+        """Return the entropy in nats per target token, ends included."""
+        length = (self.min_words + self.max_words) / 2
+        return length * self.noisy_copy().entropy() / (length + 1)
+
+    def nll(self, split: str, limit: int | None = None) -> float:
+        """Return the true negative log-likelihood of the split's targets, summed, in nats.
+
+        limit: number of pairs from the first on, None for all.
+        """
+        kept = [
+            word == other
+            for source, target in self.pairs(split)[:limit]
+            for word, other in zip(reversed(source.split()), target.split(), strict=True)
+        ]
+        return self.noisy_copy().nll(sum(kept), len(kept) - sum(kept))
