@@ -70,7 +70,7 @@ def dataclass_in(hint: Any) -> type | None:
 def is_part(hint: Any) -> bool:
     """Return whether a setting is a part, whose kind is named by a class path."""
     cls = class_in(hint)
-    return cls is not None and issubclass(cls, ABC)
+    return cls is not None and ABC in cls.__mro__  # issubclass would ask hooks of other libraries
 
 
 def import_class(path: str) -> Any:
@@ -100,7 +100,7 @@ def import_kinds(cls: type) -> None:
     """Import every kind of the parts in a settings class, so that jsonargparse lists them."""
     for hint in get_type_hints(cls).values():
         inner = class_in(hint)
-        if inner is not None and issubclass(inner, ABC):
+        if inner is not None and is_part(inner):
             subclass_paths(inner)
-        elif dataclasses.is_dataclass(inner):
+        elif inner is not None and dataclasses.is_dataclass(inner):
             import_kinds(inner)

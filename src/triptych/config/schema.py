@@ -16,7 +16,6 @@ import functools
 import os
 import re
 import sys
-from abc import ABC
 from typing import Any, TypeVar, get_type_hints
 
 import jsonargparse
@@ -27,6 +26,7 @@ from triptych.config.hints import (
     dataclass_in,
     import_class,
     in_words,
+    is_part,
     subclass_paths,
 )
 from triptych.config.messages import Locate
@@ -47,8 +47,8 @@ def to_plain(config: Any) -> Any:
             for field in dataclasses.fields(config)
             if field.init
         }
-        if isinstance(config, ABC):
-            kind = type(config)
+        kind = type(config)
+        if is_part(kind):
             return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": plain}
         return plain
     if isinstance(config, dict):
@@ -133,7 +133,7 @@ def _check_packages(hint: Any, plain: Any, key: str, packages: set[str], where: 
     if cls is None:
         return
     fields = plain
-    if issubclass(cls, ABC):
+    if is_part(cls):
         if isinstance(plain, dict) and "class_path" not in plain:
             raise UserError(f"{where}: {key}.class_path is missing")
         path = plain["class_path"] if isinstance(plain, dict) else plain
