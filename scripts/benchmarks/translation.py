@@ -87,7 +87,9 @@ def random_batches(setting: Setting, shape: Shape, sentences: int) -> list[Batch
 def search(model: EncoderDecoder, batch: Batch, beam: int) -> list[list[int]]:
     """Search in which no row ends before its length."""
     memory = model.encode(batch.source, batch.padding)  # [B, S, D]
-    cache = model.init_cache(memory, batch.padding, int(batch.lengths.max()))
+    cache = model.init_cache(
+        len(memory), int(batch.lengths.max()), condition=memory, padding=batch.padding
+    )
     results = beam_search(
         model.step,
         cache,
@@ -96,7 +98,7 @@ def search(model: EncoderDecoder, batch: Batch, beam: int) -> list[list[int]]:
         end=END,
         max_lengths=batch.lengths,
         forbidden=(PAD, START, END),
-        cache_view=model.narrow,
+        cache_view=model.cache_view,
     )
     return [result.best[0].tokens for result in results]
 

@@ -25,12 +25,12 @@ def nats_by_steps(
     """Minus the sum of log p(value), each predicted after those before it were read singly."""
     total = 0.0
     with torch.inference_mode():
-        state = model.init_cache(1, len(values))
-        logits: Tensor = model.prefill(torch.zeros(1, 0, dtype=torch.int64), state, None, condition)
+        state = model.init_cache(1, len(values), condition=condition)
+        logits: Tensor = model.prefill(torch.zeros(1, 0, dtype=torch.int64), state)
         for position, value in enumerate(values):
             if position:
                 last = torch.tensor([values[position - 1]])
-                logits = model.step(last, torch.tensor(position), state, condition)
+                logits = model.step(last, torch.tensor(position), state)
             scores = logits[0].double()
             total += float(scores.exp().sum().log() - scores[value])
     return total
@@ -105,7 +105,7 @@ def test_sentences_in_nats_per_token(cli, tmp_path: Path) -> None:
         target = [*task.tokenizers.target.encode(german), end]
         with torch.inference_mode():
             memory = task.model.encode(torch.tensor([source]))
-            state = task.model.init_cache(memory, None, len(target))
+            state = task.model.init_cache(1, len(target), condition=memory)
             for position, (last, value) in enumerate(zip([start, *target], target, strict=False)):
                 logits = task.model.step(torch.tensor([last]), torch.tensor(position), state)
                 scores = logits[0].double()

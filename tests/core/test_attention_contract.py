@@ -16,7 +16,7 @@ from attention_cases import CAUSAL, EXAMPLES, all_examples, build, inputs, lengt
 from triptych.core.attention.base import Example, SelfAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import MultiHeadAttention
-from triptych.decoding.beam_search import reorder_rows
+from triptych.core.models.base import reorder_rows
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=name)

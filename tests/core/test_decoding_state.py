@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from attention_cases import CAUSAL, D_MODEL, build, length_of, name
+from random_head import with_random_head
 from torch import Tensor, nn
 
 from triptych.core.attention.base import AttentionConfig, Example, LayerCache, Place
@@ -72,28 +73,28 @@ def music_model() -> DecoderOnly:
     positions = SumOfEmbeddings(
         [SinusoidalEmbedding(D), MetricalEmbedding(D, [(1, 4), (4, 4)]), LearnedEmbedding(24, D)]
     )
-    return DecoderOnly(
+    return with_random_head(DecoderOnly(
         TokenEmbedding(7, D), positions, sizes(Relative(4, window=5)).decoder((24,)),
         CategoricalHead(D, 7), d_model=D,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def sub_pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (4, 2, 3)
     order = attention.order_of(shape)
-    return DecoderOnly(
+    return with_random_head(DecoderOnly(
         ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
         sizes(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1), (4, 6, 1)
-    return DecoderOnly(
+    return with_random_head(DecoderOnly(
         PixelEmbedding(7, 3, D), AxialEmbedding(attention.order_of(shape), D),
         sizes(attention).decoder(shape),
         MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 @pytest.mark.parametrize("make", [music_model, sub_pixel_model, pixel_model])
@@ -113,7 +114,8 @@ def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
     model = EncoderDecoder.build(config, source_vocabulary=9, target_vocabulary=9).eval()
     device = no_sync_device(model)
     source = torch.zeros(2, 5, dtype=torch.int64, device=device)
-    state = model.init_cache(model.encode(source, source == 0), source == 0, 8)
+    memory = model.encode(source, source == 0)
+    state = model.init_cache(2, 8, condition=memory, padding=source == 0)
     assert model.step(source[:, 0], torch.tensor(3, device=device), state).shape == (2, 9)
 
 
@@ -197,7 +199,7 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     monkeypatch.setattr(Decoder, "prefill", whole)
     source = torch.randint(3, 9, (2, 5))
     with torch.no_grad():
-        state = model.init_cache(model.encode(source), None, 7)
+        state = model.init_cache(len(source), 7, condition=model.encode(source))
         beam_search(model.step, state, beam=3, start=1, end=2, max_lengths=torch.tensor([7, 7]))
     assert projected == [2, 2, 2]  # once a layer, for both sentences, before the beams
 
@@ -206,7 +208,7 @@ def test_blocks_of_one_kind_share_what_depends_on_the_position_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, other = sizes(Relative(4, window=5)).decoder((24,)), sizes(Local1D(3, 2)).decoder((24,))
-    mixed = Decoder([*one.blocks, *other.blocks, *one.blocks]).eval()  # type: ignore[arg-type]
+    mixed = Decoder([*one.blocks, *other.blocks, *one.blocks], torch.nn.LayerNorm(D)).eval()  # type: ignore[arg-type]
     made: list[str] = []
     original = MultiHeadAttention.place
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
+from random_head import with_random_head
+from torch import Tensor, nn
 
 from triptych.core import generation_order as orders
+from triptych.core.attention.base import KVCache
+from triptych.core.attention.context import StepContexts
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
@@ -13,10 +19,15 @@ from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.models.base import AutoregressiveModel
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import AxialEmbedding, SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
+from triptych.decoding.beam_search import beam_search
+from triptych.decoding.generate import generate
+from triptych.decoding.hypotheses import LengthPenalty
+from triptych.decoding.sampling import Sampling
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 D = 12
@@ -34,37 +45,37 @@ def config(attention: object = None) -> TransformerConfig:
 
 
 def tokens_model() -> DecoderOnly:
-    return DecoderOnly(
+    return with_random_head(DecoderOnly(
         TokenEmbedding(7, D), SinusoidalEmbedding(D), config(Relative(4)).decoder((11,)),
         CategoricalHead(D, 7), d_model=D,
-    ).double()  # fmt: skip
+    )).double()  # fmt: skip
 
 
 def related_notes_model() -> DecoderOnly:
     """Symbols 0 to 4 are pitches, 5 and 6 are not; three voices."""
     attention = PitchTime(max_distance=6, n_voices=3, max_time=2, n_pitches=5)
-    return DecoderOnly(
+    return with_random_head(DecoderOnly(
         TokenEmbedding(7, D), SinusoidalEmbedding(D), config(attention).decoder((11,)),
         CategoricalHead(D, 7), d_model=D,
-    ).double()  # fmt: skip
+    )).double()  # fmt: skip
 
 
 def sub_pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (3, 4, 3)
     order = attention.order_of(shape)
-    return DecoderOnly(
+    return with_random_head(DecoderOnly(
         ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
         config(attention).decoder(shape), CategoricalHead(D, 7), d_model=D,
-    ).double()  # fmt: skip
+    )).double()  # fmt: skip
 
 
 def pixel_model() -> DecoderOnly:
     attention, shape = Local2D(2, 2, 1, 1), (3, 4, 1)
-    return DecoderOnly(
+    return with_random_head(DecoderOnly(
         PixelEmbedding(7, 3, D), AxialEmbedding(orders.raster(shape), D),
         config(attention).decoder(shape),
         MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
-    ).double()  # fmt: skip
+    )).double()  # fmt: skip
 
 
 MODELS = {
@@ -85,10 +96,10 @@ def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras
     previous = torch.tensor([3, -1]) if extras and shape == (11,) else None
     condition = torch.randn(2, D).double() if extras else None
     expected = model(values, previous, condition)
-    state = model.init_cache(2, shape[0])
-    parts = [model.prefill(values[:, :prefix], state, previous, condition)]
+    cache = model.init_cache(2, shape[0], condition=condition)
+    parts = [model.prefill(values[:, :prefix], cache, previous)]
     for t in range(prefix + 1, shape[0]):
-        parts.append(model.step(values[:, t - 1], torch.tensor(t), state, condition))
+        parts.append(model.step(values[:, t - 1], torch.tensor(t), cache))
     torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
 
 
@@ -97,11 +108,11 @@ def test_several_values_at_once_predict_what_training_predicts(kind: str) -> Non
     build, shape = MODELS[kind]
     model, values, condition = build(), torch.randint(7, (2, *shape)), torch.randn(2, D).double()
     expected = model(values, None, condition)
-    state = model.init_cache(2, shape[0], ahead=3)
-    model.prefill(values[:, :0], state, None, condition)
+    cache = model.init_cache(2, shape[0], lookahead=3, condition=condition)
+    model.prefill(values[:, :0], cache)
     for t in (1, 2, 5, 7):  # with steps back
         positions = torch.arange(t, t + 4)
-        parameters = model.extend(values[:, t - 1 : t + 3], positions, state, condition)
+        parameters = model.multi_step(values[:, t - 1 : t + 3], positions, cache)
         torch.testing.assert_close(parameters, expected[:, positions], **EXACT)
 
 
@@ -141,9 +152,10 @@ def translator(share: str = "all", norm: str = "pre") -> EncoderDecoder:
     sizes = TransformerConfig(
         n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16), dropout=0.0, norm_position=norm
     )
-    return EncoderDecoder.build(
+    model = EncoderDecoder.build(
         sizes, source_vocabulary=9, target_vocabulary=9, share_embeddings=share
-    ).double()
+    )
+    return with_random_head(model).double()
 
 
 @pytest.mark.parametrize("share", ["all", "target", "none"])
@@ -153,9 +165,21 @@ def test_a_translator_steps_as_it_trains(share: str, norm: str) -> None:
     source, target = torch.randint(9, (2, 6)), torch.randint(9, (2, 8))
     padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
     expected = model(source, padding, target)
-    state = model.init_cache(model.encode(source, padding), padding, 8)
-    stepped = [model.step(target[:, t], torch.tensor(t), state) for t in range(8)]
+    memory = model.encode(source, padding)
+    cache = model.init_cache(2, 8, condition=memory, padding=padding)
+    stepped = [model.step(target[:, t], torch.tensor(t), cache) for t in range(8)]
     torch.testing.assert_close(torch.stack(stepped, dim=1), expected, **EXACT)
+    cache = model.init_cache(2, 8, condition=memory, padding=padding, lookahead=2)
+    parts = [model.prefill(target[:, 1:4], cache, target[:, 0]).unsqueeze(1)]
+    for t in (4, 5):  # the second one overwrites two positions
+        parts.append(model.multi_step(target[:, t : t + 3], torch.arange(t, t + 3), cache))
+    torch.testing.assert_close(parts[0], expected[:, 3:4], **EXACT)
+    torch.testing.assert_close(parts[1], expected[:, 4:7], **EXACT)
+    torch.testing.assert_close(parts[2], expected[:, 5:8], **EXACT)
+    with pytest.raises(ValueError, match="start token"):
+        model.prefill(target[:, :0], cache)
+    with pytest.raises(ValueError, match="memory"):
+        model.init_cache(2, 8)
 
 
 def test_source_padding_changes_nothing() -> None:
@@ -169,13 +193,11 @@ def test_source_padding_changes_nothing() -> None:
 def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
     model = translator("all")
     assert model.source_embedding is model.target_embedding
-    assert model.output is None
+    assert model.head.logits.weight is model.target_embedding.table.weight
     x = model.target_embedding(torch.tensor([[4]]), torch.tensor([0]))
     torch.testing.assert_close(x[0, 0], model.target_embedding.table.weight[4] * D**0.5, **EXACT)
     with pytest.raises(ValueError, match="one vocabulary"):
-        EncoderDecoder.build(
-            config(), source_vocabulary=9, target_vocabulary=8, share_embeddings="all"
-        )
+        EncoderDecoder.build(config(), source_vocabulary=9, target_vocabulary=8)
     with pytest.raises(ValueError, match="share_embeddings is all, target or none, got both"):
         EncoderDecoder.build(
             config(), source_vocabulary=9, target_vocabulary=9, share_embeddings="both"
@@ -185,5 +207,98 @@ def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
 def test_attention_to_symbols_refuses_whole_pixels() -> None:
     decoder = config(PitchTime()).decoder((12,))
     head = MixtureOfLogisticsHead(D, levels=7, channels=3, components=2)
-    with pytest.raises(ValueError, match="one symbol a position"):
-        DecoderOnly(PixelEmbedding(7, 3, D), SinusoidalEmbedding(D), decoder, head, d_model=D)
+    with pytest.raises(ValueError, match="one token per position"):
+        with_random_head(
+            DecoderOnly(PixelEmbedding(7, 3, D), SinusoidalEmbedding(D), decoder, head, d_model=D)
+        )
+
+
+@pytest.mark.parametrize("kind", ["tokens", "related notes", "sub-pixels"])
+def test_a_new_categorical_model_is_uniform(kind: str) -> None:
+    build, shape = MODELS[kind]
+    model = build()
+    model.head = CategoricalHead(D, 7).double()
+    nll = model.nll(torch.randint(7, (2, *shape)))
+    torch.testing.assert_close(nll, torch.full_like(nll, math.log(7)), rtol=0.0, atol=1e-6)
+
+
+def test_a_new_translator_with_an_output_of_its_own_is_uniform() -> None:
+    model = EncoderDecoder.build(
+        config(), source_vocabulary=9, target_vocabulary=9, share_embeddings="none"
+    )
+    logits = model(torch.randint(9, (2, 5)), None, torch.randint(9, (2, 4)))
+    assert not logits.any()
+
+
+class GRUModel(AutoregressiveModel):
+    """A recurrent model: its cache is a hidden state, and it has no lookahead."""
+
+    def __init__(self, vocabulary: int, width: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(vocabulary + 1, width)  # the last one is the start
+        self.cell = nn.GRUCell(width, width)
+        self.head = with_random_head(CategoricalHead(width, vocabulary))
+
+    def init_cache(
+        self, batch: int, max_length: int, *, lookahead: int = 0, condition: Tensor | None = None
+    ) -> KVCache:
+        if lookahead:
+            raise ValueError("a recurrent model cannot step back")
+        hidden = torch.zeros(batch, self.cell.hidden_size) if condition is None else condition
+        return [{"hidden": hidden.clone()}]
+
+    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
+        start = torch.full((len(values),), self.table.num_embeddings - 1)
+        inputs = [start if previous is None else previous, *values.unbind(1)]
+        return torch.stack([self._read(value, cache) for value in inputs])[-1]
+
+    def multi_step(
+        self,
+        values: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        contexts: StepContexts | None = None,
+    ) -> Tensor:
+        return self._read(values[:, 0], cache).unsqueeze(1)
+
+    def _read(self, value: Tensor, cache: KVCache) -> Tensor:
+        hidden = self.cell(self.table(value), cache[0]["hidden"])
+        cache[0]["hidden"].copy_(hidden)
+        return self.head(hidden)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("end", [None, 4])
+def test_a_recurrent_model_is_sampled_without_a_change_to_decoding(end: int | None) -> None:
+    model, length = GRUModel(5, 8), 40
+    condition, prefix = torch.randn(6, 8), torch.randint(4, (6, 2))
+    greedy = Sampling(temperature=0.0)
+    found = generate(
+        model, batch=6, length=length, prefix=prefix, condition=condition, sampling=greedy, end=end
+    )
+    for row in range(6):
+        hidden, values = condition[row : row + 1], found[row].tolist()
+        stop = values.index(end) + 1 if end in values else length
+        assert all(value == end for value in values[stop:])
+        for t, value in enumerate([5, *values[: stop - 1]]):
+            hidden = model.cell(model.table(torch.tensor([value])), hidden)
+            if t >= 2:
+                assert int(model.head(hidden).argmax()) == values[t]
+    assert found.unique().numel() > 1
+
+
+@torch.no_grad()
+def test_a_recurrent_model_is_searched_without_a_change_to_decoding() -> None:
+    model = GRUModel(5, 8)
+    cache = model.init_cache(2, 6, condition=torch.randn(2, 8))
+    model.prefill(torch.zeros(2, 0, dtype=torch.int64), cache)
+    limits = torch.tensor([6, 3])
+    wide, one = (
+        beam_search(
+            model.step, [{"hidden": cache[0]["hidden"].clone()}], beam=beam, start=0, end=4,
+            max_lengths=limits, penalty=LengthPenalty("none"),
+        )
+        for beam in (30, 1)
+    )  # fmt: skip
+    for best, greedy in zip(wide, one, strict=True):
+        assert best.best[0].score >= greedy.best[0].score

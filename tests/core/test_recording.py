@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from attention_cases import EXAMPLES, build, inputs, length_of, name
+from random_head import with_random_head
 
 from triptych.core.attention.base import Example
 from triptych.core.attention.capture import capture_attention
@@ -91,7 +92,7 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
         assert (weights[1, ..., 5:] == 0).all()
     # The first layer by hand: the order of the layers is the order of the model.
     block = model.encoder.blocks[0]
-    first = block.attention_residual.before(model._enter(model.source_embedding, source))
+    first = block.attention_residual.before(model._embed(model.source_embedding, source))
     torch.testing.assert_close(reading.own[0], block.attention.weights(first, padding), **EXACT)
 
     model(source, padding, target)
@@ -100,8 +101,10 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
 
 def test_a_model_that_fails_is_left_as_it_was() -> None:
     decoder = config(Relative(4)).decoder((11,))
-    model = DecoderOnly(
-        TokenEmbedding(7, 12), NoEmbedding(12), decoder, CategoricalHead(12, 7), d_model=12
+    model = with_random_head(
+        DecoderOnly(
+            TokenEmbedding(7, 12), NoEmbedding(12), decoder, CategoricalHead(12, 7), d_model=12
+        )
     ).eval()
     with pytest.raises(RuntimeError, match="stop"), capture_attention(model):  # noqa: PT012
         model(torch.zeros(1, 5, dtype=torch.int64))

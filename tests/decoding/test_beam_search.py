@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from triptych.core.attention.cross import CrossAttention
+from triptych.core.models.base import expand_rows, reorder_rows
 from triptych.decoding import beam_search as beams
-from triptych.decoding.beam_search import beam_search, expand_rows, reorder_rows
+from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
 
 V, START, END = 4, 0, 1

@@ -4,6 +4,7 @@ import functools
 
 import pytest
 import torch
+from random_head import with_random_head
 
 from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
@@ -35,11 +36,11 @@ def model() -> DecoderOnly:
         dropout=0.5,
         attention=Relative(4, window=5),
     )
-    return DecoderOnly(
+    return with_random_head(DecoderOnly(
         TokenEmbedding(6, 12), SinusoidalEmbedding(12),
         config.decoder((20,)), CategoricalHead(12, 6),
         d_model=12, dropout=0.5,
-    ).double()  # fmt: skip
+    )).double()  # fmt: skip
 
 
 @pytest.fixture
@@ -162,11 +163,11 @@ def tiny(attention: AttentionConfig) -> DecoderOnly:
     config = TransformerConfig(
         n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16), attention=attention
     )
-    return DecoderOnly(
+    return with_random_head(DecoderOnly(
         TokenEmbedding(19, 12), SinusoidalEmbedding(12),
         config.decoder((70,)), CategoricalHead(12, 19),
         d_model=12,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 @pytest.mark.parametrize("room", [16, 3])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from random_head import with_random_head
 
 from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
@@ -29,11 +30,11 @@ def stubborn(attention: AttentionConfig, shape: tuple[int, ...], end: int = 5) -
     config = TransformerConfig(
         n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16), dropout=0.0, attention=attention
     )
-    model = DecoderOnly(
+    model = with_random_head(DecoderOnly(
         TokenEmbedding(6, 12), LearnedEmbedding(60, 12),
         config.decoder(shape), CategoricalHead(12, 6),
         d_model=12,
-    ).double()  # fmt: skip
+    )).double()  # fmt: skip
     with torch.no_grad():  # at each position a few values are likely, the same ones every third
         model.positions.table.weight.copy_(torch.randn(3, 12).repeat(20, 1) * 4)
         model.embedding.table.weight.mul_(0.2)
@@ -66,13 +67,13 @@ def test_a_draft_changes_no_value(
     """Every value is drawn from its own distribution, with the same random numbers as without."""
     model = stubborn(attention, shape)
     passes: list[int] = []
-    extend = DecoderOnly.extend
+    multi_step = DecoderOnly.multi_step
 
     def counted(model: DecoderOnly, values: torch.Tensor, *rest: object) -> torch.Tensor:
         passes.append(values.shape[1])
-        return extend(model, values, *rest)  # type: ignore[arg-type]
+        return multi_step(model, values, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(DecoderOnly, "extend", counted)
+    monkeypatch.setattr(DecoderOnly, "multi_step", counted)
     prefix = torch.randint(5, (3, 2))
     for batch in (1, 3):
         results, n_passes = [], []

@@ -11,6 +11,7 @@ import numpy as np
 import pretty_midi
 import pytest
 from PIL import Image
+from random_head import with_random_head
 from torch import Tensor
 
 from triptych.cli.main import main
@@ -51,7 +52,7 @@ def image_model(folder: Path) -> ImageModel:
     sizes = ImageModelConfig(SIZES)
     config = ImageConfig(data=ImageData(source=source), model=sizes)
     vocabulary = config.data.read("train").vocabulary()
-    return ImageModel(build_model(config.model, vocabulary), config, ())
+    return ImageModel(with_random_head(build_model(config.model, vocabulary)), config, ())
 
 
 @pytest.mark.parametrize("count", [1, 7])
@@ -115,7 +116,9 @@ def performances(folder: Path, count: int) -> Path:
 def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
     source = MidiFolder(directory="elsewhere")
     data = MusicData(source=source, length=64, context=32)
-    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
+    model = MusicModel(
+        with_random_head(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
+    )
     folder = performances(tmp_path / "other", count)
     scored = model.evaluate("all", data=folder)
     assert (scored.split, scored.count) == ("all", count)
@@ -125,7 +128,9 @@ def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, 
 def test_chorales_have_no_count_models_beside_all_of_them() -> None:
     """They would have counted the very pieces that are scored."""
     data = MusicData(source=Scales(), length=128, context=64)
-    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
+    model = MusicModel(
+        with_random_head(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
+    )
     assert set(model.evaluate("test").details["nats_per_token_of"]) > {"uniform"}
     scored = model.evaluate("all", data="any")
     assert scored.count == 3
@@ -159,7 +164,9 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
     with pytest.raises(UserError, match="is the one it was trained from"):
         image_model(tmp_path).evaluate("all", data=tmp_path / "x" / "..")
     data = MusicData(source=Scales(), length=128, context=64)
-    model = MusicModel(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
+    model = MusicModel(
+        with_random_head(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
+    )
     with pytest.raises(UserError, match="a folder given as --data; none is given"):
         model.evaluate("all")
 

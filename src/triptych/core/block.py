@@ -1,9 +1,8 @@
-"""One block of a stack: self-attention, cross-attention where there is a memory, feed-forward."""
+"""One block of a stack: self-attention, optional cross-attention, feed-forward."""
 
 from __future__ import annotations
 
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from triptych.core.attention.base import LayerCache, SelfAttention
 from triptych.core.attention.context import Place
@@ -36,77 +35,57 @@ class Block(nn.Module):
         self,
         x: Tensor,
         padding: Tensor | None = None,
-        remembered: LayerCache | None = None,
         symbols: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_padding: Tensor | None = None,
     ) -> Tensor:
-        """x [B, L, D], padding [B, L], remembered: keys and values of the memory -> [B, L, D].
-
-        symbols [B, L]: as in `SelfAttention.reads_symbols`.
-        """
+        """x [B, L, D] -> [B, L, D]; the other arguments as in `Decoder.forward`."""
         residual = self.attention_residual
         x = residual.after(x, self.attention(residual.before(x), padding, symbols))
-        return self._rest(x, remembered)
+        return self._after_attention(x, self._project_memory(memory, memory_padding))
 
-    def prefill(self, x: Tensor, state: LayerCache, symbols: Tensor | None = None) -> Tensor:
+    def init_cache(
+        self,
+        batch: int,
+        max_length: int,
+        lookahead: int,
+        memory: Tensor | None,
+        memory_padding: Tensor | None,
+    ) -> LayerCache:
+        """Storage of the attention, with keys and values of the memory."""
+        cache = self.attention.init_cache(batch, max_length, lookahead)
+        return cache | self._project_memory(memory, memory_padding)
+
+    def prefill(self, x: Tensor, cache: LayerCache, symbols: Tensor | None = None) -> Tensor:
         """Positions 0..P-1 at once: [B, P, D] -> [B, P, D]."""
         residual = self.attention_residual
-        x = residual.after(x, self.attention.prefill(residual.before(x), state, symbols))
-        return self._rest(x, state)
+        x = residual.after(x, self.attention.prefill(residual.before(x), cache, symbols))
+        return self._after_attention(x, cache)
 
     def step(
         self,
         x: Tensor,
         position: Tensor,
-        state: LayerCache,
-        place: Place | None = None,
+        cache: LayerCache,
+        context: Place | None = None,
         symbols: Tensor | None = None,
     ) -> Tensor:
         """One position or several: [B, P, D] -> [B, P, D]; as in `SelfAttention.step`."""
         residual = self.attention_residual
-        y = self.attention.step(residual.before(x), position, state, place, symbols)
-        x = residual.after(x, y)
-        return self._rest(x, state)
+        y = self.attention.step(residual.before(x), position, cache, context, symbols)
+        return self._after_attention(residual.after(x, y), cache)
 
-    def _rest(self, x: Tensor, remembered: LayerCache | None) -> Tensor:
+    def _project_memory(self, memory: Tensor | None, padding: Tensor | None) -> LayerCache:
+        """Keys and values of the memory; empty without a memory or without cross-attention."""
+        if memory is None or self.cross is None:
+            return {}
+        return self.cross.remember(memory, padding)
+
+    def _after_attention(self, x: Tensor, memory: LayerCache) -> Tensor:
         if self.cross is not None and self.cross_residual is not None:
-            if remembered is None:
+            if "memory_key" not in memory:
                 raise ValueError("a block with cross-attention needs a memory to read")
             residual = self.cross_residual
-            x = residual.after(x, self.cross.read(residual.before(x), remembered))
+            x = residual.after(x, self.cross.read(residual.before(x), memory))
         residual = self.feed_forward_residual
         return residual.after(x, self.feed_forward(residual.before(x)))
-
-
-def through(
-    block: nn.Module,
-    x: Tensor,
-    padding: Tensor | None,
-    memory: Tensor | None = None,
-    memory_padding: Tensor | None = None,
-    symbols: Tensor | None = None,
-    *,
-    recompute: bool,
-) -> Tensor:
-    """One block of a stack; with `recompute` only its input is kept for the backward pass.
-
-    What was dropped is dropped again, for the state of the random numbers is kept too.
-    """
-
-    def run(x: Tensor) -> Tensor:
-        y: Tensor = block(x, padding, remember(block, memory, memory_padding), symbols)
-        return y
-
-    if not recompute:
-        return run(x)
-    y: Tensor = checkpoint(run, x, use_reentrant=False)
-    return y
-
-
-def remember(
-    block: nn.Module, memory: Tensor | None, memory_padding: Tensor | None
-) -> LayerCache | None:
-    """The block's keys and values of the memory, or None where there is none to read."""
-    cross = block.cross
-    if memory is None or not isinstance(cross, CrossAttention):
-        return None
-    return cross.remember(memory, memory_padding)

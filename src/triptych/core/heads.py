@@ -1,4 +1,4 @@
-"""What a position predicts: a category, or a pixel as a mixture of discretised logistics."""
+"""Output heads: the distribution of a value, as a category or as a mixture of logistics."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-Choose = Callable[[Tensor], Tensor]
-"""Picks one category a row: logits [..., V] -> int64 [...]."""
+SampleCategory = Callable[[Tensor], Tensor]
+"""Samples one category per row: logits [..., V] -> int64 [...]."""
 
 
 class Head(nn.Module, ABC):
-    """Maps the decoder's output to a distribution; knows its likelihood and draws from it."""
+    """Maps the decoder's output to a distribution; computes its likelihood and samples from it."""
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
@@ -23,31 +23,31 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
-        """Negative log-likelihood of each position's target, in nats, at least float32: [...]."""
+        """Negative log-likelihood of each position's target, in nats, float32 or wider: [...]."""
 
     @abstractmethod
     def sample(
         self,
         parameters: Tensor,
-        choose: Choose,
+        sample_category: SampleCategory,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """One target a position; `choose` picks among categories, at its own temperature."""
+        """One value per position; `sample_category` applies the temperature to categories."""
 
 
 @dataclass(frozen=True)
 class HeadConfig(ABC):
-    """Settings of one kind of output; stands beside the head that it builds."""
+    """Settings of an output head for pixels."""
 
     @abstractmethod
     def build(self, d_model: int, levels: int, channels: int) -> Head:
-        """Make the head for values 0..levels-1 in pixels of so many channels."""
+        """Make the head for values 0..levels-1 in pixels of `channels` channels."""
 
     @abstractmethod
     def positions_per_pixel(self, channels: int) -> int:
-        """How many positions of the sequence one pixel takes."""
+        """Number of sequence positions per pixel."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class MixtureOfLogistics(HeadConfig):
     """A mixture of discretised logistics at each pixel (Salimans et al. 2017, section 2.1)."""
 
     components: int = 10
-    """Number of logistics that are mixed."""
+    """Number of logistics in the mixture."""
 
     def __post_init__(self) -> None:
         if self.components < 1:
@@ -82,15 +82,31 @@ class MixtureOfLogistics(HeadConfig):
 
 
 class CategoricalHead(Head):
-    """Any number of categories; targets int64 [...]; parameters are logits [..., V]."""
+    """A softmax over V categories; targets int64 [...]; parameters are logits [..., V].
 
-    def __init__(self, d_model: int, categories: int) -> None:
+    Weights start at zero, so that the first likelihood is exactly log V. weight [V, D]: a matrix
+    that the head shares with an embedding and leaves as it is.
+    Raises ValueError for fewer than 2 categories.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        categories: int,
+        *,
+        bias: bool = True,
+        weight: nn.Parameter | None = None,
+    ) -> None:
         super().__init__()
         if categories < 2:
             raise ValueError(f"a categorical output needs at least 2 categories, got {categories}")
-        self.logits = nn.Linear(d_model, categories)
-        nn.init.xavier_uniform_(self.logits.weight)
-        nn.init.zeros_(self.logits.bias)
+        self.logits = nn.Linear(d_model, categories, bias=bias)
+        if weight is None:
+            nn.init.zeros_(self.logits.weight)
+        else:
+            self.logits.weight = weight
+        if bias:
+            nn.init.zeros_(self.logits.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.logits(x)  # [..., V]
@@ -102,12 +118,12 @@ class CategoricalHead(Head):
     def sample(
         self,
         parameters: Tensor,
-        choose: Choose,
+        sample_category: SampleCategory,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        return choose(parameters)
+        return sample_category(parameters)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -119,18 +135,18 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision widened; likelihoods are never computed in it."""
+    """x, in float32 if it is in half precision; likelihoods are never computed in less."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 class MixtureOfLogisticsHead(Head):
-    """One mixture a pixel; channels are linked by coefficients (PixelCNN++, 1701.05517, 2.1-2.2).
+    """A mixture of discretised logistics per pixel (PixelCNN++, 1701.05517, sections 2.1 and 2.2).
 
-    Levels 0..levels-1 lie evenly on [-1, 1]; a level's probability is the logistic mass of its
-    bin, and the first and the last bin reach to infinity, so the levels' masses sum to 1. The
-    mean of a channel moves linearly with the pixel's earlier channels. Parameters a pixel:
+    Levels 0..levels-1 lie evenly on [-1, 1]. The probability of a level is the logistic mass of its
+    bin; the first and the last bin reach to infinity, so the probabilities sum to 1. The mean of a
+    channel depends linearly on the pixel's earlier channels. Parameters per pixel:
     components x (1 + 2 channels + channels (channels - 1) / 2), 100 for 10 components in RGB.
-    Targets int64 [..., C]; `nll` is that of the whole pixel.
+    Targets are int64 [..., C]; `nll` is that of the whole pixel.
     """
 
     def __init__(self, d_model: int, *, levels: int, channels: int, components: int) -> None:
@@ -138,13 +154,14 @@ class MixtureOfLogisticsHead(Head):
         if levels < 2:
             raise ValueError(f"a mixture of logistics needs at least 2 levels, got {levels}")
         self.levels, self.channels, self.components = levels, channels, components
-        links = channels * (channels - 1) // 2
-        self.sizes = [1, channels, channels, links]  # mixture, means, log scales, links
+        coefficients = channels * (channels - 1) // 2
+        # Rows of mixture logits, means, log scales and coefficients of earlier channels.
+        self.sizes = [1, channels, channels, coefficients]
         self.parameters_of = nn.Linear(d_model, components * sum(self.sizes))
         nn.init.xavier_uniform_(self.parameters_of.weight)
         nn.init.zeros_(self.parameters_of.bias)
         with torch.no_grad():
-            # Components start spread over the range, all with the scale exp(-1).
+            # Means start evenly over the range, all scales at exp(-1).
             bias = self.parameters_of.bias.view(sum(self.sizes), components)
             bias[1 : 1 + channels] = torch.linspace(-1, 1, components + 2)[1:-1]
             bias[1 + channels : 1 + 2 * channels] = -1.0
@@ -154,79 +171,80 @@ class MixtureOfLogisticsHead(Head):
         return parameters
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
-        mixture, means, log_scales, links = self._split(parameters)
-        value = self._position_of(targets, parameters).unsqueeze(-1)  # [..., C, 1]
+        mixture, means, log_scales, coefficients = self._split(parameters)
+        value = self._centre_of(targets, parameters).unsqueeze(-1)  # [..., C, 1]
         means = torch.stack(
-            [self._mean(c, means, links, value) for c in range(self.channels)], dim=-2
+            [self._mean(c, means, coefficients, value) for c in range(self.channels)], dim=-2
         )  # [..., C, M]
         log_mass = self._log_mass(value, targets.unsqueeze(-1), means, log_scales)  # [..., C, M]
         per_component = log_mass.sum(-2) + mixture.log_softmax(-1)  # [..., M]
-        return -per_component.logsumexp(-1)
+        return -per_component.logsumexp(-1)  # [...]
 
     def sample(
         self,
         parameters: Tensor,
-        choose: Choose,
+        sample_category: SampleCategory,
         *,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        mixture, means, log_scales, links = self._split(parameters)
-        component = choose(mixture)[..., None, None]  # [..., 1, 1]
+        mixture, means, log_scales, coefficients = self._split(parameters)
+        component = sample_category(mixture)[..., None, None]  # [..., 1, 1]
 
         def of_component(x: Tensor) -> Tensor:
             index = component.expand(*x.shape[:-1], 1)
             return x.gather(-1, index)  # [..., C, 1]
 
         means, log_scales = of_component(means), of_component(log_scales)
-        links = of_component(links)
+        coefficients = of_component(coefficients)
         uniform = torch.rand(
             means.shape[:-1], generator=generator, device=means.device, dtype=means.dtype
-        )
+        )  # [..., C]
         uniform = uniform.clamp(1e-7, 1 - 1e-7)
         noise = (uniform.log() - (-uniform).log1p()) * temperature  # a standard logistic [..., C]
         values: list[Tensor] = []
         levels: list[Tensor] = []
         for c in range(self.channels):
-            seen = torch.stack(values, dim=-2) if values else means[..., :0, :]  # [..., c, 1]
-            mean = self._mean(c, means, links, seen).squeeze(-1)  # [...]
-            drawn = mean + log_scales[..., c, 0].exp() * noise[..., c]
-            # To the level whose bin it fell into: exactly the mass that `nll` counts.
-            level = ((drawn + 1) / 2 * (self.levels - 1)).round().clamp(0, self.levels - 1)
+            earlier = torch.stack(values, dim=-2) if values else means[..., :0, :]  # [..., c, 1]
+            mean = self._mean(c, means, coefficients, earlier).squeeze(-1)  # [...]
+            sampled = mean + log_scales[..., c, 0].exp() * noise[..., c]  # [...]
+            # Rounded to the level of its bin, which has exactly the mass that `nll` counts.
+            level = ((sampled + 1) / 2 * (self.levels - 1)).round().clamp(0, self.levels - 1)
             levels.append(level.long())
-            values.append(self._position_of(levels[-1], parameters).unsqueeze(-1))
+            values.append(self._centre_of(levels[-1], parameters).unsqueeze(-1))
         return torch.stack(levels, dim=-1)  # [..., C]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Mixture logits [..., M], means, log scales [..., C, M], coefficients, in float32."""
         rows = at_least_float32(parameters)
         rows = rows.reshape(*rows.shape[:-1], sum(self.sizes), self.components)
-        mixture, means, log_scales, links = rows.split(self.sizes, dim=-2)
-        return mixture.squeeze(-2), means, log_scales.clamp(min=-7.0), links.tanh()
+        mixture, means, log_scales, coefficients = rows.split(self.sizes, dim=-2)
+        return mixture.squeeze(-2), means, log_scales.clamp(min=-7.0), coefficients.tanh()
 
-    def _position_of(self, level: Tensor, like: Tensor) -> Tensor:
-        """Levels 0..levels-1 as points of [-1, 1]."""
+    def _centre_of(self, level: Tensor, like: Tensor) -> Tensor:
+        """Centres of levels 0..levels-1 in [-1, 1]."""
         return level.to(at_least_float32(like).dtype) * (2 / (self.levels - 1)) - 1
 
-    def _mean(self, channel: int, means: Tensor, links: Tensor, value: Tensor) -> Tensor:
+    def _mean(self, channel: int, means: Tensor, coefficients: Tensor, value: Tensor) -> Tensor:
         """The channel's mean given the pixel's earlier channels: [..., M].
 
-        value [..., >= channel, 1]: the earlier channels as points of [-1, 1].
+        value [..., >= channel, 1]: the earlier channels in [-1, 1].
         """
         first = channel * (channel - 1) // 2
-        earlier = links[..., first : first + channel, :] * value[..., :channel, :]
+        earlier = coefficients[..., first : first + channel, :] * value[..., :channel, :]
         return means[..., channel, :] + earlier.sum(-2)
 
     def _log_mass(self, value: Tensor, level: Tensor, means: Tensor, log_scales: Tensor) -> Tensor:
-        """log of the logistic mass in the level's bin: [..., C, M]."""
+        """Logarithm of the logistic mass in the level's bin: [..., C, M]."""
         half_bin = 1 / (self.levels - 1)
         steep = (-log_scales).exp()
         upper = steep * (value - means + half_bin)
         lower = steep * (value - means - half_bin)
         # sigmoid(u) - sigmoid(l) = sigmoid(u) sigmoid(-l) (1 - exp(l - u)), where l - u does not
-        # depend on the mean: no cancellation, so no approximation is needed far out in a tail.
+        # depend on the mean. Nothing cancels, so no approximation is needed in the tails.
         width = (-2 * half_bin * steep).expm1().neg().clamp(min=1e-30).log()
         inside = F.logsigmoid(upper) + F.logsigmoid(-lower) + width
-        below = F.logsigmoid(upper)  # the first bin reaches down to -infinity
-        above = F.logsigmoid(-lower)  # the last one up to +infinity
+        below = F.logsigmoid(upper)  # the first bin reaches to -infinity
+        above = F.logsigmoid(-lower)  # the last bin reaches to +infinity
         log_mass = torch.where(level == 0, below, inside)
         return torch.where(level == self.levels - 1, above, log_mass)

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from triptych.core.attention.base import AttentionConfig, LayerCache
-from triptych.core.attention.context import Place
+from triptych.core.attention.base import AttentionConfig, KVCache
+from triptych.core.attention.context import StepContexts
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
-from triptych.core.block import Block, remember, through
+from triptych.core.block import Block
 from triptych.core.feed_forward import GELU, FeedForwardConfig
 from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
 from triptych.core.positions import PositionConfig, Sinusoidal
-
-State = list[LayerCache]
-"""What a decoder keeps between steps: one dict of tensors a layer, B first in each."""
-Places = dict[Hashable, Place | None]
-"""What a step takes from its position alone, for each kind of attention."""
-
 
 MAX_DROPOUT = 0.99
 
@@ -125,17 +120,18 @@ class Encoder(nn.Module):
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
-        self.activation_checkpointing = activation_checkpointing
         self.blocks = nn.ModuleList(blocks)
         self.final_norm = final_norm
+        self.activation_checkpointing = activation_checkpointing
         initialise(self)
 
     def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
         """x [B, L, D], padding [B, L] True on padding -> [B, L, D]."""
         for block in self.blocks:
-            x = through(
-                block, x, padding, recompute=self.activation_checkpointing and self.training
-            )
+            if self.activation_checkpointing and self.training:
+                x = checkpoint(block, x, padding, use_reentrant=False)
+            else:
+                x = block(x, padding)
         y: Tensor = self.final_norm(x)
         return y
 
@@ -151,9 +147,9 @@ class Decoder(nn.Module):
         activation_checkpointing: bool = False,
     ) -> None:
         super().__init__()
-        self.activation_checkpointing = activation_checkpointing
         self.blocks = nn.ModuleList(blocks)
         self.final_norm = final_norm
+        self.activation_checkpointing = activation_checkpointing
         self.reads_symbols = any(block.attention.reads_symbols for block in blocks)
         initialise(self)
 
@@ -165,13 +161,16 @@ class Decoder(nn.Module):
         memory_padding: Tensor | None = None,
         symbols: Tensor | None = None,
     ) -> Tensor:
-        """x [B, L, D], memory [B, K, D] from an encoder; paddings True -> [B, L, D].
+        """x [B, L, D]; memory [B, K, D] from an encoder; paddings are True on padding -> [B, L, D].
 
-        symbols [B, L]: as in `SelfAttention.reads_symbols`.
+        symbols int64 [B, L]: token ids, as in `SelfAttention.reads_symbols`.
         """
-        recompute = self.activation_checkpointing and self.training
+        inputs = (padding, symbols, memory, memory_padding)
         for block in self.blocks:
-            x = through(block, x, padding, memory, memory_padding, symbols, recompute=recompute)
+            if self.activation_checkpointing and self.training:
+                x = checkpoint(block, x, *inputs, use_reentrant=False)
+            else:
+                x = block(x, *inputs)
         y: Tensor = self.final_norm(x)
         return y
 
@@ -182,22 +181,21 @@ class Decoder(nn.Module):
         memory: Tensor | None = None,
         memory_padding: Tensor | None = None,
         *,
-        ahead: int = 0,
-    ) -> State:
-        """Storage to decode at most `max_length` positions; the memory is projected here, once.
+        lookahead: int = 0,
+    ) -> KVCache:
+        """Storage to decode at most `max_length` positions; the memory is projected once, here.
 
-        ahead: as in `SelfAttention.init_cache`.
+        lookahead: as in `SelfAttention.init_cache`.
         """
         return [
-            block.attention.init_cache(batch, max_length, ahead)
-            | (remember(block, memory, memory_padding) or {})
+            block.init_cache(batch, max_length, lookahead, memory, memory_padding)
             for block in self._blocks()
         ]
 
-    def prefill(self, x: Tensor, state: State, symbols: Tensor | None = None) -> Tensor:
-        """Positions 0..P-1 at once into an empty state: [B, P, D] -> [B, P, D]."""
-        for block, layer_state in zip(self._blocks(), state, strict=True):
-            x = block.prefill(x, layer_state, symbols)
+    def prefill(self, x: Tensor, cache: KVCache, symbols: Tensor | None = None) -> Tensor:
+        """Positions 0..P-1 at once into an empty cache: [B, P, D] -> [B, P, D]."""
+        for block, layer in zip(self._blocks(), cache, strict=True):
+            x = block.prefill(x, layer, symbols)
         y: Tensor = self.final_norm(x)
         return y
 
@@ -205,42 +203,45 @@ class Decoder(nn.Module):
         self,
         x: Tensor,
         position: Tensor,
-        state: State,
+        cache: KVCache,
         symbols: Tensor | None = None,
-        places: Places | None = None,
+        contexts: StepContexts | None = None,
     ) -> Tensor:
         """One position: x [B, 1, D], position int64 [] on the device -> [B, 1, D].
 
-        Or several in a row, [B, P, D] and int64 [P], as in `SelfAttention.step`. places: what
-        `places` gave for this position, where the caller has it already.
+        Or several consecutive ones, [B, P, D] and int64 [P], as in `SelfAttention.step`. contexts:
+        the element of `step_contexts` for this position, if the caller has computed it.
         """
-        places = {} if places is None else places
-        for block, layer_state in zip(self._blocks(), state, strict=True):
-            kind = block.attention.kind()
-            if kind not in places:
-                places[kind] = block.attention.place(position, layer_state)
-            x = block.step(x, position, layer_state, places[kind], symbols)
+        contexts = {} if contexts is None else contexts
+        for block, layer in zip(self._blocks(), cache, strict=True):
+            key = block.attention.kind()
+            if key not in contexts:
+                contexts[key] = block.attention.place(position, layer)
+            x = block.step(x, position, layer, contexts[key], symbols)
         y: Tensor = self.final_norm(x)
         return y
 
-    def places(self, positions: Tensor, state: State) -> list[Places]:
-        """What the steps at positions int64 [R] need, all at once: together it costs little more
-        than for one. The steps must be given this very state, not another view of it."""
-        found: list[Places] = [{} for _ in range(positions.shape[0])]
-        for block, layer_state in zip(self._blocks(), state, strict=True):
-            kind = block.attention.kind()
-            if found and kind not in found[0]:
-                for places, place in zip(
-                    found, block.attention.places(positions, layer_state), strict=True
-                ):
-                    places[kind] = place
-        return found
+    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
+        """Contexts of the steps at positions int64 [R], computed at once.
 
-    def narrow(self, state: State, length: int) -> State:
-        """Views of the state that the first `length` positions need; a step reads no more."""
+        They are valid for steps with this very cache, not for another view of it.
+        """
+        contexts: list[StepContexts] = [{} for _ in range(positions.shape[0])]
+        computed = set()
+        for block, layer in zip(self._blocks(), cache, strict=True):
+            key = block.attention.kind()
+            if key not in computed:
+                computed.add(key)
+                found = block.attention.places(positions, layer)
+                for of_step, context in zip(contexts, found, strict=True):
+                    of_step[key] = context
+        return contexts
+
+    def cache_view(self, cache: KVCache, length: int) -> KVCache:
+        """Views of the part of the cache that holds the first `length` positions."""
         return [
-            block.attention.narrow(layer_state, length)
-            for block, layer_state in zip(self._blocks(), state, strict=True)
+            block.attention.narrow(layer, length)
+            for block, layer in zip(self._blocks(), cache, strict=True)
         ]
 
     def _blocks(self) -> list[Block]:
@@ -248,7 +249,7 @@ class Decoder(nn.Module):
 
 
 def initialise(module: nn.Module) -> None:
-    """Glorot-uniform matrices and zero biases for every linear map below `module`."""
+    """Glorot-uniform weights and zero biases for every linear layer of the module."""
     for part in module.modules():
         if isinstance(part, nn.Linear):
             nn.init.xavier_uniform_(part.weight)

@@ -7,13 +7,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from triptych.core.attention.base import KVCache
 from triptych.core.heads import at_least_float32
-from triptych.core.transformer import State
+from triptych.core.models.base import expand_rows, reorder_rows, select_rows
 from triptych.decoding.hypotheses import BeamState, LengthPenalty, SearchResult, search_results
 
-Step = Callable[[Tensor, Tensor, State], Tensor]
+Step = Callable[[Tensor, Tensor, KVCache], Tensor]
 """(token int64 [N], position int64 [], cache) -> logits of the next token [N, V]."""
-CacheView = Callable[[State, int], State]
+CacheView = Callable[[KVCache, int], KVCache]
 """(cache, length) -> views of the part of the cache that holds the first `length` positions."""
 DROP_SHARE = 0.25
 """Share of stopped rows from which they are dropped from the batch, which copies the cache."""
@@ -22,7 +23,7 @@ DROP_SHARE = 0.25
 @torch.no_grad()
 def beam_search(
     step: Step,
-    cache: State,
+    cache: KVCache,
     *,
     beam: int,
     start: int,
@@ -96,37 +97,3 @@ def _most_probable(logits: Tensor, count: int, forbidden: tuple[int, ...]) -> tu
         logits[:, token] = -torch.inf
     log_p, token_ids = logits.log_softmax(-1).topk(min(count, logits.shape[-1]), dim=-1)
     return log_p.cpu().double(), token_ids.cpu()
-
-
-def expand_rows(cache: State, times: int) -> State:
-    """A copy of the cache with each row repeated: B -> B x times; the memory is shared."""
-    return [
-        {
-            name: tensor if _of_memory(name) else tensor.repeat_interleave(times, dim=0)
-            for name, tensor in layer.items()
-        }
-        for layer in cache
-    ]
-
-
-def reorder_rows(cache: State, rows: Tensor) -> None:
-    """Replace row i by row rows[i] in place; rows int64 [B], the memory unchanged."""
-    for layer in cache:
-        for name, tensor in layer.items():
-            if not _of_memory(name):
-                tensor.copy_(tensor.index_select(0, rows))
-
-
-def select_rows(cache: State, rows: Tensor, memory_rows: Tensor) -> State:
-    """A copy of these rows of the cache, and of these rows of its memory."""
-    return [
-        {
-            name: tensor.index_select(0, memory_rows if _of_memory(name) else rows)
-            for name, tensor in layer.items()
-        }
-        for layer in cache
-    ]
-
-
-def _of_memory(name: str) -> bool:
-    return name.startswith("memory_")

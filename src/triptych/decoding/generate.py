@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.transformer import Places, State
+from triptych.core.attention.base import KVCache
+from triptych.core.attention.context import StepContexts
+from triptych.core.models.base import AutoregressiveModel, select_rows
 from triptych.decoding.sampling import LogitsConstraint, Sampling, constrain, sample_value
 from triptych.decoding.speculative import Draft
 
@@ -21,7 +22,7 @@ Progress = Callable[[int, int], None]
 
 @torch.no_grad()
 def generate(
-    model: DecoderOnly,
+    model: AutoregressiveModel,
     *,
     batch: int,
     length: int,
@@ -39,17 +40,17 @@ def generate(
     """Continue `prefix` to `length` values in each row: int64 [B, length] or [B, length, C].
 
     prefix: int64 [B, P] or [B, P, C], the beginning of the result, default empty. previous int64
-    [B] and condition [B, D]: as in `DecoderOnly`. generator: on the model's device. end: a row that
-    samples this value is finished: filled with it and dropped from the batch. constraint: see
-    `LogitsConstraint`. compile: run the step through torch.compile, which takes tens of seconds;
-    on a GPU it becomes a CUDA graph. draft: verify drafted values in multi-token steps; the same
-    values from the same generator, faster where the drafts are good.
+    [B] and condition [B, ...]: as in `AutoregressiveModel`. generator: on the model's device. end:
+    a row that samples this value is finished: filled with it and dropped from the batch.
+    constraint: see `LogitsConstraint`. compile: run the step through torch.compile, which takes
+    tens of seconds; on a GPU it becomes a CUDA graph. draft: verify drafted values in multi-token
+    steps; the same values from the same generator, faster where the drafts are good.
     Raises ValueError for a prefix longer than the length, and for a draft with compile.
     """
     if draft is not None and compile:
         raise ValueError("compile and draft cannot be combined: a compiled step has one position")
     sampling = sampling or Sampling()
-    device = model.start.device
+    device = next(model.parameters()).device
     prefix = model.no_values(batch) if prefix is None else prefix
     n_prefix = prefix.shape[1]
     if n_prefix > length:
@@ -113,7 +114,7 @@ class StepRunner:
 
     def __init__(
         self,
-        model: DecoderOnly,
+        model: AutoregressiveModel,
         batch: int,
         length: int,
         condition: Tensor | None,
@@ -121,23 +122,23 @@ class StepRunner:
         compile: bool = False,
         lookahead: int = 0,
     ) -> None:
-        self.model, self.condition = model, condition
+        self.model, device = model, next(model.parameters()).device
         self.batch, self.length, self.lookahead = batch, length, lookahead
-        self.cache = model.init_cache(batch, length, ahead=lookahead)
-        self.positions = torch.arange(length, device=model.start.device)  # [L]
+        self.cache = model.init_cache(batch, length, lookahead=lookahead, condition=condition)
+        self.positions = torch.arange(length, device=device)  # [L]
         self.rows: Tensor | None = None  # unfinished rows, int64; None for all
         self.capacity = 0  # positions that the views hold
         self.first = 0  # position of the first of `contexts`
-        self.contexts: list[Places] = []
+        self.contexts: list[StepContexts] = []
         self.next_look = CAPACITY_STEP
         self.compiled: Callable[..., Tensor] | None = None
         if compile:
-            mode = "reduce-overhead" if model.start.is_cuda else None
+            mode = "reduce-overhead" if device.type == "cuda" else None
             self.compiled = torch.compile(CompiledStep(model, self.cache), dynamic=False, mode=mode)
 
     def prefill(self, prefix: Tensor, previous: Tensor | None) -> Tensor:
         """Read values 0 to P-1 at once and predict value P: [B, 1, Pp]."""
-        return self.model.prefill(prefix, self.cache, previous, self.condition).unsqueeze(1)
+        return self.model.prefill(prefix, self.cache, previous).unsqueeze(1)
 
     def step(self, values: Tensor, t: int) -> Tensor:
         """Read the value at t-1 of values [B, L, ...] and `lookahead` more: [B, N, Pp].
@@ -150,16 +151,16 @@ class StepRunner:
         if self.rows is not None:
             last = last.index_select(0, self.rows)
         if self.compiled is not None:
-            return self.compiled(last[:, 0], self.positions[t], self.condition).unsqueeze(1)
+            return self.compiled(last[:, 0], self.positions[t]).unsqueeze(1)
         if stop > self.capacity or t < self.first:
             self._grow(t, stop)
         if self.lookahead:
             positions = self.positions[t:stop]
-            predicted = self.model.extend(last, positions, self.views, self.condition)
+            predicted = self.model.multi_step(last, positions, self.views)
         else:
             context = self.contexts[t - self.first]
             predicted = self.model.step(
-                last[:, 0], self.positions[t], self.views, self.condition, context
+                last[:, 0], self.positions[t], self.views, context
             ).unsqueeze(1)
         if self.rows is None:
             return predicted
@@ -180,22 +181,17 @@ class StepRunner:
         if not 0 < len(rows) <= 3 * n_rows // 4:
             return
         kept = rows if self.rows is None else torch.searchsorted(self.rows, rows)
-        self.cache = [
-            {name: tensor.index_select(0, kept) for name, tensor in layer.items()}
-            for layer in self.cache
-        ]
-        if self.condition is not None:
-            self.condition = self.condition.index_select(0, kept)
+        self.cache = select_rows(self.cache, kept)
         self.rows, self.capacity = rows, 0
 
     def _grow(self, t: int, stop: int) -> None:
         """Make cache views that hold `stop` positions, and the contexts of the steps from t on."""
         self.capacity = -(-stop // CAPACITY_STEP) * CAPACITY_STEP
-        self.views: State = self.model.narrow(self.cache, self.capacity)
+        self.views: KVCache = self.model.cache_view(self.cache, self.capacity)
         self.first = t
         if not self.lookahead:  # a multi-token step makes its own context
             positions = self.positions[t : self.capacity]
-            self.contexts = self.model.places(positions, self.views)
+            self.contexts = self.model.step_contexts(positions, self.views)
 
 
 class CompiledStep(nn.Module):
@@ -204,7 +200,7 @@ class CompiledStep(nn.Module):
     CUDA graphs are skipped where a step writes into a tensor that is no buffer of the module.
     """
 
-    def __init__(self, model: DecoderOnly, cache: State) -> None:
+    def __init__(self, model: AutoregressiveModel, cache: KVCache) -> None:
         super().__init__()
         self.model = model
         self.names = [list(layer) for layer in cache]
@@ -212,10 +208,10 @@ class CompiledStep(nn.Module):
             for name, tensor in layer.items():
                 self.register_buffer(f"{name}_{index}", tensor, persistent=False)
 
-    def forward(self, value: Tensor, position: Tensor, condition: Tensor | None) -> Tensor:
+    def forward(self, value: Tensor, position: Tensor) -> Tensor:
         """Value int64 [B] at position - 1, position int64 [] -> [B, Pp]."""
         cache = [
             {name: getattr(self, f"{name}_{index}") for name in names}
             for index, names in enumerate(self.names)
         ]
-        return self.model.step(value, position, cache, condition)
+        return self.model.step(value, position, cache)

@@ -9,8 +9,6 @@ from typing import Literal, get_args
 import torch
 from torch import nn
 
-from triptych.core.models.encoder_decoder import EncoderDecoder
-
 Dtype = Literal["fp32", "bf16", "int8"]
 
 
@@ -26,10 +24,10 @@ def quantize(model: nn.Module, dtype: Dtype) -> nn.Module:
     """Return the model in another precision, for use without gradients.
 
     fp32: the model itself. bf16: a copy with all parameters in bfloat16. int8: a copy whose
-    nn.Linear layers, and the output that an `EncoderDecoder` shares with its embedding, hold
-    weights as int8 with one scale per output; their inputs are quantized at each call, everything
-    else stays in float32. Heads compute likelihoods and distributions in float32 in all three.
-    An int8 model cannot be compiled: its layers are opaque to torch.compile.
+    nn.Linear layers hold weights as int8 with one scale per output; their inputs are quantized at
+    each call, and everything else stays in float32. Heads compute likelihoods and distributions
+    in float32 in all three. An int8 model cannot be compiled: its layers are opaque to
+    torch.compile.
     Raises ValueError as `check_dtype` does, and where this PyTorch has no dynamic quantization.
     """
     check_dtype(dtype, next(model.parameters()).device)
@@ -44,11 +42,6 @@ def quantize(model: nn.Module, dtype: Dtype) -> nn.Module:
         from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
     except ImportError as error:
         raise ValueError(f"dtype int8 needs torch.ao.quantization: {error}") from error
-    for part in reduced.modules():
-        if isinstance(part, EncoderDecoder) and part.output is None:
-            table = part.target_embedding.table.weight  # [V, D]
-            part.output = nn.Linear(table.shape[1], table.shape[0], bias=False, device="meta")
-            part.output.weight = table
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.ao.quantization is deprecated.*")
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*")

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from random_head import with_random_head
 from torch import Tensor
 
 from triptych.core.attention.base import AttentionConfig
@@ -50,7 +51,7 @@ def tiny(
         ),
         head=head or Categorical(),
     )
-    return config.build(*shape, levels=levels, n_classes=n_classes)
+    return with_random_head(config.build(*shape, levels=levels, n_classes=n_classes))
 
 
 def random_images(count: int, shape: tuple[int, int, int], levels: int, seed: int = 0) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from random_head import with_random_head
 from torch import Tensor, nn
 
 from triptych.core.feed_forward import GELU
@@ -105,7 +106,7 @@ class Perfect(nn.Module):
 def model() -> ImageModel:
     sizes = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8))
     config = Config(data=DataConfig(source=TINY), model=ModelConfig(sizes))
-    transformer = build_model(config.model, TINY.load("train").vocabulary())
+    transformer = with_random_head(build_model(config.model, TINY.load("train").vocabulary()))
     return ImageModel(transformer, config, ())
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from random_head import with_random_head
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.pitch_time import PitchTime
@@ -60,7 +61,7 @@ def task_of(source, attention=None, *, length=64):
         )
     )
     data = DataConfig(source=source, length=length, context=0)
-    return MusicTask(Config(data=data, model=sizes)).double().eval()
+    return with_random_head(MusicTask(Config(data=data, model=sizes))).double().eval()
 
 
 def chorale(steps=30):
@@ -114,8 +115,8 @@ def test_the_reads_are_the_last_row_of_the_models_weights(attention, query):
     previous = torch.tensor([tokens[first - 1] if first else -1])
     model, block = task.model, task.model.decoder.blocks[0]
     with torch.no_grad():
-        x = model._inputs(ids[:, :-1], previous, None, batch=1)
-        symbols = model._symbols(ids[:, :-1], previous)
+        x = model._inputs(ids[:, :-1], previous, None)
+        symbols = model._token_ids(ids[:, :-1], previous)
         weights = block.attention.weights(block.attention_residual.before(x), None, symbols)
     assert found.heads == pytest.approx(weights[0, :, -1, 1:].numpy(), abs=1e-12)
     before = weights[0, :, -1, 0].numpy()

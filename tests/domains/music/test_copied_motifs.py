@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from random_head import with_random_head
 from torch import nn
 
 from triptych.core.attention.relative import Relative
@@ -125,7 +126,7 @@ def model():
             positions=NoPositions(),
         )
     )
-    return MusicModel(MusicTask(Config(data=data, model=sizes)))
+    return MusicModel(with_random_head(MusicTask(Config(data=data, model=sizes))))
 
 
 def test_a_perfect_model_scores_what_the_law_scores(model):

@@ -4,6 +4,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from random_head import with_random_head
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
@@ -60,7 +61,7 @@ def model_of(source, *, length=128, context=64, attention=None):
         )
     )
     data = DataConfig(source=source, length=length, context=context, batch_size=2)
-    return MusicModel(MusicTask(Config(data=data, model=sizes)))
+    return MusicModel(with_random_head(MusicTask(Config(data=data, model=sizes))))
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from random_head import with_random_head
 
 from triptych.config.schema import from_plain, to_plain
 from triptych.core.attention.full import Full
@@ -73,7 +74,7 @@ def config(attention=None):
 @pytest.fixture
 def task():
     torch.manual_seed(0)
-    return MusicTask(config())
+    return with_random_head(MusicTask(config()))
 
 
 def test_a_uniform_model_gives_exactly_log_v(task):
@@ -97,7 +98,7 @@ def test_nats_per_note_share_all_nats_among_the_notes(task):
 @pytest.mark.parametrize("attention", [Full(), Relative(max_distance=16)])
 def test_the_score_does_not_depend_on_the_batch_size(attention):
     torch.manual_seed(0)
-    task = MusicTask(config(attention=attention)).double()
+    task = with_random_head(MusicTask(config(attention=attention))).double()
     pieces = Scales().load("validation")
     scores = [
         evaluate(task, evaluation_loader(pieces, config().data, batch_size=size))[0]
@@ -179,7 +180,7 @@ def test_prepare_is_a_function_of_the_seed():
 
 def test_a_checkpoint_restores_the_model_without_data(tmp_path):
     settings = replace(config(), data=DataConfig(source=JSBChorales(str(tmp_path / "gone"))))
-    task = MusicTask(settings)
+    task = with_random_head(MusicTask(settings))
     path = tmp_path / "a.ckpt"
     torch.save({"triptych": task.metadata, "state_dict": task.state_dict()}, path)
     again = restore(torch.load(path, weights_only=True))
@@ -189,7 +190,7 @@ def test_a_checkpoint_restores_the_model_without_data(tmp_path):
 
 
 def test_a_checkpoint_of_another_vocabulary_is_refused():
-    task = MusicTask(replace(config(), data=DataConfig()))
+    task = with_random_head(MusicTask(replace(config(), data=DataConfig())))
     for change in ({"representation": "abc"}, {"symbols": ["x"]}):
         metadata = {**task.metadata, "vocabulary": {**task.metadata["vocabulary"], **change}}
         with pytest.raises(UserError, match="does not have"):
@@ -258,7 +259,7 @@ def test_guessing_held_notes_changes_no_piece(count, drafted, monkeypatch):
         return sample(*arguments, **options)
 
     monkeypatch.setattr(generation, "generate", noted)
-    task = MusicTask(config()).double().eval()
+    task = with_random_head(MusicTask(config())).double().eval()
     pieces = task.draw(count, length=12, seed=3)
     assert all(draft == (Draft(4) if drafted else None) for draft in drafts)
     monkeypatch.setattr(MusicTask, "_draft", lambda self, count: None)

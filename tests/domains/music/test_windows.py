@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from random_head import with_random_head
 from torch import nn
 
 from triptych.core.attention.base import AttentionConfig
@@ -85,7 +86,7 @@ def model_of(attention, **model):
         **model,
     )
     data = DataConfig(source=Chorales(), length=64, context=0, batch_size=3)
-    return MusicModel(MusicTask(Config(data=data, model=sizes)).double())
+    return MusicModel(with_random_head(MusicTask(Config(data=data, model=sizes))).double())
 
 
 VARIANTS = [Relative(max_distance=16), Full(), Relative(max_distance=8, window=20), PitchTime()]
@@ -138,7 +139,7 @@ def test_the_models_own_windows_score_as_ever():
 def test_the_context_grows_with_the_length_and_its_positions_are_scored_at_a_start_only():
     model = model_of(Full())
     data = replace(model.config.data, length=128, context=64)
-    model = MusicModel(MusicTask(replace(model.config, data=data)))
+    model = MusicModel(with_random_head(MusicTask(replace(model.config, data=data))))
     found = model.evaluate("test", length=320, bucket=64).details
     assert (found["window_tokens"], found["context_tokens"]) == (320, 128), "bars of 64 tokens"
     assert found["by_position"]["buckets"][0]["tokens"] == 3 * 64
@@ -154,7 +155,7 @@ def test_pieces_that_end_within_the_trained_length_have_no_beyond():
     assert [b["first"] for b in found.details["by_position"]["buckets"]] == [0], "no empty ones"
     model = model_of(Full())
     data = replace(model.config.data, length=512)
-    short = MusicModel(MusicTask(replace(model.config, data=data)))
+    short = MusicModel(with_random_head(MusicTask(replace(model.config, data=data))))
     assert set(short.evaluate("test", length=1024).metrics) == {"nats_per_token", "nats_per_note"}
 
 

@@ -218,10 +218,12 @@ def test_a_model_that_never_ends_is_stopped(taught: TranslationTask) -> None:
         def encode(self, source: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
             return torch.zeros(*source.shape, 1)
 
-        def init_cache(self, memory: torch.Tensor, *_: object) -> list[dict[str, torch.Tensor]]:
-            return [{"x": memory[:, :1, 0].clone()}]
+        def init_cache(
+            self, batch: int, *_: object, **more: object
+        ) -> list[dict[str, torch.Tensor]]:
+            return [{"x": torch.zeros(batch, 1)}]
 
-        def narrow(self, state: list[dict[str, torch.Tensor]], _: int) -> object:
+        def cache_view(self, state: list[dict[str, torch.Tensor]], _: int) -> object:
             return state
 
         def step(self, token: torch.Tensor, *_: object) -> torch.Tensor:

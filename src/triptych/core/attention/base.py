@@ -19,6 +19,8 @@ from triptych.core.positions import RotaryEmbedding
 
 LayerCache = dict[str, Tensor]
 """What one layer keeps between steps: tensors only, B first, shapes fixed for the whole decode."""
+KVCache = list[LayerCache]
+"""What a model keeps between decoding steps: one dict of tensors per layer."""
 
 
 class Example(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import NamedTuple
 
 import torch
@@ -25,6 +26,10 @@ class Place(NamedTuple):
     n_read: int | None = None
     """How many slots are read, the first ones and no others, where all of them are visible and no
     device is waited for."""
+
+
+StepContexts = dict[Hashable, Place | None]
+"""The context of a step for each attention pattern, by `SelfAttention.kind`."""
 
 
 def apart(together: Place) -> list[Place]:

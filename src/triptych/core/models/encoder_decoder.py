@@ -6,21 +6,29 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from triptych.core.attention.base import KVCache
+from triptych.core.attention.context import StepContexts
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
-from triptych.core.transformer import Decoder, Encoder, State, TransformerConfig
+from triptych.core.heads import CategoricalHead
+from triptych.core.models.base import AutoregressiveModel
+from triptych.core.transformer import Decoder, Encoder, TransformerConfig
 
 SharedEmbeddings = Literal["all", "target", "none"]
-"""Which of source embedding, target embedding and output are one matrix."""
+"""Matrices that are one: both embeddings and the output, the target's two, or none."""
 
 
-class EncoderDecoder(nn.Module):
+class EncoderDecoder(AutoregressiveModel):
     """Encoder and decoder with cross-attention over token sequences (Vaswani et al. 2017).
 
-    Both embeddings are scaled by sqrt(D); the output is linear without a bias and may share the
-    target embedding's matrix, which is scaled in neither direction there (section 3.4).
+    Both embeddings are multiplied by sqrt(D). The output is linear without a bias; it may share
+    the matrix of the target embedding, which is not multiplied there (section 3.4). With a matrix
+    of its own the output starts at zero, so that every token starts with the same probability; a
+    shared matrix cannot start at zero.
+
+    In decoding, the condition is the encoder's output (the memory), and the value before the first
+    one (`previous`) is the start token.
     """
 
     def __init__(
@@ -31,7 +39,7 @@ class EncoderDecoder(nn.Module):
         source_embedding: TokenEmbedding,
         target_embedding: TokenEmbedding,
         positions: nn.Module,
-        tie_output: bool = True,
+        share_output: bool = True,
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
@@ -40,10 +48,9 @@ class EncoderDecoder(nn.Module):
         self.source_embedding = source_embedding
         self.target_embedding = target_embedding
         self.positions = positions
-        vocabulary, d_model = target_embedding.table.weight.shape
-        self.output: nn.Module | None = (
-            None if tie_output else nn.Linear(d_model, vocabulary, bias=False)
-        )
+        table = target_embedding.table.weight  # [V, D]
+        shared = table if share_output else None
+        self.head = CategoricalHead(table.shape[1], table.shape[0], bias=False, weight=shared)
         self.dropout = nn.Dropout(dropout)
 
     @classmethod
@@ -57,75 +64,102 @@ class EncoderDecoder(nn.Module):
         n_decoder_layers: int | None = None,
         max_length: int = 1024,
     ) -> EncoderDecoder:
-        """Make the model from its sizes, with sinusoids as positions.
+        """Make the model from its sizes.
 
-        share_embeddings: `all` shares one matrix between both embeddings and the output, `target`
-        between the target's embedding and the output. max_length: the extent that attention
-        variants are told, in tokens; full and relative attention also serve longer sequences.
-        Raises ValueError for another value of share_embeddings, and for `all` with vocabularies of
+        max_length: extent in tokens for the position encoding and the attention variant; full and
+        relative attention and sinusoidal positions also serve longer sequences.
+        Raises ValueError for another `share_embeddings`, and for `all` with vocabularies of
         different sizes.
         """
         if share_embeddings not in ("all", "target", "none"):
             raise ValueError(f"share_embeddings is all, target or none, got {share_embeddings}")
-        if share_embeddings == "all" and source_vocabulary != target_vocabulary:
+        share_all = share_embeddings == "all"
+        if share_all and source_vocabulary != target_vocabulary:
             raise ValueError(
                 "sharing all embeddings needs one vocabulary for both sides, got "
                 f"{source_vocabulary} and {target_vocabulary} types"
             )
         source = TokenEmbedding(source_vocabulary, config.d_model)
+        target = source if share_all else TokenEmbedding(target_vocabulary, config.d_model)
         return cls(
             config.encoder((max_length,)),
             config.decoder((max_length,), cross=True, n_layers=n_decoder_layers),
             source_embedding=source,
-            target_embedding=(
-                source
-                if share_embeddings == "all"
-                else TokenEmbedding(target_vocabulary, config.d_model)
-            ),
+            target_embedding=target,
             positions=config.positions.build(config.d_model, raster((max_length,))),
-            tie_output=share_embeddings != "none",
+            share_output=share_embeddings != "none",
             dropout=config.dropout,
         )
 
     def forward(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
-        """Logits of every next token under teacher forcing.
+        """Logits of every next token under teacher forcing: [B, T, V].
 
-        source int64 [B, S], source_padding [B, S] True on padding, target_input int64 [B, T]
-        beginning with the start token; its padding stands at the end, where no real position
-        sees it -> [B, T, V].
+        source int64 [B, S]; source_padding [B, S], True on padding; target_input int64 [B, T]
+        begins with the start token. Its padding is at the end, where no real position reads it.
         """
-        memory = self.encode(source, source_padding)
-        x = self._enter(self.target_embedding, target_input)  # [B, T, D]
-        return self._logits(self.decoder(x, None, memory, source_padding))
+        memory = self.encode(source, source_padding)  # [B, S, D]
+        x = self._embed(self.target_embedding, target_input)  # [B, T, D]
+        logits: Tensor = self.head(self.decoder(x, None, memory, source_padding))  # [B, T, V]
+        return logits
 
     def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Tensor:
         """The memory that the decoder reads: [B, S] -> [B, S, D]."""
-        memory: Tensor = self.encoder(self._enter(self.source_embedding, source), source_padding)
+        memory: Tensor = self.encoder(self._embed(self.source_embedding, source), source_padding)
         return memory
 
-    def init_cache(self, memory: Tensor, source_padding: Tensor | None, max_length: int) -> State:
-        """Storage to decode at most `max_length` tokens for each row of the memory."""
-        return self.decoder.init_cache(memory.shape[0], max_length, memory, source_padding)
+    def init_cache(
+        self,
+        batch: int,
+        max_length: int,
+        *,
+        lookahead: int = 0,
+        condition: Tensor | None = None,
+        padding: Tensor | None = None,
+    ) -> KVCache:
+        """As in `AutoregressiveModel`; condition [B, S, D]: the memory, padding [B, S]: its own.
 
-    def narrow(self, state: State, length: int) -> State:
-        """Views of the state that hold the first `length` tokens, as in `Decoder`."""
-        return self.decoder.narrow(state, length)
+        Raises ValueError without a memory.
+        """
+        if condition is None:
+            raise ValueError("an encoder-decoder model decodes from the memory of its encoder")
+        return self.decoder.init_cache(batch, max_length, condition, padding, lookahead=lookahead)
 
-    def step(self, token: Tensor, position: Tensor, state: State) -> Tensor:
-        """Read the token at `position` (int64 [B]) and predict the next: logits [B, V]."""
-        index = position.view(1)
-        x = self.target_embedding(token.unsqueeze(1), index) + self.positions(index)  # [B, 1, D]
-        return self._logits(self.decoder.step(self.dropout(x), position, state)[:, -1])
+    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
+        """Read the start token and tokens 0..P-1, and predict token P: logits [B, V]."""
+        if previous is None:
+            raise ValueError("an encoder-decoder model starts from a start token")
+        tokens = torch.cat([previous.unsqueeze(1), values], dim=1)  # [B, P + 1]
+        x = self.decoder.prefill(self._embed(self.target_embedding, tokens), cache)
+        logits: Tensor = self.head(x[:, -1])  # [B, V]
+        return logits
 
-    def _enter(self, embedding: TokenEmbedding, tokens: Tensor) -> Tensor:
+    def multi_step(
+        self,
+        values: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        contexts: StepContexts | None = None,
+    ) -> Tensor:
+        """Read the tokens before P consecutive positions and predict those at them: [B, P, V].
+
+        The token before position 0 is the start token.
+        """
+        x = self.target_embedding(values, positions) + self.positions(positions)  # [B, P, D]
+        x = self.decoder.step(self.dropout(x), positions, cache, None, contexts)  # [B, P, D]
+        logits: Tensor = self.head(x)  # [B, P, V]
+        return logits
+
+    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
+        """Contexts of the steps at positions int64 [R]."""
+        return self.decoder.step_contexts(positions, cache)
+
+    def cache_view(self, cache: KVCache, length: int) -> KVCache:
+        """Views of the part of the cache that holds the first `length` tokens."""
+        return self.decoder.cache_view(cache, length)
+
+    def _embed(self, embedding: TokenEmbedding, tokens: Tensor) -> Tensor:
         index = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
         x: Tensor = self.dropout(embedding(tokens, index) + self.positions(index))  # [B, L, D]
         return x
-
-    def _logits(self, x: Tensor) -> Tensor:
-        if self.output is not None:
-            logits: Tensor = self.output(x)
-            return logits
-        return F.linear(x, self.target_embedding.table.weight)  # [..., V]

@@ -116,7 +116,7 @@ def search_batch(
     padding = source == PAD  # [B, S]
     limits = (~padding).sum(1) + EXTRA_TOKENS  # [B]
     memory = model.encode(source, padding)  # [B, S, D]
-    cache = model.init_cache(memory, padding, int(limits.max()))
+    cache = model.init_cache(len(sources), int(limits.max()), condition=memory, padding=padding)
     return beam_search(
         model.step,
         cache,
@@ -127,7 +127,7 @@ def search_batch(
         penalty=penalty,
         n_best=n_best,
         forbidden=FORBIDDEN,
-        cache_view=model.narrow,
+        cache_view=model.cache_view,
     )
 
 
