@@ -119,7 +119,7 @@ def digits() -> dict[str, Any]:
 def numbers() -> dict[str, Any]:
     source = {
         "class_path": "triptych.domains.translation.synthetic.NumberWords",
-        "init_args": {"high": 999, "n_train": 100, "n_validation": 8, "n_test": 8},
+        "init_args": {"high": 999, "train_size": 100, "validation_size": 8, "test_size": 8},
     }
     return settings(
         {
@@ -210,7 +210,7 @@ def english_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     folder = tmp_path_factory.mktemp("english")
     (folder / "text").mkdir()
-    words = NumberWords("de", "en", high=999, n_train=300, n_validation=8, n_test=60)
+    words = NumberWords("de", "en", high=999, train_size=300, validation_size=8, test_size=60)
     for split in words.splits():
         for side, language in enumerate(("de", "en")):
             lines = "".join(f"{pair[side]}\n" for pair in words.pairs(split))

@@ -21,7 +21,7 @@ from triptych.training.optim import OptimConfig
 def tiny_config() -> Config:
     return Config(
         data=DataConfig(
-            source=NumberWords(high=999, n_train=200, n_validation=30, n_test=40),
+            source=NumberWords(high=999, train_size=200, validation_size=30, test_size=40),
             vocabulary_size=320,
             max_tokens=512,
             max_length=64,

@@ -28,11 +28,13 @@ from triptych.training.evaluate import evaluate
 
 
 def small(**settings: object) -> NumberWords:
-    return NumberWords(**{"n_train": 60, "n_validation": 20, "n_test": 20, "high": 999, **settings})
+    return NumberWords(
+        **{"train_size": 60, "validation_size": 20, "test_size": 20, "high": 999, **settings}
+    )
 
 
 def test_values_are_held_out_and_drawn_without_replacement() -> None:
-    corpus = small(n_train=900, n_validation=50, n_test=50)
+    corpus = small(train_size=900, validation_size=50, test_size=50)
     values = {split: corpus.values(split) for split in corpus.splits()}
     assert [len(values[split]) for split in corpus.splits()] == [900, 50, 50]
     every = [value for split in values.values() for value in split]
@@ -40,7 +42,7 @@ def test_values_are_held_out_and_drawn_without_replacement() -> None:
 
 
 def test_held_out_values_do_not_depend_on_the_amount_of_training() -> None:
-    few, many = small(n_train=10), small(n_train=500)
+    few, many = small(train_size=10), small(train_size=500)
     assert few.values("test") == many.values("test")
     assert few.values("validation") == many.values("validation")
     assert few.values("test") != small(seed=1).values("test")
@@ -51,7 +53,7 @@ def test_training_may_small_value_bias_values_and_the_test_does_not() -> None:
         return sum(value < 1_000 for value in values) / len(values)
 
     leaning, even = (
-        NumberWords(n_train=2_000, n_validation=1, high=99_999, small_value_bias=lean)
+        NumberWords(train_size=2_000, validation_size=1, high=99_999, small_value_bias=lean)
         for lean in (0.5, 0)
     )
     # Weights v^-0.5 put sqrt(1 / 100) of the draws there, weights of 1 put 1 / 100.
@@ -73,9 +75,9 @@ def test_words_are_those_of_the_two_languages() -> None:
             target_language=target,
             low=1234,
             high=1236,
-            n_train=1,
-            n_validation=1,
-            n_test=1,
+            train_size=1,
+            validation_size=1,
+            test_size=1,
         )
         pairs = [pair for split in corpus.splits() for pair in corpus.pairs(split)]
         assert len(pairs) == 3
@@ -89,9 +91,9 @@ def test_words_are_those_of_the_two_languages() -> None:
         ({"target_language": "en"}, "both 'en'"),
         ({"low": 5, "high": 4}, "not a range"),
         ({"high": 1_000_000}, "not a range within 0 to 999,999"),
-        ({"n_train": 0}, "at least 1"),
+        ({"train_size": 0}, "at least 1"),
         ({"small_value_bias": -1.0}, "expected 0 or more"),
-        ({"n_train": 961}, "add up to 1,001 values and there are 1,000"),
+        ({"train_size": 961}, "add up to 1,001 values and there are 1,000"),
     ],
 )
 def test_impossible_number_settings_are_refused(settings: dict[str, object], message: str) -> None:
@@ -103,7 +105,14 @@ def test_impossible_number_settings_are_refused(settings: dict[str, object], mes
 
 
 TINY = ReversedSentences(
-    n_words=3, min_words=2, max_words=4, change=0.2, n_train=60, n_validation=60, n_test=5, seed=3
+    n_words=3,
+    min_words=2,
+    max_words=4,
+    change=0.2,
+    train_size=60,
+    validation_size=60,
+    test_size=5,
+    seed=3,
 )
 
 
@@ -139,7 +148,7 @@ def test_nats_are_those_of_the_very_pairs(split: str) -> None:
 
 
 def test_the_draw_follows_the_law() -> None:
-    corpus = ReversedSentences(n_words=4, min_words=3, max_words=5, change=0.25, n_train=6000)
+    corpus = ReversedSentences(n_words=4, min_words=3, max_words=5, change=0.25, train_size=6000)
     pairs = [(source.split(), target.split()) for source, target in corpus.pairs("train")]
 
     def close(counts: Counter[Any], shares: dict[Any, float]) -> bool:
@@ -161,14 +170,14 @@ def test_the_draw_follows_the_law() -> None:
 
 
 def test_splits_are_the_same_every_time_and_differ() -> None:
-    corpus = ReversedSentences(min_words=8, n_train=300, n_validation=200, n_test=200)
+    corpus = ReversedSentences(min_words=8, train_size=300, validation_size=200, test_size=200)
     seen = [set(corpus.pairs(split)) for split in corpus.splits()]
     assert [len(pairs) for pairs in seen] == [300, 200, 200]
     assert not seen[0] & seen[1]
     assert not seen[0] & seen[2]
     assert not seen[1] & seen[2]
-    assert replace(corpus, n_train=500).pairs("train")[:300] == corpus.pairs("train")
-    assert replace(corpus, n_train=500).pairs("test") == corpus.pairs("test")
+    assert replace(corpus, train_size=500).pairs("train")[:300] == corpus.pairs("train")
+    assert replace(corpus, train_size=500).pairs("test") == corpus.pairs("test")
     assert replace(corpus, seed=1).pairs("test") != corpus.pairs("test")
 
 
@@ -236,7 +245,7 @@ def test_the_law_stands_beside_a_models_figure(task: TranslationTask) -> None:
         ({"min_words": 0}, "not a range"),
         ({"min_words": 11}, "not a range"),
         ({"change": 0.0}, "above 0"),
-        ({"n_validation": 0}, "at least 1"),
+        ({"validation_size": 0}, "at least 1"),
     ],
 )
 def test_impossible_sentence_settings_are_refused(wrong: dict[str, Any], says: str) -> None:

@@ -24,19 +24,19 @@ LETTERS = np.array(list(string.ascii_lowercase))
 class SyntheticCorpus(Corpus):
     """Corpus that is computed from a seed, with the splits train, validation and test."""
 
-    n_train: int = 20_000
+    train_size: int = 20_000
     """Number of training pairs."""
-    n_validation: int = 500
+    validation_size: int = 500
     """Number of validation pairs."""
-    n_test: int = 1_000
+    test_size: int = 1_000
     """Number of test pairs."""
     seed: int = 0
     """Seed of the draws."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if min(self.n_train, self.n_validation, self.n_test) < 1:
-            raise ValueError("n_train, n_validation and n_test must each be at least 1.")
+        if min(self.train_size, self.validation_size, self.test_size) < 1:
+            raise ValueError("train_size, validation_size and test_size must each be at least 1.")
 
     def splits(self) -> list[str]:
         """Return train, validation and test."""
@@ -47,7 +47,7 @@ class SyntheticCorpus(Corpus):
 class NumberWords(SyntheticCorpus):
     """Whole numbers in the words of two languages; the splits hold different values.
 
-    The values of validation and test depend on the range, n_validation, n_test and the seed alone,
+    The values of validation and test depend on the range, validation_size, test_size and the seed alone,
     so runs with different amounts of training data are compared on the same numbers.
     """
 
@@ -79,11 +79,11 @@ class NumberWords(SyntheticCorpus):
             )
         if self.small_value_bias < 0:
             raise ValueError(f"small_value_bias is {self.small_value_bias}; expected 0 or more.")
-        needed = self.n_train + self.n_validation + self.n_test
+        needed = self.train_size + self.validation_size + self.test_size
         available = self.high - self.low + 1
         if needed > available:
             raise ValueError(
-                f"n_train, n_validation and n_test add up to {needed:,} values and there are "
+                f"train_size, validation_size and test_size add up to {needed:,} values and there are "
                 f"{available:,} from {self.low:,} to {self.high:,}."
             )
 
@@ -103,9 +103,9 @@ class NumberWords(SyntheticCorpus):
         self.check_split(split)
         generator = random.Random(self.seed)
         values = range(self.low, self.high + 1)
-        held_out = generator.sample(values, self.n_test + self.n_validation)
+        held_out = generator.sample(values, self.test_size + self.validation_size)
         if split != "train":
-            return held_out[: self.n_test] if split == "test" else held_out[self.n_test :]
+            return held_out[: self.test_size] if split == "test" else held_out[self.test_size :]
         excluded = set(held_out)
         # Weighted sampling without replacement: the values with the smallest exponential variables
         # of rate weight(v) (Efraimidis and Spirakis 2006).
@@ -114,7 +114,7 @@ class NumberWords(SyntheticCorpus):
             for value in values
             if value not in excluded
         )
-        return [value for _, value in heapq.nsmallest(self.n_train, keys)]
+        return [value for _, value in heapq.nsmallest(self.train_size, keys)]
 
     def pairs(self, split: str) -> list[Pair]:
         """Return each value of the split in the words of both languages."""
@@ -144,7 +144,7 @@ class ReversedSentences(SyntheticCorpus, KnownLaw):
     """Language code of the source; art is the ISO 639 code for artificial languages."""
     target_language: str = "art"
     """Language code of the target."""
-    n_train: int = 40_000
+    train_size: int = 40_000
     """Number of training pairs."""
     n_words: int = 16
     """Number of word types, 2 to 26."""
@@ -176,7 +176,11 @@ class ReversedSentences(SyntheticCorpus, KnownLaw):
     def pairs(self, split: str) -> list[Pair]:
         """Return the pairs of a split, the same at every call."""
         self.check_split(split)
-        count = {"train": self.n_train, "validation": self.n_validation, "test": self.n_test}[split]
+        count = {
+            "train": self.train_size,
+            "validation": self.validation_size,
+            "test": self.test_size,
+        }[split]
         uniform = chances(self.seed, split, (count, 1 + 2 * self.max_words))
         lengths = self.min_words + (uniform[:, 0] * (self.max_words - self.min_words + 1)).astype(
             int
