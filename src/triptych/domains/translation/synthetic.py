@@ -42,13 +42,19 @@ class SyntheticCorpus(Corpus):
         """Return train, validation and test."""
         return list(SPLITS)
 
+    def size(self, split: str) -> int:
+        """Return the number of pairs of a split. Raises UserError for an unknown split."""
+        self.check_split(split)
+        sizes = (self.train_size, self.validation_size, self.test_size)
+        return sizes[SPLITS.index(split)]
+
 
 @dataclass(frozen=True)
 class NumberWords(SyntheticCorpus):
     """Whole numbers in the words of two languages; the splits hold different values.
 
-    The values of validation and test depend on the range, validation_size, test_size and the seed alone,
-    so runs with different amounts of training data are compared on the same numbers.
+    The values of validation and test depend on the range, their sizes and the seed alone, so runs
+    with different amounts of training data are compared on the same numbers.
     """
 
     low: int = 0
@@ -83,8 +89,8 @@ class NumberWords(SyntheticCorpus):
         available = self.high - self.low + 1
         if needed > available:
             raise ValueError(
-                f"train_size, validation_size and test_size add up to {needed:,} values and there are "
-                f"{available:,} from {self.low:,} to {self.high:,}."
+                f"train_size, validation_size and test_size add up to {needed:,} values and there "
+                f"are {available:,} from {self.low:,} to {self.high:,}."
             )
 
     def check(self) -> None:
@@ -175,13 +181,7 @@ class ReversedSentences(SyntheticCorpus, KnownLaw):
 
     def pairs(self, split: str) -> list[Pair]:
         """Return the pairs of a split, the same at every call."""
-        self.check_split(split)
-        count = {
-            "train": self.train_size,
-            "validation": self.validation_size,
-            "test": self.test_size,
-        }[split]
-        uniform = chances(self.seed, split, (count, 1 + 2 * self.max_words))
+        uniform = chances(self.seed, split, (self.size(split), 1 + 2 * self.max_words))
         lengths = self.min_words + (uniform[:, 0] * (self.max_words - self.min_words + 1)).astype(
             int
         )
