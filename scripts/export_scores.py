@@ -47,7 +47,7 @@ def read_scores(paths: Sequence[str], block: dict[str, Any], name: str) -> dict[
 
 def options_of(details: dict[str, Any]) -> str:
     """The options of `triptych evaluate` that the score depends on, from the score's details."""
-    windows = {"length": details.get("window_tokens"), "context": details.get("context_tokens")}
+    windows = {name: details.get(name) for name in ("sequence_length", "overlap")}
     given = {**windows, **details.get("search", {})}
     return " ".join(f"--{key} {value}" for key, value in given.items() if value is not None)
 

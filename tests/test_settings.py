@@ -26,9 +26,9 @@ from triptych.core.positions import Axial, Metrical
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.sources import ImageFolder
-from triptych.domains.music.augment import Augmentation
-from triptych.domains.music.sources import MidiFolder
-from triptych.domains.music.task import Config as MusicConfig
+from triptych.domains.music.augmentation import Augmentation
+from triptych.domains.music.config import Config as MusicConfig
+from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
@@ -66,7 +66,7 @@ OTHERS = {
     "music": changed(
         MusicConfig(),
         data={
-            "source": MidiFolder("midi", validation=0.2, limit=3),
+            "source": MidiFolder("midi", validation_share=0.2, limit=3),
             "augmentation": Augmentation(transpose=1, stretch=(0.9, 1.0)),
         },
         model={

@@ -133,14 +133,14 @@ def numbers() -> dict[str, Any]:
 
 def performances(directory: Path) -> dict[str, Any]:
     source = {
-        "class_path": "triptych.domains.music.sources.MidiFolder",
-        "init_args": {"directory": str(directory), "validation": 0.3, "test": 0.3},
+        "class_path": "triptych.domains.music.sources.midi_folder.MidiFolder",
+        "init_args": {"directory": str(directory), "validation_share": 0.3, "test_share": 0.3},
     }
     return settings(
         {
             "source": source,
-            "length": 32,
-            "context": 16,
+            "sequence_length": 32,
+            "overlap": 16,
             "batch_size": 2,
             "samples": 1,
             "sample_seconds": 1,

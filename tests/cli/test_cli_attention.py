@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from triptych.domains.music.task import MusicTask
+from triptych.domains.music import inference
 
 
 def is_png(path: Path) -> bool:
@@ -87,7 +87,7 @@ def test_attention_music_refuses(refused, music_run) -> None:
     refused(*command, *primer, "--at", 99, says=["no note of the piece begins at 99 s or later"])
     refused(*command, "--seconds", 0, says=["seconds must be above 0"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MusicTask, "draw", lambda *_, **__: pytest.fail("a piece was drawn first"))
+        patch.setattr(inference, "sample_pieces", lambda *_, **__: pytest.fail("sampled first"))
         refused(*command, "--layer", 9, says=["layer must be from 1 to", "got 9"])
     refused(*command, "--primer", "no.mid", says=["--primer no.mid does not exist"])
 
@@ -126,7 +126,7 @@ def test_evaluate_by_position(cli, tmp_path: Path, music_run) -> None:
     assert answer.code == 0, answer.err
     curve = json.loads((tmp_path / "curve/a.json").read_text())
     score = json.loads((tmp_path / "score.json").read_text())
-    assert (curve["trained_length"], curve["length"], curve["context"]) == (32, 64, 0)
+    assert (curve["trained_length"], curve["sequence_length"], curve["overlap"]) == (32, 64, 0)
     assert curve["positions_per_bucket"] == 8
     assert [bucket["first"] for bucket in curve["buckets"][:3]] == [0, 8, 16]
     assert curve["metrics"] == score["metrics"]

@@ -30,8 +30,8 @@ def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -
         ("image.sources.ImageFolder", {"height": 4, "width": 4}),
         ("image.sources.MNIST", {}),
         ("image.sources.CIFAR10", {}),
-        ("music.sources.MidiFolder", {}),
-        ("music.sources.JSBChorales", {}),
+        ("music.sources.midi_folder.MidiFolder", {}),
+        ("music.sources.jsb.JSBChorales", {}),
         ("translation.sources.ParallelText", {}),
         ("translation.sources.TabSeparated", {}),
     ],
@@ -79,8 +79,8 @@ def test_a_folder_of_nothing_but_corrupt_midi(cli, tmp_path: Path) -> None:
     for index in range(4):
         (tmp_path / f"midi/{index}.mid").write_bytes(bytes([index]) * 50)
     command = config(
-        tmp_path / "c.yaml", "music.sources.MidiFolder", directory="midi",
-        validation=0.01, test=0.01,
+        tmp_path / "c.yaml", "music.sources.midi_folder.MidiFolder", directory="midi",
+        validation_share=0.01, test_share=0.01,
     )  # fmt: skip
     answer = cli(*command)
     assert answer.code == 2

@@ -154,14 +154,14 @@ def test_scores_of_both_stand_in_the_card(export, tmp_path: Path) -> None:
     facts = pretrained.read_facts(tmp_path / "new/one.safetensors")
     both = {"options": "--beam 5", "fp32": {"bleu": 12.25}, "bf16": {"bleu": 12.5}}
     assert facts["metrics"]["test"] == both
-    windows = {"window_tokens": 64, "context_tokens": 0}
-    assert "options --length 64 --context 0; expected --beam 5" in export(
+    windows = {"sequence_length": 64, "overlap": 0}
+    assert "options --sequence_length 64 --overlap 0; expected --beam 5" in export(
         "--force", "--scores", full, score("pretrained:one", details=windows)
     )
     assert not export("--force", "--scores", score("pretrained:one", details=windows))
     facts = pretrained.read_facts(tmp_path / "new/one.safetensors")
     assert facts["metrics"]["test"] == {
-        "options": "--length 64 --context 0", "bf16": {"bleu": 12.5},
+        "options": "--sequence_length 64 --overlap 0", "bf16": {"bleu": 12.5},
     }  # fmt: skip
     for changes, says in [
         ({"domain": "music"}, "the domain music; expected translation"),

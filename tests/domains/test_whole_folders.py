@@ -25,14 +25,15 @@ from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as ImageModelConfig
 from triptych.domains.image.model import build_model
 from triptych.domains.image.sources import ImageFolder, ImageSource
+from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.data import DataConfig as MusicData
 from triptych.domains.music.data import read_pieces
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.model import ModelConfig as MusicModelConfig
-from triptych.domains.music.representation import ChoraleGrid, Piece, Representation
-from triptych.domains.music.sources import MidiFolder, PieceSource
-from triptych.domains.music.task import Config as MusicConfig
-from triptych.domains.music.task import MusicTask
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
 
 SIZES = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8), attention=Full())
@@ -99,6 +100,11 @@ def test_images_that_are_all_broken_are_told(tmp_path: Path) -> None:
         source.load_all()
 
 
+def music_model(data: MusicData) -> MusicModel:
+    config = MusicConfig(data=data, model=MusicModelConfig(SIZES))
+    return MusicModel(config, with_random_head(config.build_model()))
+
+
 def performances(folder: Path, count: int) -> Path:
     """So many MIDI files of eight notes each, all different."""
     folder.mkdir()
@@ -115,10 +121,8 @@ def performances(folder: Path, count: int) -> Path:
 @pytest.mark.parametrize("count", [1, 6])
 def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, count: int) -> None:
     source = MidiFolder(directory="elsewhere")
-    data = MusicData(source=source, length=64, context=32)
-    model = MusicModel(
-        with_random_head(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
-    )
+    data = MusicData(source=source, sequence_length=64, overlap=32)
+    model = music_model(data)
     folder = performances(tmp_path / "other", count)
     scored = model.evaluate("all", data=folder)
     assert (scored.split, scored.count) == ("all", count)
@@ -127,10 +131,8 @@ def test_a_folder_of_performances_however_small_is_scored_whole(tmp_path: Path, 
 
 def test_chorales_have_no_count_models_beside_all_of_them() -> None:
     """They would have counted the very pieces that are scored."""
-    data = MusicData(source=Scales(), length=128, context=64)
-    model = MusicModel(
-        with_random_head(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
-    )
+    data = MusicData(source=Scales(), sequence_length=128, overlap=64)
+    model = music_model(data)
     assert set(model.evaluate("test").details["nats_per_token_of"]) > {"uniform"}
     scored = model.evaluate("all", data="any")
     assert scored.count == 3
@@ -141,7 +143,7 @@ def test_chorales_have_no_count_models_beside_all_of_them() -> None:
 class Scales(PieceSource):
     """One piece of chords a split."""
 
-    representation: ClassVar[Representation] = ChoraleGrid()
+    tokenizer: ClassVar[MusicTokenizer] = ChoraleTokenizer()
     directory: str = ""
 
     def load(self, split: str) -> list[Piece]:
@@ -163,10 +165,8 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
         image_model(tmp_path).evaluate("all")
     with pytest.raises(UserError, match="is the one it was trained from"):
         image_model(tmp_path).evaluate("all", data=tmp_path / "x" / "..")
-    data = MusicData(source=Scales(), length=128, context=64)
-    model = MusicModel(
-        with_random_head(MusicTask(MusicConfig(data=data, model=MusicModelConfig(SIZES))))
-    )
+    data = MusicData(source=Scales(), sequence_length=128, overlap=64)
+    model = music_model(data)
     with pytest.raises(UserError, match="a folder given as --data; none is given"):
         model.evaluate("all")
 
@@ -182,11 +182,11 @@ def test_a_folder_without_anything_to_use_is_told(tmp_path: Path) -> None:
 
 def test_a_split_that_holds_nothing_says_how_it_is_filled(tmp_path: Path) -> None:
     folder = performances(tmp_path / "midi", 2)
-    source = MidiFolder(directory=str(folder), validation=0.01, test=0.01)
-    with pytest.raises(UserError, match=r"none of the 2 MIDI files falls .* hash .* csv"):
+    source = MidiFolder(directory=str(folder), validation_share=0.01, test_share=0.01)
+    with pytest.raises(UserError, match=r"hashes .* none of the 2 MIDI files .* csv"):
         source.load("test")
     (folder / "split.csv").write_text("midi_filename,split\n40.mid,train\n41.mid,train\n")
-    with pytest.raises(UserError, match="none of the 2 MIDI files falls into it, by its csv"):
+    with pytest.raises(UserError, match="the csv puts none of the 2 MIDI files into it"):
         source.load("test")
 
 

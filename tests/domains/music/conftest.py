@@ -10,8 +10,8 @@ import numpy as np
 import pretty_midi
 import pytest
 
-from triptych.domains.music import events
-from triptych.domains.music.midi import new_midi
+from triptych.domains.music.midi import ParsedMidi, midi_bytes, new_midi, parse_midi
+from triptych.domains.music.tokenizers.notes import Notes, notes_of
 
 Row = tuple[int, float, float, int]
 
@@ -33,11 +33,23 @@ def make_piano() -> Callable[..., pretty_midi.PrettyMIDI]:
 
 
 @pytest.fixture
-def rows_of() -> Callable[[pretty_midi.PrettyMIDI], list[Row]]:
+def parsed() -> Callable[[pretty_midi.PrettyMIDI], ParsedMidi]:
+    """What is read of a piece after it was written; ticks are 1 ms."""
+    return lambda midi: parse_midi(midi_bytes(midi), name="written")
+
+
+@pytest.fixture
+def sounding(parsed) -> Callable[[pretty_midi.PrettyMIDI], Notes]:
+    """The sounding notes of a piece, pedal applied."""
+    return lambda midi: notes_of(parsed(midi))
+
+
+@pytest.fixture
+def rows_of(sounding) -> Callable[[pretty_midi.PrettyMIDI], list[Row]]:
     """The sounding notes of a piece, pedal applied, times rounded to the microsecond."""
 
     def read(midi: pretty_midi.PrettyMIDI) -> list[Row]:
-        notes = events.reference_notes(midi)
+        notes = sounding(midi)
         table = zip(notes.pitch, notes.onset, notes.release, notes.velocity, strict=True)
         return [(int(p), round(float(o), 6), round(float(r), 6), int(v)) for p, o, r, v in table]
 

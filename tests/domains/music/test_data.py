@@ -5,29 +5,28 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.music.augment import Augmentation
+from triptych.domains.music.augmentation import Augmentation
 from triptych.domains.music.data import (
     NO_PREVIOUS,
     PADDING,
     DataConfig,
-    crop_lengths,
+    TokenisedPiece,
+    Window,
     crop_start,
     evaluation_loader,
-    evaluation_windows,
     make_batch,
     training_loader,
     window_starts,
 )
-from triptych.domains.music.data import Written as WrittenPiece
-from triptych.domains.music.events import END, NOTE_OFF, VOCABULARY_SIZE, reference_notes
-from triptych.domains.music.representation import ChoraleGrid, PerformanceEvents, Piece
-from triptych.domains.music.sources import PieceSource
-from triptych.training.data import padding_share
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.event_grammar import END, NOTE_OFF, SYMBOLS
+from triptych.domains.music.tokenizers.events import EventTokenizer
 
 
 @dataclass(frozen=True)
 class Chorales(PieceSource):
-    representation: ClassVar = ChoraleGrid()
+    tokenizer: ClassVar = ChoraleTokenizer()
 
     def load(self, split):
         return chorales([40, 100, 16])
@@ -35,7 +34,7 @@ class Chorales(PieceSource):
 
 @dataclass(frozen=True)
 class Performances(PieceSource):
-    representation: ClassVar = PerformanceEvents()
+    tokenizer: ClassVar = EventTokenizer()
 
     def load(self, split):
         return []
@@ -47,43 +46,43 @@ def chorales(steps, seed=0):
 
 
 def settings(**changes):
-    defaults = {"source": Chorales(), "length": 128, "context": 64, "batch_size": 3}
+    defaults = {"source": Chorales(), "sequence_length": 128, "overlap": 64, "batch_size": 3}
     return DataConfig(**{**defaults, **changes})
 
 
 def test_padding_is_no_id_of_any_representation():
-    for kind in (ChoraleGrid(), PerformanceEvents()):
+    for kind in (ChoraleTokenizer(), EventTokenizer()):
         assert PADDING < 0 <= kind.vocabulary_size
     assert PADDING == NO_PREVIOUS == -1  # what the core takes for "no token before"
 
 
 @pytest.mark.parametrize("n_tokens", [1, 5, 8, 9, 12, 13, 100])
-@pytest.mark.parametrize("context", [0, 3, 7])
-def test_each_token_is_scored_once_with_its_context(n_tokens, context):
+@pytest.mark.parametrize("overlap", [0, 3, 7])
+def test_each_token_is_scored_once_with_its_context(n_tokens, overlap):
     tokens = np.arange(n_tokens)
-    piece = WrittenPiece(tokens, tokens % 2 == 0)
+    piece = TokenisedPiece(tokens, tokens % 2 == 0)
     times_scored = np.zeros(n_tokens, dtype=int)
-    for window in evaluation_windows([piece], length=8, context=context):
-        batch = make_batch([(piece, window.start, window.skip)], length=8)
-        assert batch.previous[0] == (window.start - 1 if window.start else NO_PREVIOUS)
+    for start in window_starts(n_tokens, length=8, overlap=overlap):
+        batch = make_batch([Window(piece, start, overlap if start else 0)], length=8)
+        assert batch.previous[0] == (start - 1 if start else NO_PREVIOUS)
         for place in batch.scored[0].nonzero().flatten().tolist():
             token = int(batch.values[0, place])
             times_scored[token] += 1
             # What it sees is its context, or all of the piece so far.
-            assert place >= min(context, token)
+            assert place >= min(overlap, token)
     assert (times_scored == 1).all()
 
 
 def test_window_starts_by_hand():
-    assert window_starts(8, length=8, context=4) == [0]
-    assert window_starts(9, length=8, context=4) == [0, 4]
-    assert window_starts(17, length=8, context=4) == [0, 4, 8, 12]
+    assert window_starts(8, length=8, overlap=4) == [0]
+    assert window_starts(9, length=8, overlap=4) == [0, 4]
+    assert window_starts(17, length=8, overlap=4) == [0, 4, 8, 12]
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 50])
 def test_the_evaluation_holds_whole_pieces_unvaried(batch_size):
     pieces = chorales([40, 100, 16, 33])
-    kind = ChoraleGrid()
+    kind = ChoraleTokenizer()
     heard = [[] for _ in pieces]
     number = -1
     for batch in evaluation_loader(pieces, settings(), batch_size=batch_size):
@@ -93,27 +92,27 @@ def test_the_evaluation_holds_whole_pieces_unvaried(batch_size):
             number += int(previous == NO_PREVIOUS)
             heard[number] += values[scored].tolist()
             assert not scored[values == PADDING].any()
-    assert heard == [kind.tokens(piece).tolist() for piece in pieces]
+    assert heard == [kind.tokens(piece.content).tolist() for piece in pieces]
 
 
 def test_notes_are_counted_once_however_windows_cut_them():
     pieces = chorales([40, 100, 16, 33])
-    kind = ChoraleGrid()
-    whole = sum(int(kind.onsets(kind.tokens(piece)).sum()) for piece in pieces)
-    batches = evaluation_loader(pieces, settings(length=64, context=0), batch_size=5)
+    kind = ChoraleTokenizer()
+    whole = sum(int(kind.onsets(kind.tokens(piece.content)).sum()) for piece in pieces)
+    batches = evaluation_loader(pieces, settings(sequence_length=64, overlap=0), batch_size=5)
     assert sum(int(batch.onsets.sum()) for batch in batches) == whole
 
 
 def test_large_windows_are_scored_few_at_a_time():
-    config = settings(length=8192, context=64)
+    config = settings(sequence_length=8192, overlap=64)
     batches = list(evaluation_loader(chorales([16] * 9), config, batch_size=64))
     assert max(len(batch.values) for batch in batches) == 2
 
 
 def test_chorale_crops_start_at_bars_and_know_the_token_before():
     pieces = chorales([100, 70])
-    kind = ChoraleGrid()
-    texts = [kind.tokens(piece) for piece in pieces]
+    kind = ChoraleTokenizer()
+    texts = [kind.tokens(piece.content) for piece in pieces]
     config = settings(augmentation=Augmentation(transpose=0), batch_size=4)
     loader = training_loader(pieces, config, seed=1)
     starts = set()
@@ -141,7 +140,7 @@ def test_every_token_can_be_in_a_crop():
     for n_tokens in (1, 63, 64, 65, 200, 256):
         reached = set()
         for _ in range(200):
-            start = crop_start(n_tokens, length=64, unit=16, generator=generator)
+            start = crop_start(n_tokens, length=64, bar=16, generator=generator)
             assert start % 16 == 0
             assert start < n_tokens
             reached |= set(range(start, min(n_tokens, start + 64)))
@@ -172,23 +171,25 @@ def test_training_batches_depend_on_the_seed_alone():
     assert run(3) != run(4)
 
 
-def test_performances_end_with_end_and_chorales_do_not(busy_piece):
-    kind = PerformanceEvents()
-    tokens = kind.tokens(Piece("p", reference_notes(busy_piece(0))))
-    assert tokens[-1] == END == kind.end == VOCABULARY_SIZE - 1
+def test_performances_end_with_end_and_chorales_do_not(busy_piece, sounding):
+    kind = EventTokenizer()
+    tokens = kind.tokens(sounding(busy_piece(0)))
+    assert tokens[-1] == END == kind.end == len(SYMBOLS) - 1
     assert (tokens == END).sum() == 1
-    assert kind.onsets(tokens).sum() == len(reference_notes(busy_piece(0)))
+    assert kind.onsets(tokens).sum() == len(sounding(busy_piece(0)))
     assert (tokens[kind.onsets(tokens)] < NOTE_OFF).all()
-    assert ChoraleGrid().end is None
+    assert ChoraleTokenizer().end is None
 
 
-def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece):
+def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece, sounding):
     """A model that is never asked for END never stops."""
-    pieces = [Piece("p", reference_notes(busy_piece(seed))) for seed in range(2)]
-    config = settings(source=Performances(), length=1024, context=0)  # a crop is a whole piece
+    pieces = [Piece("p", sounding(busy_piece(seed))) for seed in range(2)]
+    config = settings(
+        source=Performances(), sequence_length=1024, overlap=0
+    )  # a crop is a whole piece
     trained = next(iter(training_loader(pieces, config, seed=0)))
     assert trained.scored[trained.values == END].tolist() == [True, True]
-    cut = settings(source=Performances(), length=100, context=50)
+    cut = settings(source=Performances(), sequence_length=100, overlap=50)
     scored = [
         int((batch.values[batch.scored] == END).sum())
         for batch in evaluation_loader(pieces, cut, batch_size=3)
@@ -196,9 +197,9 @@ def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece):
     assert sum(scored) == 2
 
 
-def test_performance_crops_start_anywhere_and_reach_the_end(busy_piece):
-    pieces = [Piece("p", reference_notes(busy_piece(seed))) for seed in range(2)]
-    config = settings(source=Performances(), length=100, context=50)
+def test_performance_crops_start_anywhere_and_reach_the_end(busy_piece, sounding):
+    pieces = [Piece("p", sounding(busy_piece(seed))) for seed in range(2)]
+    config = settings(source=Performances(), sequence_length=100, overlap=50)
     loader = training_loader(pieces, config, seed=0)
     batches = [batch for _ in range(5) for batch in loader]
     assert {batch.values.shape[1] for batch in batches} == {100}
@@ -208,10 +209,10 @@ def test_performance_crops_start_anywhere_and_reach_the_end(busy_piece):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"length": 100}, "length must be a multiple of 64 tokens"),
-        ({"context": 10}, "context must be a multiple of 64 tokens"),
-        ({"context": 128}, "context must be from 0 to less than length"),
-        ({"context": -64}, "context must be"),
+        ({"sequence_length": 100}, "sequence_length must be a multiple of 64 tokens"),
+        ({"overlap": 10}, "overlap must be a multiple of 64 tokens"),
+        ({"overlap": 128}, "overlap must be from 0 to less than sequence_length"),
+        ({"overlap": -64}, "overlap must be"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"samples": -1}, "samples"),
     ],
@@ -222,19 +223,4 @@ def test_impossible_settings_are_refused(changes, words):
 
 
 def test_performances_have_no_bars_to_keep_to():
-    assert settings(source=Performances(), length=100, context=10).length == 100
-
-
-def test_the_share_of_padding_can_be_told_before_training():
-    pieces = chorales(np.random.default_rng(1).integers(10, 90, 150).tolist())
-    for length in (64, 192, 320):
-        config = settings(length=length, context=0, augmentation=Augmentation(transpose=0))
-        loader = training_loader(pieces, config, seed=0)
-        told = padding_share(
-            loader.batches_of(0), crop_lengths(pieces, config, torch.Generator().manual_seed(0))
-        )
-        batches = list(loader)
-        room = sum(batch.values.numel() for batch in batches)
-        share = sum(int((batch.values == PADDING).sum()) for batch in batches) / room
-        assert share == pytest.approx(told, abs=0.02)
-        assert told > 0.03
+    assert settings(source=Performances(), sequence_length=100, overlap=10).sequence_length == 100

@@ -12,28 +12,37 @@ from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling
-from triptych.domains.music import events
-from triptych.domains.music.chorales import SECONDS_PER_STEP, grid_to_midi, midi_to_grid
+from triptych.domains.music.config import Config
 from triptych.domains.music.data import DataConfig
-from triptych.domains.music.events import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
-from triptych.domains.music.inference import MusicModel, load
+from triptych.domains.music.inference import MusicModel, restore
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.model import ModelConfig
-from triptych.domains.music.representation import (
-    ChoraleGrid,
-    PerformanceEvents,
-    Piece,
-    PossibleEvents,
+from triptych.domains.music.sampling import continue_tokens
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.sources.jsb import JSBChorales
+from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.task import MusicTask
+from triptych.domains.music.tokenizers.chorales import (
+    SECONDS_PER_STEP,
+    ChoraleTokenizer,
+    grid_to_midi,
+    midi_to_grid,
 )
-from triptych.domains.music.sampling import extend
-from triptych.domains.music.sources import MidiFolder, PieceSource
-from triptych.domains.music.task import Config, MusicTask
+from triptych.domains.music.tokenizers.event_grammar import (
+    END,
+    NOTE_OFF,
+    NOTE_ON,
+    SHIFT,
+    VELOCITY,
+    EventGrammar,
+)
+from triptych.domains.music.tokenizers.events import EventTokenizer, encode_notes
 from triptych.errors import UserError
 
 
 @dataclass(frozen=True)
 class Chorales(PieceSource):
-    representation: ClassVar = ChoraleGrid()
+    tokenizer: ClassVar = ChoraleTokenizer()
 
     def load(self, split):
         random = np.random.default_rng(len(split))
@@ -42,13 +51,13 @@ class Chorales(PieceSource):
 
 @dataclass(frozen=True)
 class Performances(PieceSource):
-    representation: ClassVar = PerformanceEvents()
+    tokenizer: ClassVar = EventTokenizer()
 
     def load(self, split):
         return []
 
 
-def model_of(source, *, length=128, context=64, attention=None):
+def model_of(source, *, length=128, overlap=64, attention=None):
     torch.manual_seed(0)
     sizes = ModelConfig(
         TransformerConfig(
@@ -60,8 +69,9 @@ def model_of(source, *, length=128, context=64, attention=None):
             positions=NoPositions(),
         )
     )
-    data = DataConfig(source=source, length=length, context=context, batch_size=2)
-    return MusicModel(with_random_head(MusicTask(Config(data=data, model=sizes))))
+    data = DataConfig(source=source, sequence_length=length, overlap=overlap, batch_size=2)
+    config = Config(data=data, model=sizes)
+    return MusicModel(config, with_random_head(config.build_model()))
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +81,7 @@ def choir():
 
 @pytest.fixture(scope="module")
 def pianist():
-    return model_of(Performances(), length=60, context=20)
+    return model_of(Performances(), length=60, overlap=20)
 
 
 def grid_of(midi):
@@ -153,15 +163,15 @@ def test_progress_counts_over_windows(choir):
 @pytest.mark.parametrize("n_prompt", [0, 1, 7, 64, 100, 127, 128, 129, 300])
 def test_sampling_beyond_the_window_sees_what_the_evaluation_sees(attention, n_prompt):
     """Greedy tokens must be the best ones given exactly the window of the evaluation."""
-    length, context = 128, 32
-    model = model_of(Chorales(), attention=attention).task.model.double()
+    length, overlap = 128, 32
+    model = model_of(Chorales(), attention=attention).model.double()
     prompt = torch.randint(47, (2, n_prompt), generator=torch.Generator().manual_seed(1))
-    tokens = extend(
+    tokens = continue_tokens(
         model,
         prompt,
         n_new=150,
         length=length,
-        context=context,
+        overlap=overlap,
         sampling=Sampling(temperature=0),
         generator=torch.Generator(),
     )
@@ -169,15 +179,14 @@ def test_sampling_beyond_the_window_sees_what_the_evaluation_sees(attention, n_p
     assert torch.equal(tokens[:, :n_prompt], prompt)
     with torch.no_grad():
         for place in range(n_prompt, n_prompt + 150, 7):
-            start = max(0, -(-(place - length + 1) // (length - context))) * (length - context)
+            start = max(0, -(-(place - length + 1) // (length - overlap))) * (length - overlap)
             previous = tokens[:, start - 1] if start else None
             logits = model(tokens[:, start : place + 1], previous=previous)[:, -1]
             assert torch.equal(logits.argmax(-1), tokens[:, place])
 
 
 def test_a_model_can_end_its_piece(pianist):
-    task = pianist.task
-    bias = task.model.head.logits.bias
+    bias = pianist.model.head.logits.bias
     before = bias.detach().clone()
     with torch.no_grad():
         bias[END] += 100
@@ -191,18 +200,18 @@ def test_a_model_can_end_its_piece(pianist):
             bias.copy_(before)
 
 
-@pytest.mark.parametrize("context", [0, 1, 20])
-def test_a_row_that_has_ended_stays_ended_in_later_windows(context):
+@pytest.mark.parametrize("overlap", [0, 1, 20])
+def test_a_row_that_has_ended_stays_ended_in_later_windows(overlap):
     """Without context the next window shows nothing of the end."""
-    model = model_of(Performances(), length=40, context=context).task.model
+    model = model_of(Performances(), length=40, overlap=overlap).model
     with torch.no_grad():
         model.head.logits.bias[END] += 2.5
-    tokens = extend(
+    tokens = continue_tokens(
         model,
         torch.zeros(40, 0, dtype=torch.int64),
         n_new=150,
         length=40,
-        context=context,
+        overlap=overlap,
         sampling=Sampling(),
         generator=torch.Generator().manual_seed(0),
         end=END,
@@ -219,10 +228,10 @@ def test_seconds_of_a_performance_end_in_time(pianist):
         assert midi_bytes(midi)
 
 
-def test_a_performance_continues_its_primer(pianist, make_piano):
+def test_a_performance_continues_its_primer(pianist, make_piano, sounding):
     rows = [(60 + n, n * 0.5, n * 0.5 + 0.4, 66) for n in range(8)]
     for midi in pianist.sample(2, length=200, primer=make_piano(rows)):
-        notes = events.reference_notes(midi)
+        notes = sounding(midi)
         early = notes.onset < 3.4
         assert [*zip(notes.pitch[early], notes.onset[early], strict=True)][:7] == [
             (pitch, onset) for pitch, onset, _, _ in rows[:7]
@@ -230,18 +239,17 @@ def test_a_performance_continues_its_primer(pianist, make_piano):
 
 
 def test_sampled_performances_hold_nothing_that_says_nothing(pianist):
-    task = pianist.task
-    kind = task.representation
-    tokens = extend(
-        task.model,
+    kind = pianist.tokenizer
+    tokens = continue_tokens(
+        pianist.model,
         torch.zeros(3, 0, dtype=torch.int64),
         n_new=300,
         length=60,
-        context=20,
+        overlap=20,
         sampling=Sampling(),
         generator=torch.Generator().manual_seed(0),
         end=END,
-        forbid=kind.forbid(3, seconds=None, n_prompt=0),
+        constraint=kind.constraint(3, seconds=None, n_prompt=0),
     )
     for row in tokens.tolist():
         sounding = set()
@@ -260,7 +268,7 @@ def test_sampled_performances_hold_nothing_that_says_nothing(pianist):
 
 
 def test_what_may_come_next_by_hand():
-    rule = PossibleEvents(1)
+    rule = EventGrammar(1)
 
     def allowed(*ids):
         return set((~rule(torch.tensor([ids], dtype=torch.int64)))[0].nonzero().flatten().tolist())
@@ -275,16 +283,16 @@ def test_what_may_come_next_by_hand():
     assert NOTE_OFF + 60 not in allowed(VELOCITY, 60, SHIFT, NOTE_OFF + 60)
 
 
-def test_every_written_performance_is_possible(busy_piece):
+def test_every_written_performance_is_possible(busy_piece, sounding):
     for seed in range(4):
-        ids = torch.tensor([[*events.encode(busy_piece(seed)), END]])
-        rule = PossibleEvents(1)
+        ids = torch.tensor([[*encode_notes(sounding(busy_piece(seed))), END]])
+        rule = EventGrammar(1)
         for place in range(ids.shape[1]):
             assert not rule(ids[:, :place])[0, ids[0, place]]
 
 
 def test_only_end_is_left_after_the_seconds():
-    rule = PossibleEvents(1, seconds=1.5, n_prompt=1)
+    rule = EventGrammar(1, seconds=1.5, n_prompt=1)
     one_second = SHIFT + 99
     assert not rule(torch.tensor([[one_second, one_second]]))[0, 60]  # the prompt does not count
     left = (~rule(torch.tensor([[one_second, one_second, SHIFT + 49]])))[0].nonzero().flatten()
@@ -316,7 +324,9 @@ def test_limit_and_batch_size(choir):
 def test_data_names_another_folder(choir, tmp_path, busy_piece):
     with pytest.raises(UserError, match="reads no folder"):
         choir.evaluate(data=tmp_path)
-    model = model_of(MidiFolder("gone", validation=0.4, test=0.4), length=60, context=20)
+    model = model_of(
+        MidiFolder("gone", validation_share=0.4, test_share=0.4), length=60, overlap=20
+    )
     for seed in range(9):
         write_midi(busy_piece(seed), tmp_path / f"{seed}.mid")
     result = model.evaluate("test", data=str(tmp_path))
@@ -326,39 +336,36 @@ def test_data_names_another_folder(choir, tmp_path, busy_piece):
         model.evaluate("test")
 
 
-def test_a_checkpoint_is_enough(choir):
-    task = choir.task
+def test_a_checkpoint_is_enough(tmp_path):
+    source = JSBChorales(str(tmp_path / "gone"))
+    data = DataConfig(source=source, sequence_length=128, overlap=64)
+    task = MusicTask(Config(data=data, model=model_of(Chorales()).config.model))
     checkpoint = {"triptych": task.metadata, "state_dict": task.state_dict()}
-    checkpoint["triptych"] = replace_source(task)
+    expected = midi_bytes(MusicModel(task.config, task.model).sample(1, length=20)[0])
     for device in ("cpu", "auto"):
-        again = load(checkpoint, device=device)
-        assert not again.task.training
-        again.task.to("cpu")
-        assert midi_bytes(again.sample(1, length=20)[0]) == midi_bytes(
-            choir.sample(1, length=20)[0]
-        )
+        again = restore(checkpoint, device=device)
+        assert not again.model.training
+        again.model.to("cpu")
+        assert midi_bytes(again.sample(1, length=20)[0]) == expected
 
 
-def replace_source(task):
-    """The metadata with a source that a plain form can name."""
-    source = {
-        "class_path": "triptych.domains.music.sources.JSBChorales",
-        "init_args": {"directory": "gone"},
-    }
-    data = {**task.metadata["config"]["data"], "source": source}
-    return {**task.metadata, "config": {**task.metadata["config"], "data": data}}
+def test_a_primer_in_memory_is_what_its_file_is(choir, tmp_path, make_piano):
+    primer = make_piano([(60, 0, 1, 64), (64, 1, 2, 64)])
+    path = write_midi(primer, tmp_path / "a.mid")
+    one, two = (choir.sample(1, length=8, primer=given)[0] for given in (primer, path))
+    assert midi_bytes(one) == midi_bytes(two)
 
 
 def test_the_last_wait_is_cut_to_the_seconds_that_were_asked_for():
     """0.4 s and then 0.7 s, behind a prompt of a second: of 0.5 s 0.1 s are left."""
     tokens = np.array([SHIFT + 99, 60, SHIFT + 39, 60, SHIFT + 69, END, END])
-    kind = PerformanceEvents()
-    cut = kind.within(tokens, seconds=0.5, n_prompt=2)
+    kind = EventTokenizer()
+    cut = kind.trim(tokens, seconds=0.5, n_prompt=2)
     assert cut.tolist() == [SHIFT + 99, 60, SHIFT + 39, 60, SHIFT + 9, END, END]
     for seconds in (None, 1.1, 9.0):
-        assert kind.within(tokens, seconds=seconds, n_prompt=2).tolist() == tokens.tolist()
+        assert kind.trim(tokens, seconds=seconds, n_prompt=2).tolist() == tokens.tolist()
     nothing = np.array([SHIFT + 99, 60, END])
-    assert kind.within(nothing, seconds=0.5, n_prompt=2).tolist() == nothing.tolist()
+    assert kind.trim(nothing, seconds=0.5, n_prompt=2).tolist() == nothing.tolist()
 
 
 def test_a_primer_of_drums_is_told(pianist, make_piano):

@@ -7,9 +7,14 @@ import pretty_midi
 import pytest
 
 from triptych.domains.music import midi as midi_files
-from triptych.domains.music import tracks
-from triptych.domains.music.events import reference_notes
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi, write_midi
+from triptych.domains.music.midi import (
+    ParsedMidi,
+    midi_bytes,
+    parse_midi,
+    read_midi,
+    write_midi,
+)
+from triptych.domains.music.tokenizers.notes import notes_of
 from triptych.errors import UserError
 
 
@@ -22,11 +27,15 @@ def off(pitch=60, channel=0):
 
 
 def spans(midi):
-    return sorted(
-        (note.pitch, round(note.start, 6), round(note.end, 6), note.velocity)
-        for instrument in midi.instruments
-        for note in instrument.notes
-    )
+    found = []
+    for part in midi.parts:
+        onsets = midi.seconds([note.onset for note in part.notes]).round(6)
+        releases = midi.seconds([note.release for note in part.notes]).round(6)
+        found += [
+            (note.pitch, onset, release, note.velocity)
+            for note, onset, release in zip(part.notes, onsets, releases, strict=True)
+        ]
+    return sorted(found)
 
 
 def test_a_written_file_has_a_tempo_event_and_ticks_of_a_millisecond(make_piano, tmp_path):
@@ -155,7 +164,7 @@ def test_a_late_end_of_track_costs_nothing(raw_midi):
     content = raw_midi(
         [(0, on()), (500, off()), (2**27, mido.MetaMessage("end_of_track"))], ticks=500
     )
-    assert parse_midi(content, name="x").get_end_time() == 0.5
+    assert spans(parse_midi(content, name="x")) == [(60, 0, 0.5, 64)]
 
 
 def test_no_damage_gives_anything_but_a_user_error(make_piano):
@@ -170,7 +179,7 @@ def test_no_damage_gives_anything_but_a_user_error(make_piano):
         damaged = damaged[: chance.randrange(1, len(damaged) + 1)]
         # Any other exception than UserError goes through, and the test is red.
         with contextlib.suppress(UserError):
-            assert isinstance(parse_midi(bytes(damaged), name="x"), pretty_midi.PrettyMIDI)
+            assert isinstance(parse_midi(bytes(damaged), name="x"), ParsedMidi)
 
 
 def test_a_folder_that_is_a_file_is_told(make_piano, tmp_path):
@@ -181,7 +190,8 @@ def test_a_folder_that_is_a_file_is_told(make_piano, tmp_path):
 
 def test_pretty_midi_reads_what_is_written(make_piano):
     content = midi_bytes(make_piano([(60, 0, 1, 64)]))
-    assert spans(pretty_midi.PrettyMIDI(io.BytesIO(content))) == [(60, 0, 1, 64)]
+    (part,) = pretty_midi.PrettyMIDI(io.BytesIO(content)).instruments
+    assert [(n.pitch, n.start, n.end, n.velocity) for n in part.notes] == [(60, 0, 1, 64)]
 
 
 def pedal(value, channel=0):
@@ -190,7 +200,7 @@ def pedal(value, channel=0):
 
 def sounding(content):
     """Pitch and release of each note, pedal applied."""
-    notes = reference_notes(parse_midi(content, name="x"))
+    notes = notes_of(parse_midi(content, name="x"))
     return dict(zip(notes.pitch.tolist(), notes.release.round(6).tolist(), strict=True))
 
 
@@ -212,11 +222,3 @@ def test_two_tracks_that_move_one_pedal_are_one_pedal(raw_midi):
     right = [(0, on(70)), (100, pedal(127)), (500, off(70)), (1000, pedal(0))]
     left = [(0, on(40)), (1500, pedal(127)), (1600, off(40)), (2000, pedal(0))]
     assert sounding(raw_midi(right, left)) == {70: 1, 40: 2}
-
-
-def test_a_file_that_would_fill_the_memory_with_pedals_is_refused(raw_midi, monkeypatch):
-    monkeypatch.setattr(tracks, "MOST_COPIES", 5)
-    left = [(0, on(40)), (100, pedal(127)), (500, off(40)), (2000, pedal(0))]
-    assert sounding(raw_midi(left, [(0, on(70)), (500, off(70))])) == {40: 2, 70: 2}
-    with pytest.raises(UserError, match=r"x is not a MIDI file .* over 5 pedal movements"):
-        parse_midi(raw_midi(left, *[[(0, on(p)), (500, off(p))] for p in (70, 71)]), name="x")

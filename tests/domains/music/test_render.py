@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from triptych.domains.music import audio, render
-from triptych.domains.music.chorales import grid_to_midi
+from triptych.domains.music import render
+from triptych.domains.music.tokenizers.chorales import grid_to_midi
 
 
 def read_wav(path):
@@ -36,7 +36,7 @@ def test_with_fluidsynth_its_sound_is_written(make_piano, tmp_path):
     pytest.importorskip("fluidsynth", exc_type=ImportError)
     used = render.write_wav(make_piano([(60, 0, 1, 64)]), tmp_path / "a.wav")
     rate, samples = read_wav(tmp_path / "a.wav")
-    assert used == audio.FLUIDSYNTH
+    assert used == render.FLUIDSYNTH
     assert len(samples) >= rate
     assert np.abs(samples).max() > 0.85 * 32767
 

@@ -7,17 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from triptych.domains.music import melodies
-from triptych.domains.music.chorales import SILENT
 from triptych.domains.music.midi import midi_bytes
-from triptych.domains.music.sources import (
-    SPLITS,
-    JSBChorales,
-    MidiFolder,
+from triptych.domains.music.sources.base import SPLITS, PieceSource
+from triptych.domains.music.sources.jsb import JSBChorales
+from triptych.domains.music.sources.midi_files import midi_contents
+from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.sources.music21 import (
+    MIN_SHARED,
     Music21Chorales,
-    PieceSource,
-    midi_contents,
+    group_by_tune,
+    melody_runs,
 )
+from triptych.domains.music.tokenizers.chorales import SILENT
 from triptych.errors import UserError
 
 
@@ -37,7 +38,7 @@ def names(source, split):
 
 
 def test_every_file_is_in_one_split(folder):
-    source = MidiFolder(str(folder), validation=0.2, test=0.2)
+    source = MidiFolder(str(folder), validation_share=0.2, test_share=0.2)
     found = [name for split in SPLITS for name in names(source, split)]
     assert len(found) == len(set(found)) == 40
     assert all(names(source, split) for split in SPLITS)
@@ -52,7 +53,7 @@ def test_the_split_depends_on_content_alone(folder, tmp_path):
         (other / f"x{number}.mid").write_bytes(path.read_bytes())
 
     def pitches(root, split):
-        source = MidiFolder(str(root), validation=0.2, test=0.2)
+        source = MidiFolder(str(root), validation_share=0.2, test_share=0.2)
         return sorted(int(piece.content.pitch[0]) for piece in source.load(split))
 
     for split in SPLITS:
@@ -85,8 +86,8 @@ def test_drums_alone_are_skipped_and_named(tmp_path, make_piano, caplog):
     drums.instruments[0].is_drum = True
     (tmp_path / "drums.mid").write_bytes(midi_bytes(drums))
     with pytest.raises(UserError, match="no piece"):
-        MidiFolder(str(tmp_path), validation=0.001, test=0.0).load("train")
-    assert "drums.mid holds drums only" in caplog.text
+        MidiFolder(str(tmp_path), validation_share=0.001, test_share=0.0).load("train")
+    assert "drums.mid holds no notes but drums" in caplog.text
 
 
 def archive_of(folder, path, prefix="set-v1"):
@@ -135,7 +136,7 @@ def test_the_csv_decides_where_there_is_one(folder, tmp_path, place):
 def test_files_that_the_csv_names_in_vain_are_counted(folder, caplog):
     (folder / "maestro.csv").write_text(CSV + "x,train,gone.midi\n")
     MidiFolder(str(folder)).load("train")
-    assert "names 1 files that are not there, the first is gone.midi" in caplog.text
+    assert "names 1 files that do not exist, the first is gone.midi" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_missing_and_empty_folders_are_told(tmp_path):
 def test_impossible_shares_are_refused(validation, test):
     for make in (Music21Chorales, lambda **shares: MidiFolder("x", **shares)):
         with pytest.raises(ValueError, match="shares"):
-            make(validation=validation, test=test)
+            make(validation_share=validation, test_share=test)
 
 
 def test_oversized_files_are_cut_before_they_fill_the_memory(tmp_path):
@@ -220,11 +221,11 @@ def test_copies_and_other_settings_of_a_tune_are_one_group():
     other_setting = first.copy()
     other_setting[:, 1:] = 47
     part = first[40:160]
-    assert melodies.group([first, second, transposed, other_setting, part]) == [[0, 2, 3, 4], [1]]
+    assert group_by_tune([first, second, transposed, other_setting, part]) == [[0, 2, 3, 4], [1]]
 
 
 def test_two_tunes_are_two_groups():
-    assert len(melodies.group([tune(seed) for seed in range(30)])) == 30
+    assert len(group_by_tune([tune(seed) for seed in range(30)])) == 30
 
 
 def test_music21_chorales_are_split_by_tune():
@@ -236,12 +237,12 @@ def test_music21_chorales_are_split_by_tune():
     assert all(len(pieces[split]) >= 20 for split in SPLITS)
     for split in SPLITS:
         assert [p.name for p in pieces[split]] == sorted(p.name for p in pieces[split])
-    runs = {split: [melodies.runs(p.content) for p in pieces[split]] for split in SPLITS}
+    runs = {split: [melody_runs(p.content) for p in pieces[split]] for split in SPLITS}
     for held_out in ("validation", "test"):
         for tune_held_out in runs[held_out]:
             for tune_seen in runs["train"]:
                 shared = len(tune_held_out & tune_seen)
-                assert shared < melodies.ALIKE * min(len(tune_held_out), len(tune_seen))
+                assert shared < MIN_SHARED * min(len(tune_held_out), len(tune_seen))
     # Two copies that music21 carries, note for note.
     where = {piece.name: split for split in SPLITS for piece in pieces[split]}
     assert where["bwv197.7-a"] == where["bwv398"]
@@ -263,7 +264,7 @@ def test_a_missing_jsb_file_is_told(tmp_path):
 def test_a_source_of_ones_own_needs_one_method():
     @dataclass(frozen=True)
     class Mine(PieceSource):
-        representation = Music21Chorales.representation
+        tokenizer = Music21Chorales.tokenizer
 
         def load(self, split):
             return []

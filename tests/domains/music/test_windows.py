@@ -19,12 +19,12 @@ from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
+from triptych.domains.music.config import Config
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.model import ModelConfig
-from triptych.domains.music.representation import ChoraleGrid, Piece
-from triptych.domains.music.sources import PieceSource
-from triptych.domains.music.task import Config, MusicTask
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
 
 STEPS = (100, 40, 71)
@@ -33,7 +33,7 @@ STEPS = (100, 40, 71)
 
 @dataclass(frozen=True)
 class Chorales(PieceSource):
-    representation: ClassVar = ChoraleGrid()
+    tokenizer: ClassVar = ChoraleTokenizer()
 
     def load(self, split):
         random = np.random.default_rng(len(split))
@@ -85,8 +85,15 @@ def model_of(attention, **model):
         ),
         **model,
     )
-    data = DataConfig(source=Chorales(), length=64, context=0, batch_size=3)
-    return MusicModel(with_random_head(MusicTask(Config(data=data, model=sizes))).double())
+    data = DataConfig(source=Chorales(), sequence_length=64, overlap=0, batch_size=3)
+    config = Config(data=data, model=sizes)
+    return MusicModel(config, with_random_head(config.build_model()).double())
+
+
+def with_data(model, **changes):
+    """The same model as if it had been trained with other windows."""
+    data = replace(model.config.data, **changes)
+    return MusicModel(replace(model.config, data=data), model.model)
 
 
 VARIANTS = [Relative(max_distance=16), Full(), Relative(max_distance=8, window=20), PitchTime()]
@@ -95,19 +102,19 @@ VARIANTS = [Relative(max_distance=16), Full(), Relative(max_distance=8, window=2
 @pytest.mark.parametrize("attention", VARIANTS, ids=lambda a: type(a).__name__)
 def test_each_position_of_longer_windows_is_scored_as_by_hand(attention):
     model = model_of(attention)
-    found = model.evaluate("test", length=128, context=0, bucket=16)
+    found = model.evaluate("test", sequence_length=128, overlap=0, bucket=16)
     nats, tokens = np.zeros(128), np.zeros(128, dtype=int)
     for piece in Chorales().load("test"):
-        ids = torch.from_numpy(ChoraleGrid().tokens(piece))
+        ids = torch.from_numpy(ChoraleTokenizer().tokens(piece.content))
         for start in range(0, len(ids), 128):
             window = ids[start : start + 128].unsqueeze(0)
             previous = ids[start - 1].view(1) if start else None
             with torch.no_grad():
-                by_hand = model.task.model.nll(window, previous=previous)[0].numpy()
+                by_hand = model.model.nll(window, previous=previous)[0].numpy()
             nats[: len(by_hand)] += by_hand
             tokens[: len(by_hand)] += 1
     curve = found.details["by_position"]
-    assert (curve["trained_length"], curve["length"], curve["context"]) == (64, 128, 0)
+    assert (curve["trained_length"], curve["sequence_length"], curve["overlap"]) == (64, 128, 0)
     assert [(b["first"], b["last"]) for b in curve["buckets"]] == [
         (first, first + 15) for first in range(0, 128, 16)
     ]
@@ -127,7 +134,7 @@ def test_each_position_of_longer_windows_is_scored_as_by_hand(attention):
 def test_the_models_own_windows_score_as_ever():
     model = model_of(Full())
     plain = model.evaluate("test")
-    named = model.evaluate("test", length=64, context=0, bucket=64)
+    named = model.evaluate("test", sequence_length=64, overlap=0, bucket=64)
     assert plain.metrics == named.metrics
     assert set(plain.metrics) == {"nats_per_token", "nats_per_note"}
     assert "by_position" not in plain.details
@@ -138,32 +145,33 @@ def test_the_models_own_windows_score_as_ever():
 
 def test_the_context_grows_with_the_length_and_its_positions_are_scored_at_a_start_only():
     model = model_of(Full())
-    data = replace(model.config.data, length=128, context=64)
-    model = MusicModel(with_random_head(MusicTask(replace(model.config, data=data))))
-    found = model.evaluate("test", length=320, bucket=64).details
-    assert (found["window_tokens"], found["context_tokens"]) == (320, 128), "bars of 64 tokens"
+    model = with_data(model, sequence_length=128, overlap=64)
+    found = model.evaluate("test", sequence_length=320, bucket=64).details
+    assert (found["sequence_length"], found["overlap"]) == (320, 128), "bars of 64 tokens"
     assert found["by_position"]["buckets"][0]["tokens"] == 3 * 64
-    shorter = model.evaluate("test", length=64, bucket=100).details
-    assert (shorter["window_tokens"], shorter["context_tokens"]) == (64, 0)
+    shorter = model.evaluate("test", sequence_length=64, bucket=100).details
+    assert (shorter["sequence_length"], shorter["overlap"]) == (64, 0)
     assert [b["last"] for b in shorter["by_position"]["buckets"]] == [63]
     assert {found["tokens"], shorter["tokens"]} == {4 * sum(STEPS)}
 
 
 def test_pieces_that_end_within_the_trained_length_have_no_beyond():
-    found = model_of(Full()).evaluate("test", length=4096, context=0, bucket=1024)
+    found = model_of(Full()).evaluate("test", sequence_length=4096, overlap=0, bucket=1024)
     assert set(found.metrics) >= {"nats_per_token_beyond"}
     assert [b["first"] for b in found.details["by_position"]["buckets"]] == [0], "no empty ones"
     model = model_of(Full())
-    data = replace(model.config.data, length=512)
-    short = MusicModel(with_random_head(MusicTask(replace(model.config, data=data))))
-    assert set(short.evaluate("test", length=1024).metrics) == {"nats_per_token", "nats_per_note"}
+    short = with_data(model, sequence_length=512)
+    assert set(short.evaluate("test", sequence_length=1024).metrics) == {
+        "nats_per_token",
+        "nats_per_note",
+    }
 
 
 def test_longer_windows_with_smaller_weights():
     model = model_of(Relative(max_distance=16))
-    model.task.float()
-    full = model.evaluate("test", length=128, context=0).metrics
-    small = model.with_dtype("bf16").evaluate("test", length=128, context=0).metrics
+    model = MusicModel(model.config, model.model.float())
+    full = model.evaluate("test", sequence_length=128, overlap=0).metrics
+    small = model.with_dtype("bf16").evaluate("test", sequence_length=128, overlap=0).metrics
     assert small.keys() == full.keys()
     for name in full:
         assert small[name] == pytest.approx(full[name], rel=0.02)
@@ -173,15 +181,23 @@ def test_longer_windows_with_smaller_weights():
 @pytest.mark.parametrize(
     ("attention", "options", "says"),
     [
-        (OneLength(), {"length": 128}, "windows of 128 tokens: this variant serves 64 positions"),
+        (
+            OneLength(),
+            {"sequence_length": 128},
+            "windows of 128 tokens: this variant serves 64 positions",
+        ),
         (
             WithTable(),
-            {"length": 128},
+            {"sequence_length": 128},
             r"table has \(64,\) for windows of 64, and would need \(128",
         ),
-        (Full(), {"length": 100}, "length must be a multiple of 64"),
-        (Full(), {"length": 0}, "context must be from 0 to less than length"),
-        (Full(), {"length": 128, "context": 128}, "context must be from 0 to less than length"),
+        (Full(), {"sequence_length": 100}, "sequence_length must be a multiple of 64"),
+        (Full(), {"sequence_length": 0}, "overlap must be from 0 to less"),
+        (
+            Full(),
+            {"sequence_length": 128, "overlap": 128},
+            "overlap must be from 0 to less than sequence_length",
+        ),
         (Full(), {"bucket": 0}, "bucket must be at least 1 position"),
     ],
 )

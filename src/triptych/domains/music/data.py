@@ -1,4 +1,4 @@
-"""From pieces to batches: random crops to train on, windows that score each token once."""
+"""From pieces to batches: random crops for training, windows that score each token once."""
 
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
@@ -8,43 +8,43 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.music.augment import Augmentation
-from triptych.domains.music.representation import Piece, Representation
-from triptych.domains.music.sources import Music21Chorales, PieceSource, Split
+from triptych.domains.music.augmentation import Augmentation
+from triptych.domains.music.sources.base import Piece, PieceSource, Split
+from triptych.domains.music.sources.music21 import Music21Chorales
+from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
 from triptych.training.held_out import ALL
 
 PADDING = -1
-"""Fills rows of unequal length; no representation has an id below 0."""
-
+"""Fills rows of unequal length; no tokenizer has an id below 0."""
 NO_PREVIOUS = -1
-"""Stands for the token before a piece's first one: the model begins with its start vector."""
-
-TOKENS_IN_EVALUATION = 16_384
-"""Most tokens scored at a time, since the memory of attention grows with the window's square."""
+"""Previous token of a window at the start of a piece: the model begins with its start vector."""
+MAX_TOKENS_PER_BATCH = 16_384
+"""Largest number of tokens scored at a time: attention needs memory for the window's square."""
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which music, how it is varied, and how long the windows are."""
+    """Source of the pieces, their variation, and the windows."""
 
     source: PieceSource = field(default_factory=Music21Chorales)
-    """Where the pieces come from: Music21Chorales, JSBChorales or MidiFolder."""
-    length: int = 512
-    """Length of a window, in tokens: the most that the model sees, in training and after."""
-    context: int = 256
-    """Tokens before each scored token that its window holds at the least, where the piece has them;
-    in sampling, what is kept when the window is full."""
+    """Source of the pieces, such as Music21Chorales, JSBChorales or MidiFolder."""
+    sequence_length: int = 512
+    """Length of a window, in tokens: the most that the model sees at once."""
+    overlap: int = 256
+    """Overlap of consecutive windows, in tokens: every scored token has at least this context where
+    the piece has it; in sampling, the tokens kept when the window is full."""
     batch_size: int = 16
     """Windows in a batch."""
     augmentation: Augmentation = field(default_factory=Augmentation)
-    """How training pieces are varied."""
+    """Random variation of training pieces."""
     samples: int = 1
-    """Pieces sampled after each validation to listen to; 0 for none."""
+    """Pieces sampled after each validation; 0 for none."""
     sample_seconds: float = 20.0
     """Length of those pieces, in seconds."""
 
     def __post_init__(self) -> None:
+        """Raise ValueError for impossible sizes, and for windows that do not start at bars."""
         if self.batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
         if self.samples < 0 or not self.sample_seconds > 0:
@@ -52,36 +52,51 @@ class DataConfig:
                 f"samples must be 0 or more and sample_seconds above 0, got {self.samples} of "
                 f"{self.sample_seconds} s"
             )
-        if not 0 <= self.context < self.length:
+        if not 0 <= self.overlap < self.sequence_length:
             raise ValueError(
-                f"context must be from 0 to less than length, got {self.context} tokens of "
-                f"{self.length}"
+                f"overlap must be from 0 to less than sequence_length, got {self.overlap} tokens "
+                f"of {self.sequence_length}"
             )
-        unit = self.source.representation.alignment
-        for name, value in (("length", self.length), ("context", self.context)):
-            if value % unit:
+        tokenizer = self.source.tokenizer
+        for name in ("sequence_length", "overlap"):
+            if (value := getattr(self, name)) % tokenizer.bar:
                 raise ValueError(
-                    f"{name} must be a multiple of {unit} tokens for "
-                    f"{self.source.representation.name} (one bar), got {value}"
+                    f"{name} must be a multiple of {tokenizer.bar} tokens for {tokenizer.name} "
+                    f"(one bar), got {value}"
                 )
 
 
 def read_pieces(source: PieceSource, split: Split | Literal["all"]) -> list[Piece]:
     """Return the pieces of a split, or of all splits for `all`.
 
-    Raises UserError where files are missing or nothing is left.
+    Raises UserError for missing files and for a split without pieces.
     """
     return source.load_all() if split == ALL else source.load(split)
 
 
+@dataclass(frozen=True)
+class TokenisedPiece:
+    """A piece as tokens."""
+
+    tokens: Ids
+    onsets: NDArray[np.bool_]
+    """Which tokens begin a note."""
+
+    @classmethod
+    def of(cls, piece: Piece, tokenizer: MusicTokenizer) -> "TokenisedPiece":
+        """Tokenise a piece."""
+        tokens = tokenizer.tokens(piece.content)
+        return cls(tokens, tokenizer.onsets(tokens))
+
+
 @dataclass
 class Batch:
-    """Windows of pieces, side by side; not frozen, as Lightning moves its tensors."""
+    """Windows of pieces. Not frozen: Lightning moves the tensors to the device."""
 
     values: Tensor
-    """int64 [B, L]: ids, PADDING behind the end of a row"""
+    """int64 [B, L]: ids, PADDING after the end of a row"""
     previous: Tensor
-    """int64 [B]: the id before the window, NO_PREVIOUS where the piece begins"""
+    """int64 [B]: the id before the window, NO_PREVIOUS at the start of a piece"""
     scored: Tensor
     """bool [B, L]: which positions count; never padding"""
     onsets: Tensor
@@ -89,52 +104,26 @@ class Batch:
 
 
 class Window(NamedTuple):
-    """Part of a piece: tokens start .. start + length, of which the first `skip` are context."""
+    """A window of a piece: `sequence_length` tokens from `start`, the first `skip` not scored."""
 
-    piece: int
+    piece: TokenisedPiece
     start: int
     skip: int
 
 
-@dataclass(frozen=True)
-class Written:
-    """A piece as tokens."""
-
-    tokens: NDArray[np.int64]
-    onsets: NDArray[np.bool_]
-
-    @classmethod
-    def of(cls, piece: Piece, representation: Representation) -> "Written":
-        """Write a piece."""
-        tokens = representation.tokens(piece)
-        return cls(tokens, representation.onsets(tokens))
+def window_starts(n_tokens: int, *, length: int, overlap: int) -> list[int]:
+    """Return the starts of a piece's windows: every length - overlap tokens up to its end."""
+    return list(range(0, max(1, n_tokens - overlap), length - overlap))
 
 
-def window_starts(n_tokens: int, *, length: int, context: int) -> list[int]:
-    """List where the windows of a piece start: every length - context tokens, until all is seen."""
-    starts = [0]
-    while starts[-1] + length < n_tokens:
-        starts.append(starts[-1] + length - context)
-    return starts
-
-
-def evaluation_windows(written: list[Written], *, length: int, context: int) -> list[Window]:
-    """Cut whole pieces so that each token is scored once, with its context before it."""
-    return [
-        Window(number, start, context if start else 0)
-        for number, piece in enumerate(written)
-        for start in window_starts(len(piece.tokens), length=length, context=context)
-    ]
-
-
-def make_batch(rows: list[tuple[Written, int, int]], *, length: int) -> Batch:
-    """Put windows (piece, start, tokens of context) side by side, as long as the longest."""
-    width = min(length, max(len(piece.tokens) - start for piece, start, _ in rows))
-    values = np.full((len(rows), width), PADDING, dtype=np.int64)
-    previous = np.full(len(rows), NO_PREVIOUS, dtype=np.int64)
-    scored = np.zeros((len(rows), width), dtype=bool)
-    onsets = np.zeros((len(rows), width), dtype=bool)
-    for row, (piece, start, skip) in enumerate(rows):
+def make_batch(windows: list[Window], *, length: int) -> Batch:
+    """Pad windows to the longest of them, at most `length` tokens."""
+    width = min(length, max(len(w.piece.tokens) - w.start for w in windows))
+    values = np.full((len(windows), width), PADDING, dtype=np.int64)
+    previous = np.full(len(windows), NO_PREVIOUS, dtype=np.int64)
+    scored = np.zeros((len(windows), width), dtype=bool)
+    onsets = np.zeros((len(windows), width), dtype=bool)
+    for row, (piece, start, skip) in enumerate(windows):
         tokens = piece.tokens[start : start + width]
         values[row, : len(tokens)] = tokens
         scored[row, skip : len(tokens)] = True
@@ -149,86 +138,53 @@ def make_batch(rows: list[tuple[Written, int, int]], *, length: int) -> Batch:
     )
 
 
-def crop_start(n_tokens: int, *, length: int, unit: int, generator: torch.Generator) -> int:
-    """Draw where a training crop starts: a multiple of `unit`, the last one reaching the end."""
-    last = -(-max(0, n_tokens - length) // unit)
-    return unit * int(torch.randint(last + 1, (), generator=generator))
-
-
-def _crops(pieces: list[Piece], config: DataConfig) -> list[int]:
-    """Number of the piece of each of an epoch's crops."""
-    representation = config.source.representation
-    return [
-        number
-        for number, piece in enumerate(pieces)
-        for _ in range(-(-len(representation.tokens(piece)) // config.length))
-    ]
-
-
-def crop_lengths(
-    pieces: list[Piece], config: DataConfig, generator: torch.Generator
-) -> NDArray[np.int64]:
-    """Tokens of an epoch's crops of unvaried pieces, int64 [N], for one draw of their starts."""
-    kind, length = config.source.representation, config.length
-    sizes = [len(kind.tokens(piece)) for piece in pieces]
-    crops = [sizes[number] for number in _crops(pieces, config)]
-    return np.array(
-        [
-            min(
-                length,
-                size - crop_start(size, length=length, unit=kind.alignment, generator=generator),
-            )
-            for size in crops
-        ]
-    )
+def crop_start(n_tokens: int, *, length: int, bar: int, generator: torch.Generator) -> int:
+    """Draw the start of a training crop: a multiple of `bar`; the last one reaches the end."""
+    last = -(-max(0, n_tokens - length) // bar)
+    return bar * int(torch.randint(last + 1, (), generator=generator))
 
 
 def training_loader(pieces: list[Piece], config: DataConfig, *, seed: int) -> ResumableLoader:
-    """Random crops of varied pieces; a piece comes up as often an epoch as crops fit into it."""
-    representation = config.source.representation
-    items = [pieces[number] for number in _crops(pieces, config)]
+    """Return random crops of augmented pieces.
+
+    In an epoch, a piece gives as many crops as windows without overlap would cover it.
+    """
+    tokenizer, length = config.source.tokenizer, config.sequence_length
+    items = [
+        piece for piece in pieces for _ in range(-(-len(tokenizer.tokens(piece.content)) // length))
+    ]
 
     def batch(numbers: list[int], generator: torch.Generator | None) -> Batch:
         assert generator is not None
-        rows = []
-        for number in numbers:
-            piece = representation.augment(items[number], config.augmentation, generator)
-            written = Written.of(piece, representation)
+        windows = []
+        for piece in (items[number] for number in numbers):
+            content = tokenizer.augment(piece.content, config.augmentation, generator)
+            varied = TokenisedPiece.of(Piece(piece.name, content), tokenizer)
             start = crop_start(
-                len(written.tokens),
-                length=config.length,
-                unit=representation.alignment,
-                generator=generator,
+                len(varied.tokens), length=length, bar=tokenizer.bar, generator=generator
             )
-            rows.append((written, start, 0))
-        return make_batch(rows, length=config.length)
+            windows.append(Window(varied, start, 0))
+        return make_batch(windows, length=length)
 
     plan = shuffled_batches(len(items), config.batch_size)
     return ResumableLoader(len(items), plan, batch, seed=seed, name="The training music")
 
 
 def evaluation_loader(pieces: list[Piece], config: DataConfig, *, batch_size: int) -> FixedBatches:
-    """Windows over whole pieces, nothing varied, nothing left out; see `evaluation_windows`.
+    """Return windows over whole pieces, without augmentation, that score each token once.
 
-    batch_size: windows at a time, fewer where they would exceed TOKENS_IN_EVALUATION.
+    batch_size: windows at a time, fewer where they would exceed MAX_TOKENS_PER_BATCH.
     """
-    representation = config.source.representation
-    written = [Written.of(piece, representation) for piece in pieces]
-    return scoring_loader(written, config, batch_size=batch_size)
-
-
-def scoring_loader(
-    written: list[Written], config: DataConfig, *, batch_size: int, skip: int = 0
-) -> FixedBatches:
-    """The same over pieces that are written already, without the first `skip` tokens of each."""
+    length, overlap = config.sequence_length, config.overlap
+    tokenised = [TokenisedPiece.of(piece, config.source.tokenizer) for piece in pieces]
     windows = [
-        Window(w.piece, w.start, max(w.skip, skip - w.start))
-        for w in evaluation_windows(written, length=config.length, context=config.context)
+        Window(piece, start, overlap if start else 0)
+        for piece in tokenised
+        for start in window_starts(len(piece.tokens), length=length, overlap=overlap)
     ]
-    batch_size = min(batch_size, max(1, TOKENS_IN_EVALUATION // config.length))
 
     def batch(numbers: list[int], generator: torch.Generator | None) -> Batch:
-        rows = [(written[w.piece], w.start, w.skip) for w in (windows[n] for n in numbers)]
-        return make_batch(rows, length=config.length)
+        return make_batch([windows[number] for number in numbers], length=length)
 
+    batch_size = min(batch_size, max(1, MAX_TOKENS_PER_BATCH // length))
     return fixed_batches(len(windows), batch, batch_size=batch_size, name="The music to be scored")

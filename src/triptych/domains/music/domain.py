@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from triptych.domains.base import Domain, Report, Verb
@@ -27,10 +26,11 @@ def write_samples(
     model: MusicModel, options: MusicSampleOptions, out: OutputFolder, report: Report
 ) -> str:
     """Sample pieces and write each as MIDI, sound and piano roll."""
-    from triptych.domains.music import render
+    from triptych.domains.music.midi import write_midi
+    from triptych.domains.music.render import write_piano_roll, write_wav
 
     # A performance ends where the model or the seconds end it, mostly long before the most events.
-    at_most = model.task.representation.end is not None
+    at_most = model.tokenizer.end is not None
     pieces = model.sample(
         options.count,
         seconds=options.seconds,
@@ -42,9 +42,9 @@ def write_samples(
     synthesiser = ""
     for index, piece in enumerate(pieces):
         path = out.path / f"piece-{index:02d}"
-        render.write_midi(piece, path.with_suffix(".mid"))
-        synthesiser = render.write_wav(piece, path.with_suffix(".wav"))
-        render.write_piano_roll(piece, path.with_suffix(".png"))
+        write_midi(piece, path.with_suffix(".mid"))
+        synthesiser = write_wav(piece, path.with_suffix(".wav"))
+        write_piano_roll(piece, path.with_suffix(".png"))
     made = counted(options.count, "piece", "pieces")
     return f"{made} (.mid, .wav, .png) in {out}; sound by {synthesiser}"
 
@@ -53,34 +53,35 @@ def write_attention(
     model: MusicModel, options: MusicAttentionOptions, out: OutputFolder, report: Report
 ) -> str:
     """Write the attention weights that predicted one note of a piece."""
-    from triptych.domains.music.attention import attend, check, query_at, tokens_of
-    from triptych.domains.music.attention_picture import draw
     from triptych.domains.music.midi import midi_bytes
+    from triptych.domains.music.render import attention_png
 
-    task = model.task
-    check(task, layer=options.layer, head=options.head)  # before a piece is sampled
-    primer = None if options.primer is None else Path(options.primer)
-    tokens = tokens_of(task, primer=primer, seconds=options.seconds, seed=options.seed)
-    query = query_at(task, tokens, options.at)
-    attended = attend(task, tokens, query, layer=options.layer, head=options.head)
-    midi = task.representation.to_midi(tokens)
-    out.write(DRAWING, draw(attended, midi))
+    found = model.attention(
+        primer=options.primer,
+        seconds=options.seconds,
+        seed=options.seed,
+        at=options.at,
+        layer=options.layer,
+        head=options.head,
+    )
+    midi = model.tokenizer.to_midi(found.tokens)
+    out.write(DRAWING, attention_png(found, midi))
     out.write(PIECE, midi_bytes(midi))
-    vocabulary = task.representation.vocabulary
+    window = found.tokens[found.first : found.query + 1]
     numbers = {
-        "layer": attended.layer,
-        "head": attended.head,
-        "query": attended.query,
-        "first": attended.first,
-        "tokens": [vocabulary[token] for token in tokens[attended.first : query + 1]],
-        "seconds": attended.seconds.tolist(),
-        "weights": attended.reads.tolist(),
-        "heads": attended.heads.tolist(),
+        "layer": found.layer,
+        "head": found.head,
+        "query": found.query,
+        "first": found.first,
+        "tokens": [model.tokenizer.symbols[token] for token in window],
+        "seconds": found.seconds.tolist(),
+        "weights": found.weights.tolist(),
+        "heads": found.heads.tolist(),
     }
     out.write_json(NUMBERS, numbers)
     return (
-        f"{DRAWING}, {NUMBERS} and {PIECE} in {out}: the note at {attended.seconds[-1]:.2f} s, "
-        f"token {query} of {len(tokens)}"
+        f"{DRAWING}, {NUMBERS} and {PIECE} in {out}: the note at {found.seconds[-1]:.2f} s, "
+        f"token {found.query} of {len(found.tokens)}"
     )
 
 
@@ -98,7 +99,7 @@ class MusicDomain(Domain):
     )
 
     def config_class(self) -> type[Any]:
-        from triptych.domains.music.task import Config
+        from triptych.domains.music.config import Config
 
         return Config
 
@@ -110,9 +111,9 @@ class MusicDomain(Domain):
         return prepare(config, vocabulary)
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> MusicModel:
-        from triptych.domains.music.inference import load
+        from triptych.domains.music.inference import restore
 
-        return load(checkpoint, device=device)
+        return restore(checkpoint, device=device)
 
 
 DOMAIN = MusicDomain()

@@ -1,50 +1,77 @@
-"""A trained music model in use: sample, continue, evaluate."""
+"""A trained music model in use: sample, continue, evaluate, and show its attention."""
+
+from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import pretty_midi
+from torch import Tensor
 
-from triptych.decoding.quantize import Dtype
+from triptych.config.schema import from_plain
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.decoding.quantize import Dtype, quantize
 from triptych.decoding.sampling import Sampling
-from triptych.domains.music import task
-from triptych.domains.music.baselines import ladder
-from triptych.domains.music.data import evaluation_loader, read_pieces
-from triptych.domains.music.midi import read_midi
-from triptych.domains.music.representation import ChoraleGrid, Piece
-from triptych.domains.music.sources import SPLITS, PieceSource, Split
-from triptych.domains.music.windows import PositionSums, with_windows
+from triptych.domains.base import Progress, TrainedModel
+from triptych.domains.music.attention import MusicAttention, find_query, note_attention
+from triptych.domains.music.config import Config
+from triptych.domains.music.data import Batch, evaluation_loader, read_pieces
+from triptych.domains.music.metrics import (
+    PositionSums,
+    count_models,
+    metric_sums,
+    metrics_of,
+    token_nll,
+)
+from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
+from triptych.domains.music.sampling import sample_pieces
+from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
+from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
+from triptych.training.attended import check_layer_and_head
 from triptych.training.devices import device_named
-from triptych.training.evaluate import Evaluation, Progress, evaluate, reading_from
+from triptych.training.evaluate import Evaluation, reading_from, sum_scores
 from triptych.training.held_out import ALL, check_all
 from triptych.training.known_law import beside
-from triptych.training.weights import check_dtype, with_dtype
+
+if TYPE_CHECKING:
+    import pretty_midi
 
 DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
 
 
-class MusicModel:
-    """A music model out of a checkpoint.
+class MusicModel(TrainedModel):
+    """A trained music model.
 
-    dtype: fp32, bf16 or int8, as in `decoding.quantize`. Raises UserError for an impossible one.
+    model: in float32. dtype: see `quantize`; raises UserError for one that the device lacks.
     """
 
-    def __init__(self, music_task: task.MusicTask, *, dtype: Dtype = "fp32") -> None:
-        check_dtype(dtype, music_task.device)
-        self.task = music_task.eval()
+    domain: ClassVar[str] = "music"
+
+    def __init__(self, config: Config, model: DecoderOnly, *, dtype: Dtype = "fp32") -> None:
+        self._config = config
+        self._full = model.eval()
+        try:
+            self.model = quantize(self._full, dtype)
+        except ValueError as error:
+            raise UserError(str(error)) from error
         self.dtype = dtype
 
-    def with_dtype(self, dtype: Dtype) -> "MusicModel":
-        """The same model, sampling and scoring in another precision."""
-        return MusicModel(self.task, dtype=dtype)
+    @property
+    def config(self) -> Config:
+        """All settings of the run that trained the model."""
+        return self._config
 
     @property
-    def config(self) -> task.Config:
-        """All settings of the run that made it."""
-        return self.task.config
+    def tokenizer(self) -> MusicTokenizer:
+        """Tokenizer of the model's music."""
+        return self.config.data.source.tokenizer
+
+    def with_dtype(self, dtype: Dtype) -> MusicModel:
+        """Return the same model with weights in another number format."""
+        return MusicModel(self.config, self._full, dtype=dtype)
 
     def sample(
         self,
@@ -60,14 +87,14 @@ class MusicModel:
         compile: bool = False,
         progress: Progress | None = None,
     ) -> list[pretty_midi.PrettyMIDI]:
-        """Draw pieces, or continuations that begin with the primer itself.
+        """Sample pieces, or continuations that begin with the primer itself.
 
-        seconds: at most so much new music (performances may end earlier, where the model ends the
-        piece); length: or so many new tokens for performances, 16th steps for chorales; neither:
-        30 seconds. The primer is written in the model's own representation: performances on the
-        10 ms grid with the pedal applied, chorales on a grid of 16ths of the file's tempo.
-        compile: run each step through torch.compile.
-        progress: called with (tokens drawn, in all at most).
+        seconds: length of the new music; a performance may end earlier, where the model ends it.
+        length: the same in events of performances or sixteenths of chorales. Default: 30 seconds.
+        primer: MIDI file to continue, as the model's tokenizer writes it: performances on the grid
+        of 10 ms with the pedal applied, chorales on a grid of sixteenths of the file's tempo.
+        compile: run each step through torch.compile. progress: called with (tokens sampled, largest
+        number of tokens).
         Raises UserError for impossible values and for a primer that cannot be read.
         """
         if count < 1:
@@ -83,116 +110,208 @@ class MusicModel:
             sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         except ValueError as error:
             raise UserError(str(error)) from error
-        prompt = None
-        if primer is not None:
-            name = str(primer) if isinstance(primer, (str, Path)) else "the primer"
-            midi = read_midi(primer) if isinstance(primer, (str, Path)) else primer
-            try:
-                prompt = self.task.representation.prompt(midi, name=name)
-            except ValueError as error:
-                raise UserError(f"{name}: {error}") from error
-        check_dtype(self.dtype, self.task.device, compile=compile)
-        tokens = with_dtype(self.task, self.dtype).draw(
+        if compile and self.dtype == "int8":
+            raise UserError("an int8 model cannot be compiled; use dtype fp32 or bf16")
+        pieces = sample_pieces(
+            self.model,
+            self.config.data,
             count,
             seconds=seconds,
             length=length,
-            prompt=prompt,
+            prompt=None if primer is None else self._prompt(primer),
             seed=seed,
             sampling=sampling,
             progress=progress,
             compile=compile,
         )
-        n_prompt = 0 if prompt is None else len(prompt)
-        return self.task.to_midi(tokens, seconds=seconds, n_prompt=n_prompt)
+        return [self.tokenizer.to_midi(ids) for ids in pieces]
+
+    def _prompt(self, primer: pretty_midi.PrettyMIDI | str | Path) -> Ids:
+        """Return the tokens of a MIDI file or of a piece in memory."""
+        if isinstance(primer, (str, Path)):
+            name, midi = str(primer), read_midi(primer)
+        else:
+            name = "the primer"
+            midi = parse_midi(midi_bytes(primer), name=name)
+        try:
+            return self.tokenizer.encode(self.tokenizer.from_midi(midi, name=name))
+        except ValueError as error:
+            raise UserError(f"{name}: {error}") from error
 
     def evaluate(
         self,
-        split: Split | Literal["all"] = "test",
+        split: str = "test",
         *,
         data: str | Path | None = None,
         batch_size: int | None = None,
         limit: int | None = None,
-        length: int | None = None,
-        context: int | None = None,
+        sequence_length: int | None = None,
+        overlap: int | None = None,
         bucket: int | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
-        """Nats per token and per note over every token of every piece of a split.
+        """Score every token of every piece of a split, in nats per token and per note.
 
-        split: train, validation, test, or all for every piece of the folder `data`.
-        data: a folder in place of the source's directory. batch_size: windows scored at once at
-        most, which changes no result beyond rounding (int8 scales its inputs for
-        each batch). limit: score only the first so many pieces.
-        length, context: of the windows in tokens, as in `DataConfig`; None for the model's own, the
-        context in proportion. Windows longer than in training also give the nats per token within
-        and beyond the trained length. bucket: put the nats per token of each so many positions in
-        the window into the details; with context 0 each window scores all of its positions.
-        Raises UserError where the data are missing and for windows that the model cannot serve.
+        split: train, validation, test, or all for every piece of the folder `data`. data: folder in
+        place of the source's directory. batch_size: largest number of windows scored at once, with
+        no effect beyond rounding (int8 quantizes the inputs of each batch). limit: number of pieces
+        to score.
+        sequence_length, overlap: of the windows in tokens, as in `DataConfig`; None for the
+        model's own, the overlap in proportion to the length. Windows longer than in training also
+        give the nats per token within and beyond the trained length. bucket: add the nats per token
+        of each `bucket` positions in the window to the details; with overlap 0 each window scores
+        all of its positions.
+        Raises UserError for missing data and for windows that the model cannot serve.
         """
         if split not in (*SPLITS, ALL):
             raise UserError(
                 f"there is no split {split!r}; expected one of {', '.join(SPLITS)}, or all for a "
                 "folder given in place of the model's own"
             )
-        if limit is not None and limit < 1:
-            raise UserError(f"limit must be at least 1 piece, got {limit}")
-        if batch_size is not None and batch_size < 1:
-            raise UserError(f"batch_size must be at least 1 window, got {batch_size}")
-        if bucket is not None and bucket < 1:
-            raise UserError(f"bucket must be at least 1 position, got {bucket}")
-        judge = with_windows(self.task, length=length, context=context)
-        settings = judge.config.data
-        if data is not None:
-            settings = replace(settings, source=reading_from(settings.source, str(data)))
+        for name, value, unit in (
+            ("limit", limit, "piece"), ("batch_size", batch_size, "window"),
+            ("bucket", bucket, "position"),
+        ):  # fmt: skip
+            if value is not None and value < 1:
+                raise UserError(f"{name} must be at least 1 {unit}, got {value}")
         if split == ALL:
             check_all(self.config.data.source, data)
-        pieces = read_pieces(settings.source, split)[:limit]
-        batches = evaluation_loader(pieces, settings, batch_size=batch_size or settings.batch_size)
-        judge = with_dtype(judge, self.dtype)
-        positions, trained = PositionSums(judge), self.config.data.length
-        metrics, totals = evaluate(judge, batches, progress, score=positions.score)
-        metrics |= positions.metrics(trained)
+        scorer = self._with_windows(sequence_length, overlap)
+        windows = scorer.config.data
+        if data is not None:
+            windows = replace(windows, source=reading_from(windows.source, str(data)))
+        pieces = read_pieces(windows.source, split)[:limit]
+        batches = evaluation_loader(pieces, windows, batch_size=batch_size or windows.batch_size)
+        trained_length = self.config.data.sequence_length
+        positions = PositionSums(windows.sequence_length)
+
+        def score(batch: Batch) -> dict[str, Tensor]:
+            nll = token_nll(scorer.model, batch)  # [B, L]
+            positions.add(batch, nll)
+            return metric_sums(batch, nll)
+
+        sums = sum_scores(scorer.model, score, batches, progress)
+        metrics = metrics_of(sums) | positions.metrics(trained_length)
         details: dict[str, Any] = {
             "dtype": self.dtype,
-            "tokens": int(totals["tokens"]),
-            "notes": int(totals["notes"]),
-            "vocabulary_size": self.task.representation.vocabulary_size,
-            "window_tokens": settings.length,
-            "context_tokens": settings.context,
-            "nats_per_token_of": self._ladder(settings.source, pieces, counted=split != ALL),
-            **beside(settings.source, split, limit, nats_per_unit=totals["tokens"]),
+            "tokens": int(sums["tokens"]),
+            "notes": int(sums["notes"]),
+            "vocabulary_size": self.tokenizer.vocabulary_size,
+            "sequence_length": windows.sequence_length,
+            "overlap": windows.overlap,
+            "nats_per_token_of": _baselines(windows.source, pieces, counted=split != ALL),
+            **beside(windows.source, split, limit, nats_per_unit=sums["tokens"]),
         }
         if bucket is not None:
             details["by_position"] = {
-                "trained_length": trained,
-                "length": settings.length,
-                "context": settings.context,
+                "trained_length": trained_length,
+                "sequence_length": windows.sequence_length,
+                "overlap": windows.overlap,
                 "positions_per_bucket": bucket,
                 "buckets": positions.buckets(bucket),
             }
         return Evaluation("music", split, metrics, len(pieces), details)
 
-    def _ladder(
-        self, source: PieceSource, held_out: list[Piece], *, counted: bool
-    ) -> dict[str, float]:
-        """Score simple models: the count models, where counted, need the training pieces.
+    def attention(
+        self,
+        *,
+        primer: str | Path | None = None,
+        seconds: float = 12.0,
+        seed: int = 0,
+        at: float | None = None,
+        layer: int | None = None,
+        head: int | None = None,
+    ) -> MusicAttention:
+        """Return the attention weights with which one note of a piece is predicted.
 
-        Reading a folder of performances for that would take minutes, so there only the uniform
-        model stands beside.
+        primer: MIDI file of the piece; None for a sampled piece of `seconds`. at: the note is the
+        first one from this time on, in seconds; None for the last one. layer: from 1, None for the
+        last. head: from 1, None for the mean of all heads. Raises UserError for a layer, head or
+        note that does not exist and for a primer that cannot be read.
         """
-        kind = self.task.representation
-        train: list[Piece] = []
-        if counted and isinstance(kind, ChoraleGrid):
-            try:
-                train = source.load("train")
-            except UserError:
-                train = []  # the figures beside are a courtesy; the score needs no training data
-        steps = ladder(
-            kind, [kind.tokens(piece) for piece in train], [kind.tokens(p) for p in held_out]
+        sizes = self.config.model.transformer
+        check_layer_and_head(layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
+        if primer is not None:
+            tokens = self._prompt(primer)
+        else:
+            data = self.config.data
+            tokens = sample_pieces(self.model, data, 1, seconds=seconds, seed=seed)[0]
+            tokens = tokens[tokens != self.tokenizer.end]
+        query = find_query(self.tokenizer, tokens, at)
+        return note_attention(
+            self.model,
+            self.config.data,
+            tokens,
+            query,
+            layer=layer or sizes.n_layers,
+            head=head,
         )
-        return steps if train else {"uniform": steps["uniform"]}
+
+    def _with_windows(self, sequence_length: int | None, overlap: int | None) -> MusicModel:
+        """Return the same model for other windows; see `evaluate`."""
+        data = self.config.data
+        length = data.sequence_length if sequence_length is None else sequence_length
+        if overlap is None:
+            bar = self.tokenizer.bar
+            overlap = data.overlap * max(length, 0) // data.sequence_length // bar * bar
+        if (length, overlap) == (data.sequence_length, data.overlap):
+            return self
+        reason = f"the model cannot be scored with windows of {length:,} tokens"
+        weights = self._full.state_dict()
+        try:
+            windows = replace(data, sequence_length=length, overlap=overlap)
+            config = replace(self.config, data=windows)
+            model = config.build_model()
+        except ValueError as error:
+            raise UserError(f"{reason}: {error}") from error
+        for name, weight in model.state_dict().items():
+            if name not in weights or weights[name].shape != weight.shape:
+                found = tuple(weights[name].shape) if name in weights else "no numbers"
+                raise UserError(
+                    f"{reason}: its {name} has {found} for windows of "
+                    f"{data.sequence_length:,}, and would need {tuple(weight.shape)}"
+                )
+        first = next(self._full.parameters())
+        model.to(device=first.device, dtype=first.dtype).load_state_dict(weights)
+        return MusicModel(config, model, dtype=self.dtype)
 
 
-def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp32") -> MusicModel:
-    """The model of a checkpoint's content (see `triptych.load`); device as in `device_named`."""
-    return MusicModel(task.restore(checkpoint).to(device_named(device)), dtype=dtype)
+def _baselines(source: PieceSource, held_out: list[Piece], *, counted: bool) -> dict[str, float]:
+    """Return nats per token of simple models on the scored pieces.
+
+    counted: include the count models, which need the training pieces. They are left out for
+    performances, of which reading a folder takes minutes.
+    """
+    tokenizer = source.tokenizer
+    train: list[Piece] = []
+    if counted and isinstance(tokenizer, ChoraleTokenizer):
+        try:
+            train = source.load("train")
+        except UserError:
+            train = []  # the score itself needs no training pieces
+    nats = count_models(
+        tokenizer,
+        [tokenizer.tokens(piece.content) for piece in train],
+        [tokenizer.tokens(piece.content) for piece in held_out],
+    )
+    return nats if train else {"uniform": nats["uniform"]}
+
+
+def restore(checkpoint: dict[str, Any], *, device: str = "cpu") -> MusicModel:
+    """Return the model of a checkpoint's content; device as in `device_named`.
+
+    Raises UserError where this version of Triptych writes music with other tokens.
+    """
+    header = checkpoint["triptych"]
+    config, vocabulary = from_plain(Config, header["config"]), header["vocabulary"]
+    tokenizer = config.data.source.tokenizer
+    if vocabulary != tokenizer.vocabulary:
+        raise UserError(
+            f"the checkpoint was trained with the tokenizer {vocabulary.get('tokenizer')!r} of "
+            f"{len(vocabulary['symbols'])} symbols; this version of Triptych has "
+            f"{tokenizer.name!r} of {tokenizer.vocabulary_size}"
+        )
+    model = config.build_model()
+    weights = {name.removeprefix("model."): w for name, w in checkpoint["state_dict"].items()}
+    model.load_state_dict(weights)
+    return MusicModel(config, model.to(device_named(device)))

@@ -1,121 +1,221 @@
-"""MIDI files in and out, so that no file can crash, hang or mislead the reader.
+"""MIDI files: messages read by mido, notes made of them here, files written by pretty_midi.
 
-`pretty_midi` turns ticks into seconds through the tempo map; the raw messages are put in order for
-it first, see tracks.py.
+Notes are made here because libraries lose some. pretty_midi drops notes without a release and notes
+of zero length, ends all overlapping notes of a pitch at one release, and applies a sustain pedal to
+its own track only. symusic drops notes without a release and has no channels.
 """
 
 from __future__ import annotations
 
 import io
-import warnings
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import mido
-import pretty_midi
+import numpy as np
+from numpy.typing import NDArray
 
-from triptych.domains.music.tracks import normalise
 from triptych.errors import UserError
 from triptych.training.files import write_whole
 
+if TYPE_CHECKING:
+    import pretty_midi
+
 MAX_BYTES = 2_000_000
-"""Largest file that is opened (bytes): the longest of MAESTRO's performances has a tenth of it."""
-
+"""Largest file that is read, in bytes: ten times the longest performance of MAESTRO."""
 MAX_SECONDS = 7200.0
-"""Latest end of a piece (seconds): damaged files claim weeks and would fill the memory."""
-
-RESOLUTION = 500
-"""Ticks per quarter note of what we write: at 120 bpm one tick is 1 ms.
-
-The usual 220 ticks are 2.27 ms each, and 10 ms would no longer come back as 10 ms.
-"""
-
+"""Latest end of a piece, in seconds: damaged files claim weeks."""
 MIDI_SUFFIXES = (".mid", ".midi")
 
+TICKS_PER_QUARTER = 500
+"""Resolution of the files that are written: at 120 quarters per minute a tick is 1 ms. With
+pretty_midi's own 220 it is 2.27 ms, too coarse for a grid of 10 ms."""
+DRUM_CHANNEL = 9
+SUSTAIN_PEDAL = 64
+"""Number of the pedal's control change."""
+PEDAL_DOWN = 64
+"""Smallest value of the control change at which the pedal is down."""
+DEFAULT_TEMPO = 500_000
+"""Microseconds per quarter note before the first tempo event."""
 
-def new_midi(tempo: float = 120.0) -> pretty_midi.PrettyMIDI:
-    """Give an empty piece on the fine grid; tempo in quarter notes a minute."""
-    return pretty_midi.PrettyMIDI(resolution=RESOLUTION, initial_tempo=tempo)
+
+class Note(NamedTuple):
+    """One note of a MIDI file; times in ticks."""
+
+    onset: int
+    release: int
+    pitch: int
+    velocity: int
 
 
-def read_midi(path: str | Path) -> pretty_midi.PrettyMIDI:
-    """Read a MIDI file; UserError with its name for whatever is wrong with it."""
+@dataclass(frozen=True)
+class Part:
+    """Notes that one channel plays in one track."""
+
+    name: str
+    """Name of the track, or empty."""
+    is_drum: bool
+    notes: list[Note]
+    """By onset and pitch; notes of one pitch do not overlap."""
+    pedal: list[tuple[int, bool]]
+    """(tick, pedal is down) of the sustain pedal's movements on the channel, in all tracks that
+    share it, by tick."""
+
+
+@dataclass(frozen=True)
+class ParsedMidi:
+    """Notes of a MIDI file with its tempo map."""
+
+    parts: list[Part]
+    """Parts with at least one note, by track and channel."""
+    ticks_per_quarter: int
+    last_tick: int
+    """Tick of the last message, end-of-track marks excluded."""
+    tempos: list[tuple[int, int]]
+    """(tick, microseconds per quarter note) of all tempo events, by tick."""
+
+    def seconds(self, ticks: Sequence[int]) -> NDArray[np.float64]:
+        """Convert ticks to seconds by the tempo map."""
+        at = np.asarray(ticks, dtype=np.float64)
+        changes, tempos = np.array([(0, DEFAULT_TEMPO), *self.tempos], dtype=np.float64).T
+        per_tick = tempos / 1e6 / self.ticks_per_quarter  # seconds
+        starts = np.concatenate([[0.0], np.cumsum(np.diff(changes) * per_tick[:-1])])  # seconds
+        found = np.searchsorted(changes, at, side="right") - 1
+        seconds: NDArray[np.float64] = starts[found] + (at - changes[found]) * per_tick[found]
+        return seconds
+
+
+def read_midi(path: str | Path) -> ParsedMidi:
+    """Read a MIDI file; raises UserError as `parse_midi` does, and for a file that is missing."""
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{path} is a folder; expected a MIDI file (.mid or .midi).")
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise UserError(_too_large(str(path), size))
-        content = path.read_bytes()
+        with path.open("rb") as file:
+            content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
     return parse_midi(content, name=str(path))
 
 
-def parse_midi(content: bytes, *, name: str) -> pretty_midi.PrettyMIDI:
-    """Turn the bytes of a MIDI file into notes in seconds.
+def parse_midi(content: bytes, *, name: str) -> ParsedMidi:
+    """Parse the bytes of a MIDI file.
 
-    name: what the messages call the file. Raises UserError for an empty, oversized, damaged or
-    silent file and for one that ends after MAX_SECONDS.
+    name: file name for error messages. Raises UserError for a file that is empty, larger than
+    MAX_BYTES, damaged or without notes, and for one that ends after MAX_SECONDS.
     """
     if not content:
         raise UserError(f"{name} is empty; expected a MIDI file.")
     if len(content) > MAX_BYTES:
-        raise UserError(_too_large(name, len(content)))
-    # Damaged files raise at least seven unrelated exception types inside mido and pretty_midi.
+        raise UserError(f"{name} is too large: MIDI files of at most {MAX_BYTES:,} bytes are read.")
+    # Damaged files raise at least seven unrelated exception types inside mido.
     try:
-        raw = mido.MidiFile(file=io.BytesIO(content), charset="latin1")
-        end = _end_seconds(raw)
-        if end > MAX_SECONDS:
-            raise UserError(
-                f"{name} claims to last {end:,.0f} s; at most {MAX_SECONDS:,.0f} s are read."
-            )
-        normalise(raw)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tempo events outside track 0: moved there above
-            midi = pretty_midi.PrettyMIDI(mido_object=raw)
-    except UserError:
-        raise
+        midi = _parse(mido.MidiFile(file=io.BytesIO(content), charset="latin1"))
+        end = float(midi.seconds([midi.last_tick])[0])
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".rstrip(". :")
         raise UserError(f"{name} is not a MIDI file that can be read ({reason}).") from error
-    if not any(instrument.notes for instrument in midi.instruments):
+    if end > MAX_SECONDS:
+        raise UserError(
+            f"{name} claims to last {end:,.0f} s; at most {MAX_SECONDS:,.0f} s are read."
+        )
+    if not midi.parts:
         raise UserError(f"{name} holds no notes.")
     return midi
 
 
+def _parse(raw: mido.MidiFile) -> ParsedMidi:
+    """Collect the notes of every track and channel, and the tempo events of all tracks."""
+    if raw.ticks_per_beat <= 0:
+        raise ValueError(f"a time division of {raw.ticks_per_beat} ticks per quarter note")
+    # Messages of each key as (tick, velocity), velocity 0 for a release.
+    keys: dict[tuple[int, int], dict[int, list[tuple[int, int]]]] = {}  # (track, channel), pitch
+    pedals: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)  # (port, channel)
+    names, ports, tempos = defaultdict(str), defaultdict(int), []
+    last_tick = 0
+    for number, track in enumerate(raw.tracks):
+        # Files for more than 16 channels name a port in each track.
+        ports[number] = next((m.port for m in track if m.type == "midi_port"), 0)
+        tick = 0
+        for message in track:
+            tick += message.time
+            kind = message.type
+            if kind != "end_of_track":
+                last_tick = max(last_tick, tick)
+            if kind in ("note_on", "note_off"):
+                key = keys.setdefault((number, message.channel), {}).setdefault(message.note, [])
+                key.append((tick, message.velocity if kind == "note_on" else 0))
+            elif kind == "control_change" and message.control == SUSTAIN_PEDAL:
+                movement = (tick, message.value >= PEDAL_DOWN)
+                pedals[ports[number], message.channel].append(movement)
+            elif kind == "set_tempo":
+                tempos.append((tick, message.tempo))
+            elif kind == "track_name":
+                names[number] = message.name
+    for movements in pedals.values():
+        movements.sort(key=lambda movement: movement[0])
+    parts = []
+    for (number, channel), by_pitch in sorted(keys.items()):
+        notes = [
+            note
+            for pitch, messages in by_pitch.items()
+            for note in _pair(messages, pitch, last_tick)
+        ]
+        if notes:
+            pedal = pedals[ports[number], channel]
+            parts.append(Part(names[number], channel == DRUM_CHANNEL, sorted(notes), pedal))
+    tempos.sort(key=lambda tempo: tempo[0])
+    return ParsedMidi(parts, raw.ticks_per_beat, last_tick, tempos)
+
+
+def _pair(messages: list[tuple[int, int]], pitch: int, last_tick: int) -> list[Note]:
+    """Pair the presses and releases of one key, given as (tick, velocity) in file order.
+
+    With as many releases as presses, the first release ends the first note, as two voices on one
+    key are written. Otherwise a release is missing, and each release ends the latest note, so that
+    one lost release damages one note only. Open notes end with the piece. A note ends at the latest
+    at the next onset; two onsets in one tick are one note with the larger velocity. Every note
+    lasts at least one tick.
+    """
+    balanced = 2 * sum(velocity > 0 for _, velocity in messages) == len(messages)
+    open_notes: list[tuple[int, int]] = []  # (onset, velocity)
+    paired: list[Note] = []
+    for tick, velocity in messages:
+        if velocity > 0:
+            open_notes.append((tick, velocity))
+        elif open_notes:  # a release without a press is ignored
+            onset, loudness = open_notes.pop(0 if balanced else -1)
+            paired.append(Note(onset, tick, pitch, loudness))
+    paired += [Note(onset, last_tick, pitch, velocity) for onset, velocity in open_notes]
+    notes: list[Note] = []
+    for note in sorted(paired, key=lambda note: (note.onset, note.release)):
+        velocity, release = note.velocity, max(note.release, note.onset + 1)
+        if notes and notes[-1].onset == note.onset:
+            same = notes.pop()
+            velocity, release = max(velocity, same.velocity), max(release, same.release)
+        elif notes and notes[-1].release > note.onset:
+            notes[-1] = notes[-1]._replace(release=note.onset)
+        notes.append(Note(note.onset, release, pitch, velocity))
+    return notes
+
+
+def new_midi(tempo: float = 120.0) -> pretty_midi.PrettyMIDI:
+    """Return an empty piece to write; tempo in quarter notes per minute."""
+    import pretty_midi
+
+    return pretty_midi.PrettyMIDI(resolution=TICKS_PER_QUARTER, initial_tempo=tempo)
+
+
 def midi_bytes(midi: pretty_midi.PrettyMIDI) -> bytes:
-    """Give the file as bytes; it has a tempo event, so that every player agrees on its speed."""
+    """Return the content of a MIDI file. It holds a tempo event, so every player agrees on it."""
     buffer = io.BytesIO()
     midi.write(buffer)
     return buffer.getvalue()
 
 
 def write_midi(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
-    """Write a MIDI file, see `write_whole`."""
+    """Write a MIDI file; raises UserError where it cannot be written."""
     return write_whole(path, midi_bytes(midi))
-
-
-def _too_large(name: str, size: int) -> str:
-    return f"{name} has {size:,} bytes; MIDI files of at most {MAX_BYTES:,} bytes are read."
-
-
-def _end_seconds(raw: mido.MidiFile) -> float:
-    """Time of the last message by the tempo map (seconds), end-of-track marks apart."""
-    if raw.ticks_per_beat <= 0:
-        raise ValueError(f"a time division of {raw.ticks_per_beat} ticks per quarter note")
-    tempos = []
-    last_tick = 0
-    for track in raw.tracks:
-        tick = 0
-        for message in track:
-            tick += message.time
-            if message.type == "set_tempo":
-                tempos.append((tick, message.tempo))
-            if message.type != "end_of_track":
-                last_tick = max(last_tick, tick)
-    seconds, tick, tempo = 0.0, 0, 500_000  # MIDI's default: 120 quarters a minute
-    for change, microseconds in [*sorted(tempos, key=lambda pair: pair[0]), (last_tick, tempo)]:
-        seconds += (min(change, last_tick) - tick) * tempo / 1e6 / raw.ticks_per_beat
-        tick, tempo = min(change, last_tick), microseconds
-    return seconds

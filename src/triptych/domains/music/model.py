@@ -1,4 +1,4 @@
-"""Settings of the music model: a decoder-only Transformer over tokens of music."""
+"""Config of the music model: a decoder-only Transformer over music tokens."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from triptych.core.heads import Categorical
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Metrical, NoPositions, SumOfEmbeddings
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.representation import Representation
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 
 
 def relative_transformer() -> TransformerConfig:
@@ -36,25 +36,25 @@ class ModelConfig:
     voice_embedding: bool = True
     """Add a learned embedding of the voice of the predicted token (chorales only)."""
     meter_embedding: bool = True
-    """Add learned embeddings of the 16th in the quarter and in the bar (chorales only)."""
+    """Add learned embeddings of the sixteenth in the quarter and in the bar (chorales only)."""
 
-    def build(self, representation: Representation, *, length: int) -> DecoderOnly:
-        """Make the model for windows of `length` tokens."""
-        transformer, vocabulary = self.transformer, representation.vocabulary_size
+    def build(self, tokenizer: MusicTokenizer, *, length: int) -> DecoderOnly:
+        """Build the model for windows of `length` tokens."""
+        transformer, vocabulary = self.transformer, tokenizer.vocabulary_size
         return DecoderOnly(
             TokenEmbedding(vocabulary, transformer.d_model),
-            self._positions(representation, length),
+            self._positions(tokenizer, length),
             transformer.decoder((length,)),
             Categorical().build(transformer.d_model, levels=vocabulary, channels=1),
             d_model=transformer.d_model,
             dropout=transformer.dropout,
         )
 
-    def _positions(self, representation: Representation, length: int) -> nn.Module:
+    def _positions(self, tokenizer: MusicTokenizer, length: int) -> nn.Module:
         order, d_model = raster((length,)), self.transformer.d_model
         positions = self.transformer.positions.build(d_model, order)
-        cycles = representation.voices if self.voice_embedding else ()
-        cycles += representation.metre if self.meter_embedding else ()
+        cycles = tokenizer.voice_cycles if self.voice_embedding else ()
+        cycles += tokenizer.meter_cycles if self.meter_embedding else ()
         if not cycles:
             return positions
         return SumOfEmbeddings([positions, Metrical(cycles).build(d_model, order)])

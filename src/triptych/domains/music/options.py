@@ -47,7 +47,8 @@ class MusicEvaluateOptions(EvaluateOptions):
 
     def settings(self) -> dict[str, Any]:
         bucket = None if self.by_position is None else self.bucket
-        return {"length": self.sequence_length, "context": self.overlap, "bucket": bucket}
+        windows = {"sequence_length": self.sequence_length, "overlap": self.overlap}
+        return {**windows, "bucket": bucket}
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         details = dict(result["details"])

@@ -1,7 +1,195 @@
-"""A piece as files to play, hear and see: .mid, .wav, .png."""
+"""Pieces as sound and drawings: .wav files, piano rolls, and arcs of attention over a roll."""
 
-from triptych.domains.music.audio import write_wav
-from triptych.domains.music.midi import write_midi
-from triptych.domains.music.pianoroll import write_piano_roll
+from __future__ import annotations
 
-__all__ = ["write_midi", "write_piano_roll", "write_wav"]
+import io
+import wave
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych.domains.music.attention import MusicAttention
+from triptych.training.files import write_whole
+
+if TYPE_CHECKING:  # drawing and playing load these, nothing else does
+    import pretty_midi
+    from matplotlib.figure import Figure
+
+SAMPLE_RATE = 44_100
+"""Samples per second."""
+FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
+SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
+
+COLOURS = ("#c8443c", "#d99a2b", "#3c8a5f", "#33589c", "#7d4f9e", "#5f6b73")
+"""One for each instrument, in order; soprano, alto, tenor, bass for chorales."""
+ARC, NOTE, QUERY = "#33589c", "#c9ccd1", "#c8443c"
+DOTS_PER_INCH = 110
+SECONDS_PER_INCH = 2.5
+MAX_ARCS = 60
+MIN_ARC = 0.02
+"""Smallest weight of an arc, as a share of the largest one."""
+MAX_COLUMNS = 160
+"""Largest number of columns in the drawing of the heads; longer pieces are divided evenly."""
+
+
+def synthesise(midi: pretty_midi.PrettyMIDI) -> tuple[NDArray[np.float64], str]:
+    """Play a piece: mono samples without a fixed loudness, and the name of the synthesiser."""
+    try:
+        import fluidsynth  # noqa: F401
+    # Without the system library, pyfluidsynth raises ImportError, older versions OSError or
+    # AttributeError.
+    except (ImportError, OSError, AttributeError):
+        return np.asarray(midi.synthesize(fs=SAMPLE_RATE, normalize=False), np.float64), SINES
+    return np.asarray(midi.fluidsynth(fs=SAMPLE_RATE), np.float64), FLUIDSYNTH
+
+
+def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
+    """Write a piece as a mono 16-bit .wav, atomically; return the name of the synthesiser."""
+    samples, synthesiser = synthesise(midi)
+    peak = float(np.abs(samples).max(initial=0.0))
+    # At 90 % of the range neither rounding nor playback clips. Silence stays silence.
+    scaled = samples * (0.9 / peak) if peak > 0 else samples
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(SAMPLE_RATE)
+        file.writeframes(np.round(scaled * 32767).astype("<i2").tobytes())
+    write_whole(path, buffer.getvalue())
+    return synthesiser
+
+
+def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path, *, title: str = "") -> Path:
+    """Draw a piece as a PNG, atomically: one colour per instrument, paler for softer notes."""
+    import pretty_midi
+    from matplotlib.patches import Patch
+
+    parts = [part for part in midi.instruments if part.notes and not part.is_drum]
+    notes = [note for part in parts for note in part.notes]
+    end = max((note.end for note in notes), default=1.0)
+    low = min((note.pitch for note in notes), default=60) - 2
+    high = max((note.pitch for note in notes), default=72) + 2
+
+    width = min(max(8.0, end / SECONDS_PER_INCH), 40.0)  # inches; a long piece is drawn narrower
+    figure = _figure(width, min(max(3.0, (high - low) / 9), 9.0))
+    axes = figure.add_subplot()
+    for octave in range(low // 12 * 12, high + 12, 12):
+        for black in (1, 3, 6, 8, 10):
+            axes.axhspan(octave + black - 0.5, octave + black + 0.5, color="#f1f0ec", linewidth=0)
+    for number, part in enumerate(parts):
+        axes.add_collection(_boxes(part, COLOURS[number % len(COLOURS)]))
+    axes.set_xlim(0, end)
+    axes.set_ylim(low, high)
+    octaves = [pitch for pitch in range(low, high + 1) if pitch % 12 == 0]
+    triads = [pitch for pitch in range(low, high + 1) if pitch % 12 in (0, 4, 7)]
+    ticks = octaves if len(octaves) > 2 else triads
+    axes.set_yticks(ticks, [pretty_midi.note_number_to_name(pitch) for pitch in ticks])
+    shaded = len({note.velocity for note in notes}) > 1
+    axes.set_xlabel("seconds (darker notes are louder)" if shaded else "seconds")
+    axes.set_ylabel("pitch")
+    if not notes:
+        axes.text(0.5, 0.5, "no notes", transform=axes.transAxes, ha="center", va="center")
+    if len(parts) > 1:
+        handles = [
+            Patch(color=COLOURS[n % len(COLOURS)], label=part.name or f"instrument {n + 1}")
+            for n, part in enumerate(parts)
+        ]
+        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    if title:
+        axes.set_title(title, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.tight_layout()
+    return write_whole(path, _png(figure))
+
+
+def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
+    """Draw attention weights: arcs over the piano roll above, one row per head over time below.
+
+    An arc is darker and wider for a larger weight. The red note is the predicted one.
+    """
+    import pretty_midi
+    from matplotlib.patches import FancyArrowPatch
+
+    figure = _figure(10, 6, layout="constrained")
+    roll, rows = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.3))
+    start, here = found.seconds[0], found.seconds[-1]
+    end = here + max(0.06 * (here - start), 0.3)  # room for arcs to notes of the same instant
+
+    sounding = found.pitches[found.pitches >= 0]
+    low, high = sounding.min() - 3, sounding.max() + 3
+    thickness = min(5.0, 220 / (high - low))  # points: notes a semitone apart do not touch
+    for part in midi.instruments:
+        for note in part.notes:
+            if note.end > start and note.start < end:
+                span = note.start, min(note.end, end)
+                roll.hlines(note.pitch, *span, color=NOTE, linewidth=thickness)
+    target = (here, found.pitches[-1])
+    weights = found.weights
+    largest = max(float(weights.max(initial=0.0)), 1e-9)
+    for token in np.argsort(weights)[::-1][:MAX_ARCS]:
+        share = weights[token] / largest
+        if found.pitches[token] < 0 or share < MIN_ARC:
+            continue
+        source = (found.seconds[token], found.pitches[token])
+        alpha = 0.1 + 0.9 * share
+        arc = FancyArrowPatch(
+            target, source, arrowstyle="-", connectionstyle="arc3,rad=0.2", color=ARC,
+            alpha=alpha, linewidth=0.4 + 2.6 * share, shrinkA=0, shrinkB=0, zorder=3,
+        )  # fmt: skip
+        roll.add_patch(arc)
+        roll.plot(*source, "o", color=ARC, alpha=alpha, markersize=2 + 3 * share, zorder=3)
+    roll.plot(*target, "o", color=QUERY, markersize=7, zorder=4)
+    roll.set_ylim(low, high)
+    names = (0, 7) if high - low < 40 else (0,)
+    ticks = [pitch for pitch in range(low, high) if pitch % 12 in names]
+    roll.set_yticks(ticks, [pretty_midi.note_number_to_name(pitch) for pitch in ticks])
+    head = "mean of all heads" if found.head is None else f"head {found.head}"
+    title = f"layer {found.layer}, {head}: attention weights for the red note"
+    roll.set_title(title, fontsize=9, color="#5f6b73", loc="left")
+    roll.spines[["top", "right"]].set_visible(False)
+
+    edges = np.append(np.unique(found.seconds), end)  # a column from each time to the next
+    if len(edges) > MAX_COLUMNS + 1:
+        edges = np.linspace(start, end, MAX_COLUMNS + 1)
+    shares = [np.histogram(found.seconds[:-1], edges, weights=head)[0] for head in found.heads]
+    mesh = rows.pcolormesh(edges, np.arange(len(shares) + 1) + 0.5, shares, cmap="Blues", vmin=0)
+    rows.set_yticks(np.arange(1, len(shares) + 1))
+    rows.invert_yaxis()
+    rows.set_ylabel("head")
+    rows.set_xlabel("seconds")
+    rows.set_xlim(start, end)
+    figure.colorbar(mesh, ax=rows, label="attention weight", pad=0.01)
+    return _png(figure)
+
+
+def _figure(width: float, height: float, layout: Any = None) -> Figure:
+    """Return an empty figure that needs no display; sizes in inches."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=layout)
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def _png(figure: Figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def _boxes(part: pretty_midi.Instrument, colour: str) -> Any:
+    """Return the notes of one instrument as rectangles, paler for softer notes."""
+    from matplotlib.collections import PatchCollection
+    from matplotlib.colors import to_rgb
+    from matplotlib.patches import Rectangle
+
+    boxes, colours = [], []
+    for note in part.notes:
+        boxes.append(Rectangle((note.start, note.pitch - 0.45), note.end - note.start, 0.9))
+        strength = 0.25 + 0.75 * min(1.0, note.velocity / 100)
+        colours.append([1 - strength * (1 - channel) for channel in to_rgb(colour)])
+    # A white edge separates repeated notes. It is thin, since it hides short notes.
+    return PatchCollection(boxes, facecolor=colours, edgecolor="white", linewidth=0.3)

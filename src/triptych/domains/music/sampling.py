@@ -1,47 +1,98 @@
-"""Sampling music of any length from a model with a window.
+"""Sampling of pieces of any length from a model with a window.
 
-When the window is full it moves on as the windows of the evaluation do: the next one starts
-length - context tokens later, reads its first `context` tokens as a prompt, with the token before
-them in front, and goes on. So in sampling every token is drawn under the conditions under which
-its like was scored.
+When the window is full it moves as the windows of the evaluation do: the next one starts
+sequence_length - overlap tokens later, reads its first `overlap` tokens as a prompt with the token
+before them, and continues. So every token is sampled with the context with which it would be
+scored.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import LogitsConstraint, Sampling
 from triptych.decoding.speculative import Draft
-from triptych.domains.music.representation import Forbid
+from triptych.domains.music.data import DataConfig
+from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 
-Progress = Callable[[int, int], None]
+MAX_DRAFTED_ROWS = 4
+"""Largest number of pieces sampled with drafts; all rows wait for the worst draft."""
+
+Progress = Callable[[int, int], object]
+"""Called with (tokens sampled, largest number of tokens)."""
 
 
-def extend(
+def sample_pieces(
+    model: DecoderOnly,
+    data: DataConfig,
+    count: int,
+    *,
+    seconds: float | None = None,
+    length: int | None = None,
+    prompt: Ids | None = None,
+    seed: int = 0,
+    sampling: Sampling | None = None,
+    progress: Progress | None = None,
+    compile: bool = False,
+) -> list[Ids]:
+    """Sample `count` pieces as tokens, each beginning with the prompt.
+
+    data: the windows, and the source with its tokenizer. seconds or length: see
+    `MusicModel.sample`. After the end of a performance its tokens are END.
+    """
+    tokenizer = data.source.tokenizer
+    device = model.start.device
+    first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
+    tokens = continue_tokens(
+        model,
+        torch.from_numpy(first).to(device).expand(count, -1),
+        n_new=tokenizer.n_tokens(seconds=seconds, length=length),
+        length=data.sequence_length,
+        overlap=data.overlap,
+        sampling=sampling or Sampling(),
+        generator=torch.Generator(device).manual_seed(seed),
+        end=tokenizer.end,
+        constraint=tokenizer.constraint(count, seconds=seconds, n_prompt=len(first)),
+        progress=progress,
+        compile=compile,
+        draft=None if compile else draft_for(tokenizer, count, device),
+    )
+    rows = tokens.cpu().numpy()
+    return [tokenizer.trim(row, seconds=seconds, n_prompt=len(first)) for row in rows]
+
+
+def draft_for(tokenizer: MusicTokenizer, count: int, device: torch.device) -> Draft | None:
+    """Return the draft that repeats held notes, where it makes sampling faster; else None."""
+    lag = tokenizer.repeat_lag
+    return Draft(lag) if lag and count <= MAX_DRAFTED_ROWS and device.type == "cpu" else None
+
+
+def continue_tokens(
     model: DecoderOnly,
     prompt: Tensor,
     *,
     n_new: int,
     length: int,
-    context: int,
+    overlap: int,
     sampling: Sampling,
     generator: torch.Generator,
     end: int | None = None,
-    forbid: Forbid | None = None,
+    constraint: LogitsConstraint | None = None,
     progress: Progress | None = None,
     compile: bool = False,
     draft: Draft | None = None,
 ) -> Tensor:
-    """Continue prompt, int64 [B, P] (P may be 0), by n_new tokens: [B, P + n_new] at most.
+    """Continue prompt, int64 [B, P] with P from 0, by n_new tokens: [B, P + n_new] at most.
 
-    length, context: of the windows, as in `DataConfig`. end: a row that draws it is filled with it,
-    and the work ends when all rows have. forbid: called with all tokens since the prompt's first.
-    compile, draft: as in `decoding.generate.generate`.
+    length, overlap: of the windows, in tokens. end: a row that samples it is filled with it; stops
+    when all rows have. constraint: called with all tokens from the prompt's first one on. compile,
+    draft: as in `decoding.generate.generate`.
     """
     tokens = prompt
     total = prompt.shape[1] + n_new
@@ -49,10 +100,10 @@ def extend(
     while tokens.shape[1] < total:
         # The window in which the evaluation would score the next token.
         while tokens.shape[1] >= start + length:
-            start += length - context
+            start += length - overlap
         before = tokens[:, :start]
         n_known = tokens.shape[1] - start
-        drawn = generation.generate(
+        sampled = generation.generate(
             model,
             batch=len(tokens),
             length=min(length, total - start),
@@ -61,30 +112,34 @@ def extend(
             prefix=tokens[:, start:],
             previous=before[:, -1] if start else None,
             end=end,
-            constraint=_with_past(forbid, before),
+            constraint=_with_past(constraint, before),
             progress=_counted(progress, tokens.shape[1] - prompt.shape[1], n_new),
             compile=compile,
             draft=draft,
         )
         if end is not None and tokens.shape[1]:
-            # A window without context (0 tokens of it) does not show that a row has ended.
+            # A window without overlap does not show that a row has ended.
             ended = tokens[:, -1:] == end  # [B, 1]
-            drawn[:, n_known:] = drawn[:, n_known:].masked_fill(ended, end)
-        tokens = torch.cat([before, drawn], dim=1)
+            sampled[:, n_known:] = sampled[:, n_known:].masked_fill(ended, end)
+        tokens = torch.cat([before, sampled], dim=1)
         if end is not None and bool((tokens[:, -1] == end).all()):
             break
     return tokens
 
 
-def _with_past(forbid: Forbid | None, before: Tensor) -> Forbid | None:
-    """Show the rule what lies before the window, too: a note may sound since then."""
-    if forbid is None:
+def _with_past(constraint: LogitsConstraint | None, before: Tensor) -> LogitsConstraint | None:
+    """Give the constraint the tokens before the window too: a note may sound since then."""
+    if constraint is None:
         return None
-    return lambda values: forbid(torch.cat([before, values], dim=1))
+    return lambda values: constraint(torch.cat([before, values], dim=1))
 
 
-def _counted(progress: Progress | None, done: int, total: int) -> Progress | None:
-    """Count over all windows."""
+def _counted(progress: Progress | None, done: int, total: int) -> Callable[[int, int], None] | None:
+    """Return a callback that counts over all windows."""
     if progress is None:
         return None
-    return lambda step, steps: progress(done + step, total)
+
+    def report(step: int, _: int) -> None:
+        progress(done + step, total)
+
+    return report

@@ -4,37 +4,33 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.music import events
-from triptych.domains.music.augment import (
-    NO_AUGMENTATION,
-    Augmentation,
-    possible_shifts,
-    stretch,
-    transpose_grid,
-    vary_notes,
-)
-from triptych.domains.music.chorales import SILENT
+from triptych.domains.music.augmentation import NO_AUGMENTATION, Augmentation, possible_shifts
+from triptych.domains.music.tokenizers.chorales import SILENT, ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer, decode_notes, encode_notes
+from triptych.domains.music.tokenizers.notes import Notes, stretch
+
+vary_notes, transpose_grid = EventTokenizer().augment, ChoraleTokenizer().augment
 
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
-def test_stretching_by_one_is_exactly_the_identity(busy_piece):
-    notes = events.reference_notes(busy_piece(0))
+def test_stretching_by_one_is_exactly_the_identity(busy_piece, sounding):
+    notes = sounding(busy_piece(0))
     assert stretch(notes, 1.0) is notes
     assert vary_notes(notes, NO_AUGMENTATION, generator()).onset is not None
     same = vary_notes(notes, NO_AUGMENTATION, generator())
-    np.testing.assert_array_equal(events.encode_notes(same), events.encode_notes(notes))
+    np.testing.assert_array_equal(encode_notes(same), encode_notes(notes))
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.95, 1.025, 2.0])
-def test_stretching_moves_all_times_and_stays_encodable(busy_piece, factor):
-    notes = events.reference_notes(busy_piece(1))
+def test_stretching_moves_all_times_and_stays_encodable(busy_piece, sounding, factor):
+    notes = sounding(busy_piece(1))
     longer = stretch(notes, factor)
     assert longer.onset[-1] == pytest.approx(notes.onset[-1] * factor)
-    ids = events.encode_notes(longer)
-    again = events.reference_notes(events.decode(ids.tolist()))
+    ids = encode_notes(longer)
+    again = decode_notes(ids)
     assert len(again) == len(longer)
     assert np.abs(again.onset - longer.onset[np.argsort(longer.onset)]).max() <= 0.005 + 1e-9
 
@@ -52,8 +48,8 @@ def test_a_copy_that_leaves_the_range_is_not_made():
     assert possible_shifts(np.array([]), most=3, lowest=21, highest=108) == [0]
 
 
-def test_whole_performances_are_transposed(make_piano):
-    notes = events.reference_notes(make_piano([(107, 0, 1, 64), (60, 0, 1, 64)]))
+def test_whole_performances_are_transposed(make_piano, sounding):
+    notes = sounding(make_piano([(107, 0, 1, 64), (60, 0, 1, 64)]))
     seen = set()
     for seed in range(60):
         varied = vary_notes(notes, Augmentation(stretch=(1.0,)), generator(seed))
@@ -74,15 +70,15 @@ def test_chorales_keep_their_rests_and_their_range():
     assert seen == {-2, -1, 0, 1, 2}
 
 
-def test_the_same_generator_gives_the_same_copy(busy_piece):
-    notes = events.reference_notes(busy_piece(2))
+def test_the_same_generator_gives_the_same_copy(busy_piece, sounding):
+    notes = sounding(busy_piece(2))
     one, two = (vary_notes(notes, Augmentation(), generator(5)) for _ in range(2))
     np.testing.assert_array_equal(one.onset, two.onset)
     np.testing.assert_array_equal(one.pitch, two.pitch)
 
 
-def test_the_original_is_left_alone(busy_piece):
-    notes = events.reference_notes(busy_piece(3))
+def test_the_original_is_left_alone(busy_piece, sounding):
+    notes = sounding(busy_piece(3))
     before = replace(notes, pitch=notes.pitch.copy(), onset=notes.onset.copy())
     vary_notes(notes, Augmentation(transpose=3, stretch=(0.95,)), generator())
     np.testing.assert_array_equal(notes.onset, before.onset)
@@ -96,7 +92,7 @@ def test_impossible_settings_are_refused(settings):
 
 
 def test_a_piece_near_the_longest_is_not_stretched_beyond_it() -> None:
-    notes = events.Notes(
+    notes = Notes(
         pitch=np.array([60, 62]),
         onset=np.array([0.0, 7000.0]),
         release=np.array([1.0, 7001.0]),

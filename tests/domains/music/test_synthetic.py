@@ -14,16 +14,23 @@ from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.augment import NO_AUGMENTATION
-from triptych.domains.music.chorales import encode_grid
-from triptych.domains.music.copied_motifs import CopiedMotifs
+from triptych.domains.music.augmentation import NO_AUGMENTATION
+from triptych.domains.music.config import Config
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.model import ModelConfig
-from triptych.domains.music.task import Config, MusicTask
+from triptych.domains.music.sources.synthetic import CopiedMotifs
+from triptych.domains.music.tokenizers.chorales import encode_grid
 
 TINY = CopiedMotifs(
-    motif_steps=2, repeats=3, notes=2, change=0.2, train=6, validation=60, test=5, seed=3
+    motif_steps=2,
+    repeats=3,
+    notes=2,
+    change=0.2,
+    train_size=6,
+    validation_size=60,
+    test_size=5,
+    seed=3,
 )
 
 
@@ -59,7 +66,7 @@ def test_nats_are_those_of_the_very_pieces(split):
 
 
 def test_the_draw_follows_the_law():
-    source = CopiedMotifs(motif_steps=2, repeats=5, notes=4, change=0.25, train=2000)
+    source = CopiedMotifs(motif_steps=2, repeats=5, notes=4, change=0.25, train_size=2000)
     grids = np.stack([piece.content for piece in source.load("train")])
     assert grids.shape == (2000, 10, 4)
     place = np.stack(
@@ -79,7 +86,7 @@ def test_the_draw_follows_the_law():
 
 
 def test_splits_are_the_same_every_time_and_differ():
-    source = CopiedMotifs(train=300, validation=200, test=200)
+    source = CopiedMotifs(train_size=300, validation_size=200, test_size=200)
     seen = [
         {piece.content.tobytes() for piece in source.load(split)}
         for split in ("train", "validation", "test")
@@ -88,7 +95,7 @@ def test_splits_are_the_same_every_time_and_differ():
     assert not seen[0] & seen[1]
     assert not seen[0] & seen[2]
     assert not seen[1] & seen[2]
-    more = replace(source, train=500)
+    more = replace(source, train_size=500)
     for few, many in zip(source.load("train"), more.load("train"), strict=False):
         assert few.name == many.name
         assert np.array_equal(few.content, many.content)
@@ -97,15 +104,19 @@ def test_splits_are_the_same_every_time_and_differ():
 
 
 def test_every_voice_can_be_sung_and_played():
-    pieces = CopiedMotifs(train=50).load("train")
+    pieces = CopiedMotifs(train_size=50).load("train")
     for piece in pieces:
         assert encode_grid(piece.content).shape == (128,)  # refuses what has no symbol
-    midi = CopiedMotifs.representation.to_midi(encode_grid(pieces[0].content))
+    midi = CopiedMotifs.tokenizer.to_midi(encode_grid(pieces[0].content))
     assert [len(part.notes) > 0 for part in midi.instruments] == [True] * 4
 
 
 class Perfect(nn.Module):
     """A model that knows the law of TINY, whose motif is 8 tokens long."""
+
+    def __init__(self):
+        super().__init__()
+        self.unused = nn.Parameter(torch.zeros(()))  # gives the device
 
     def nll(self, values, *, previous):
         copied = torch.where(values[:, 8:] == values[:, :-8], -math.log(0.8), -math.log(0.2))
@@ -115,7 +126,9 @@ class Perfect(nn.Module):
 
 @pytest.fixture
 def model():
-    data = DataConfig(source=TINY, length=64, context=0, batch_size=2, augmentation=NO_AUGMENTATION)
+    data = DataConfig(
+        source=TINY, sequence_length=64, overlap=0, batch_size=2, augmentation=NO_AUGMENTATION
+    )
     sizes = ModelConfig(
         TransformerConfig(
             n_layers=1,
@@ -126,11 +139,12 @@ def model():
             positions=NoPositions(),
         )
     )
-    return MusicModel(with_random_head(MusicTask(Config(data=data, model=sizes))))
+    config = Config(data=data, model=sizes)
+    return MusicModel(config, with_random_head(config.build_model()))
 
 
 def test_a_perfect_model_scores_what_the_law_scores(model):
-    model.task.model = Perfect()
+    model.model = Perfect()
     for limit in (None, 3):
         found = model.evaluate("test", limit=limit)
         law = found.details["true_law"]
@@ -150,7 +164,7 @@ def test_a_model_that_knows_nothing_is_worse_than_the_law(model):
         ({"notes": 1}, "from 2 to 8"),
         ({"notes": 9}, "from 2 to 8"),
         ({"change": 1.0}, "below 1"),
-        ({"train": 0}, "at least one piece"),
+        ({"train_size": 0}, "at least 1 piece"),
     ],
 )
 def test_impossible_settings_are_refused(wrong, says):

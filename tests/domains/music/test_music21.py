@@ -4,8 +4,8 @@ import zipfile
 
 import pytest
 
-from triptych.domains.music.chorales import SILENT
-from triptych.domains.music.musicxml import music21_files, read_mxl
+from triptych.domains.music.sources.music21 import music21_files, read_mxl
+from triptych.domains.music.tokenizers.chorales import SILENT
 from triptych.errors import UserError
 
 
@@ -122,7 +122,7 @@ def test_music21_is_not_imported():
     pytest.importorskip("music21")
     code = (
         "import sys\n"
-        "from triptych.domains.music.musicxml import music21_files, read_mxl\n"
+        "from triptych.domains.music.sources.music21 import music21_files, read_mxl\n"
         "assert read_mxl(music21_files()[1]).shape[1] == 4\n"
         "assert not any(name.split('.')[0] == 'music21' for name in sys.modules)\n"
     )

@@ -1,0 +1,30 @@
+"""All settings of a run on music."""
+
+from dataclasses import dataclass, field
+
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.domains.music.data import DataConfig
+from triptych.domains.music.model import ModelConfig
+from triptych.training.optim import OptimConfig
+from triptych.training.run_settings import RunConfig
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run on music."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """Pieces, windows and batches."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Sizes, attention and positions."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimiser and learning rate."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Name, folder and seed of the run."""
+
+    def build_model(self) -> DecoderOnly:
+        """Build the model for the tokenizer and the windows of the data.
+
+        Raises ValueError for settings that do not fit together.
+        """
+        return self.model.build(self.data.source.tokenizer, length=self.data.sequence_length)

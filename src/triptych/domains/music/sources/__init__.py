@@ -1,0 +1,1 @@
+"""Sources of music: where pieces come from, one file per kind."""

@@ -1,0 +1,97 @@
+"""Chorales of known entropy: a random motif in four voices, repeated with random changes."""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from triptych.domains.music.sources.base import Piece, PieceSource, Split
+from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, N_VOICES, ChoraleTokenizer
+from triptych.training.known_law import KnownLaw, NoisyCopy, Numbers, chances
+
+SCALE = np.array([p for p in range(LOWEST, HIGHEST + 1) if p % 12 in (0, 2, 4, 7, 9)])
+"""MIDI pitches C, D, E, G and A of all octaves, a scale without dissonances."""
+FIRST_NOTE = np.array([12, 8, 4, 0])
+"""Index in SCALE of the lowest pitch of soprano, alto, tenor and bass."""
+MAX_NOTES = len(SCALE) - int(FIRST_NOTE.max())
+
+
+@dataclass(frozen=True)
+class CopiedMotifs(PieceSource, KnownLaw):
+    """Chorales that repeat a random motif; each repeat changes a few pitches of the one before.
+
+    Each voice draws each sixteenth of the motif uniformly from its own `notes` pitches. In each
+    repeat, a sixteenth of a voice keeps its pitch with probability 1 - change and otherwise takes
+    one of the voice's other pitches uniformly. With the motif R times in a piece, the entropy is
+    (ln notes + (R - 1) h) / R nats per token, with
+    h = -(1 - change) ln(1 - change) - change ln(change / (notes - 1)). Transposed pieces have
+    another entropy: train without transposition.
+    """
+
+    motif_steps: int = 4
+    """Length of the motif, in sixteenths."""
+    repeats: int = 8
+    """Number of times that a piece plays the motif, the first time included."""
+    notes: int = 8
+    """Pitches per voice, 2 to 8 neighbours of a pentatonic scale."""
+    change: float = 0.03
+    """Probability that a sixteenth differs from the one a motif before, above 0 and below 1."""
+    train_size: int = 4_000
+    """Number of training pieces."""
+    validation_size: int = 200
+    """Number of validation pieces."""
+    test_size: int = 400
+    """Number of test pieces."""
+    seed: int = 0
+    """Seed of the pieces; each split has its own random numbers."""
+
+    tokenizer: ClassVar[ChoraleTokenizer] = ChoraleTokenizer()
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for impossible sizes."""
+        if min(self.motif_steps, self.repeats) < 1:
+            raise ValueError(
+                f"motif_steps {self.motif_steps} and repeats {self.repeats} must be at least 1"
+            )
+        if not 2 <= self.notes <= MAX_NOTES:
+            raise ValueError(f"notes must be from 2 to {MAX_NOTES}, got {self.notes}")
+        if min(self._sizes().values()) < 1:
+            raise ValueError("train_size, validation_size and test_size must be at least 1 piece")
+        self._copy()
+
+    def _sizes(self) -> dict[Split, int]:
+        return {
+            "train": self.train_size,
+            "validation": self.validation_size,
+            "test": self.test_size,
+        }
+
+    def _copy(self) -> NoisyCopy:
+        return NoisyCopy(self.notes, self.change)
+
+    def load(self, split: Split) -> list[Piece]:
+        """Draw one split; equal for every call."""
+        grids = self._grids(split)
+        return [Piece(f"motif-{split}-{number:04d}", grid) for number, grid in enumerate(grids)]
+
+    def _grids(self, split: str) -> Numbers:
+        shape = (self._sizes()[split], self.repeats, self.motif_steps, N_VOICES)
+        drawn = chances(self.seed, split, shape)
+        motifs = [(drawn[:, 0] * self.notes).astype(np.int64)]
+        for repeat in range(1, self.repeats):
+            motifs.append(self._copy().apply(motifs[-1], drawn[:, repeat]))
+        notes = np.concatenate(motifs, axis=1)  # [N, T, 4]
+        return SCALE[FIRST_NOTE + notes]
+
+    def entropy(self) -> float:
+        """Return the entropy in nats per token."""
+        return (math.log(self.notes) + (self.repeats - 1) * self._copy().entropy()) / self.repeats
+
+    def nll(self, split: str, limit: int | None = None) -> float:
+        """Return the negative log-likelihood of a split, or of its first pieces, in nats."""
+        grids = self._grids(split)[:limit]
+        changed = int((grids[:, self.motif_steps :] != grids[:, : -self.motif_steps]).sum())
+        first = grids[:, : self.motif_steps].size
+        copied = grids.size - first - changed
+        return first * math.log(self.notes) + self._copy().nll(copied, changed)

@@ -1,0 +1,1 @@
+"""Tokenizers of music: one file per way to write music as tokens."""
