@@ -7,7 +7,12 @@ import math
 import pytest
 import torch
 
-from triptych.core.embeddings import SMOOTH_OVER, ChannelEmbedding, PixelEmbedding, level_table
+from triptych.core.embeddings import (
+    LEVEL_LENGTH_SCALE,
+    ChannelEmbedding,
+    PixelEmbedding,
+    level_table,
+)
 
 LEVELS, D = 256, 8192
 
@@ -22,7 +27,7 @@ def table() -> torch.Tensor:
 @pytest.mark.parametrize("apart", [0, 1, 16, 64, 255])
 def test_levels_are_alike_as_a_gaussian_of_their_distance(table: torch.Tensor, apart: int) -> None:
     products = (table[0, : LEVELS - apart] * table[0, apart:]).sum(-1)  # [levels - apart]
-    expected = math.exp(-0.5 * (apart / (LEVELS - 1) / SMOOTH_OVER) ** 2)
+    expected = math.exp(-0.5 * (apart / (LEVELS - 1) / LEVEL_LENGTH_SCALE) ** 2)
     assert products.sub(expected).abs().max() < 0.06
 
 

@@ -69,6 +69,69 @@ def test_a_mean_far_from_the_pixel_in_single_precision() -> None:
     )
 
 
+def logistic_cdf(x: float) -> float:
+    return 1 / (1 + math.exp(-x)) if x > -700 else 0.0
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_mixture_likelihood_is_the_sum_over_components_by_hand(channels: int) -> None:
+    """PixelCNN++, equations 1 to 3, in Python numbers."""
+    levels, components = 9, 2
+    head = MixtureOfLogisticsHead(4, levels=levels, channels=channels, components=components)
+    parameters = wild_parameters(head, 1.0)
+    rows = parameters.view(-1, components).tolist()
+    mixture, means = rows[0], rows[1 : 1 + channels]
+    scales, links = rows[1 + channels : 1 + 2 * channels], rows[1 + 2 * channels :]
+    total = sum(math.exp(logit) for logit in mixture)
+    for pixel in all_pixels(levels, channels)[::37].tolist():
+        values = [2 * level / (levels - 1) - 1 for level in pixel]
+        likelihood = 0.0
+        for m in range(components):
+            product = math.exp(mixture[m]) / total
+            for c in range(channels):
+                mean = means[c][m] + sum(
+                    math.tanh(links[c * (c - 1) // 2 + e][m]) * values[e] for e in range(c)
+                )
+                inverse, half = math.exp(-scales[c][m]), 1 / (levels - 1)
+                upper, lower = values[c] + half, values[c] - half
+                above = 1.0 if pixel[c] == levels - 1 else logistic_cdf((upper - mean) * inverse)
+                below = 0.0 if pixel[c] == 0 else logistic_cdf((lower - mean) * inverse)
+                product *= above - below
+            likelihood += product
+        found = head.double().nll(parameters[None], torch.tensor([pixel])).item()
+        assert found == pytest.approx(-math.log(likelihood), abs=1e-9)
+
+
+def test_a_categorical_likelihood_is_the_softmax_and_sums_to_one() -> None:
+    head, x = CategoricalHead(8, 5).double(), torch.randn(3, 8, dtype=torch.float64)
+    torch.nn.init.normal_(head.logits.weight)
+    torch.nn.init.normal_(head.logits.bias)
+    logits = head(x)
+    values = torch.arange(5)
+    nll = torch.stack([head.nll(logits, value.expand(3)) for value in values], -1)  # [3, 5]
+    for row, scores in zip(nll.tolist(), logits.tolist(), strict=True):
+        total = math.log(sum(map(math.exp, scores)))
+        assert row == pytest.approx([total - score for score in scores], abs=1e-12)
+    torch.testing.assert_close(nll.neg().exp().sum(-1), torch.ones(3).double())
+
+
+def test_a_new_categorical_head_is_uniform_and_a_shared_matrix_stays() -> None:
+    x, table = torch.randn(3, 8), torch.nn.Parameter(torch.randn(5, 8))
+    assert not CategoricalHead(8, 5)(x).any()
+    shared = CategoricalHead(8, 5, bias=False, weight=table)
+    torch.testing.assert_close(shared(x), x @ table.T)
+    assert shared.logits.weight is table
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_mixture_likelihood_is_computed_in_float32(dtype: torch.dtype) -> None:
+    head = MixtureOfLogisticsHead(4, levels=256, channels=3, components=10)
+    parameters, targets = torch.randn(6, 100).to(dtype), torch.randint(256, (6, 3))
+    nats = head.nll(parameters, targets)
+    assert nats.dtype == torch.float32
+    torch.testing.assert_close(nats, head.nll(parameters.float(), targets), rtol=0.0, atol=0.0)
+
+
 def test_the_published_number_of_parameters() -> None:
     assert MixtureOfLogistics(10).build(4, 256, 3).parameters_of.out_features == 100
     assert MixtureOfLogistics(10).build(4, 256, 1).parameters_of.out_features == 30
