@@ -7,7 +7,7 @@ import html
 from pathlib import Path
 from typing import Any
 
-from triptych.training.files import write_whole
+from triptych.training.files import write_atomically
 
 ORDER = ("translation", "image", "music")
 METRIC = {
@@ -60,7 +60,7 @@ def write_page(folder: Path, results: dict[str, Any]) -> Path:
             parts.append(table(trained["score"]["details"].get("samples", [])))
         parts += media(folder / "samples" / domain)
     page = "\n".join(part for part in parts if part)
-    return write_whole(
+    return write_atomically(
         folder / "index.html",
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Triptych</title>'
         f"<style>{STYLE}</style></head><body>{page}</body></html>".encode(),

@@ -32,7 +32,7 @@ from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 
 CONFIGS = [ImageConfig, MusicConfig, TranslationConfig]
 

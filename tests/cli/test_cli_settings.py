@@ -134,7 +134,7 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
             ["data.source.directory and data.source.width are missing"],
         ),
         (["--trainer.max_step", 3], ["did you mean --trainer.max_steps?"]),
-        (["--trainer.precision", "x"], ["one of 64, 32, 16, transf", "bf16 or null, got x"]),
+        (["--trainer.precision", "x"], ["32-true, bf16-mixed", "got x"]),
         (["--trainer.accelerator", "x"], ["trainer.accelerator", "'x'", "cpu"]),
         (["--trainer.strategy", "x"], ["trainer.strategy", "'x'", "ddp"]),
         (["--trainer.devices", "x"], ["trainer.devices", "int > 0"]),
@@ -146,7 +146,10 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
         (["--trainer.val_check_interval", 0], ["trainer.val_check_interval must be above 0"]),
         (["--trainer.max_steps", 0], ["trainer.max_steps is 0", "nothing would be trained"]),
         (["--trainer.overfit_batches", 1], ["overfit_batches is set", "no batch comes twice"]),
-        (["--run.precision", "fp16"], ["run.precision is fp16, which needs a CUDA device"]),
+        (
+            ["--trainer.precision", "16-mixed"],
+            ["trainer.precision is 16-mixed, which needs a CUDA"],
+        ),
         (
             ["--run.early_stopping_patience", 2, "--trainer.limit_val_batches", 0],
             ["run.early_stopping_patience is 2"],
@@ -335,6 +338,7 @@ def test_devices_and_strategy_reach_the_trainer(trained, digits_yaml: Path) -> N
         "accelerator": "cpu",
         "devices": 2,
         "strategy": "ddp",
+        "precision": "auto",
     }
 
 

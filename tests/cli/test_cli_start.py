@@ -16,7 +16,7 @@ from triptych.domains.image.config import Config
 from triptych.domains.image.task import ImageTask
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.init_from import start_with
+from triptych.training.resume import initialize_from
 
 DOMAINS = ["image", "translation", "music"]
 
@@ -211,4 +211,4 @@ def test_sizes_are_compared_in_python_too(image_checkpoint: Path) -> None:
     task = ImageTask(from_plain(Config, header["config"]), header["vocabulary"])
     task.metadata["config"]["model"]["transformer"]["n_heads"] = 4
     with pytest.raises(UserError, match=r"n_heads 2; the settings say .*n_heads 4"):
-        start_with(task, str(image_checkpoint))
+        initialize_from(task, str(image_checkpoint))

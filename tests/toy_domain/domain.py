@@ -18,7 +18,7 @@ from triptych.training.data import ResumableLoader, fixed_batches, shuffled_batc
 from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 
 LENGTH, NUMBERS, ITEMS = 12, 5, 32
 

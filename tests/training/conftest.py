@@ -11,6 +11,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(autouse=True)
+def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Precision auto is 32-true on every machine."""
+    monkeypatch.setattr("triptych.training.devices.cpu_has_bf16", lambda: False)
+
+
+@pytest.fixture(autouse=True)
 def _no_wandb_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED", "WANDB_BASE_URL"):
         monkeypatch.delenv(name, raising=False)

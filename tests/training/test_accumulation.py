@@ -10,9 +10,9 @@ import torch
 from pytorch_lightning import Callback
 from toy_task import ToyTask, make_batch, validation_loader
 
-from triptych.training.accumulation import Accumulation
 from triptych.training.data import ResumableLoader
-from triptych.training.run_settings import RunConfig
+from triptych.training.optim import Accumulation
+from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
 # 2, 9, 2 and 8 items of 2 to 6 targets: micro-batches of very unequal size.
@@ -87,9 +87,9 @@ def test_weights_are_of_the_size_of_one_and_nothing_is_left_over() -> None:
         assert weights[0] == min(1.0, sizes[0])
         for size, weight in zip(sizes, weights, strict=True):
             parameter.grad += weight * torch.tensor([size, 1.0])  # the means of two losses
-        accumulation.settle([parameter])
+        accumulation.rescale([parameter])
         wanted = [sum(size * size for size in sizes) / sum(sizes), 1.0]
         torch.testing.assert_close(parameter.grad.tolist(), wanted)
     before = parameter.grad.clone()
-    accumulation.settle([parameter])
+    accumulation.rescale([parameter])
     assert torch.equal(parameter.grad, before)

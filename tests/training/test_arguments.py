@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from triptych.errors import UserError
-from triptych.training import arguments
-from triptych.training.arguments import check_arguments, choose_precision, writable
+from triptych.training import devices
+from triptych.training.devices import choose_precision
 from triptych.training.run_folder import is_first_process
+from triptych.training.trainer import check_arguments, writable
 
 
 def test_unknown_and_reserved_arguments_are_named() -> None:
@@ -16,30 +17,34 @@ def test_unknown_and_reserved_arguments_are_named() -> None:
         check_arguments({"max_step": 5})
     with pytest.raises(UserError, match=r"default_root_dir.*--run\.directory"):
         check_arguments({"max_steps": 5, "default_root_dir": "x"})
-    with pytest.raises(UserError, match=r"overfit_batches.*no batch comes twice"):
+    with pytest.raises(UserError, match="overfit_batches is set by the run"):
         check_arguments({"max_steps": 5, "overfit_batches": 1})
     with pytest.raises(UserError, match="when to stop"):
         check_arguments({"max_steps": -1, "max_epochs": None})
     kept = check_arguments({"max_steps": 5, "strategy": "ddp", "callbacks": None, "logger": True})
-    assert kept == {"max_steps": 5, "strategy": "ddp", "num_sanity_val_steps": 1}
+    assert kept == {
+        "max_steps": 5,
+        "strategy": "ddp",
+        "num_sanity_val_steps": 1,
+        "precision": "32-true",
+    }
 
 
 def hardware(monkeypatch: pytest.MonkeyPatch, *, gpu: bool, gpu_bf16: bool, cpu: bool) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: gpu_bf16)
-    monkeypatch.setattr(arguments, "cpu_has_bf16", lambda: cpu)
+    monkeypatch.setattr(devices, "cpu_has_bf16", lambda: cpu)
 
 
 @pytest.mark.parametrize(
-    ("gpu", "gpu_bf16", "cpu", "accelerator", "d_model", "expected"),
+    ("gpu", "gpu_bf16", "cpu", "accelerator", "expected"),
     [
-        (True, True, False, "auto", 64, "bf16-mixed"),
-        (True, False, True, "auto", 512, "32-true"),
-        (True, True, False, "cpu", 512, "32-true"),
-        (True, True, True, "cpu", 512, "bf16-mixed"),
-        (False, False, True, "auto", 128, "bf16-mixed"),
-        (False, False, True, "auto", 64, "32-true"),
-        (False, False, False, "auto", 512, "32-true"),
+        (True, True, False, "auto", "bf16-mixed"),
+        (True, False, True, "auto", "32-true"),
+        (True, True, False, "cpu", "32-true"),
+        (True, True, True, "cpu", "bf16-mixed"),
+        (False, False, True, "auto", "bf16-mixed"),
+        (False, False, False, "auto", "32-true"),
     ],
 )
 def test_auto_precision(
@@ -47,23 +52,23 @@ def test_auto_precision(
     gpu_bf16: bool,
     cpu: bool,
     accelerator: str,
-    d_model: int,
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hardware(monkeypatch, gpu=gpu, gpu_bf16=gpu_bf16, cpu=cpu)
-    assert choose_precision("auto", {"accelerator": accelerator}, d_model) == expected
+    assert choose_precision({"accelerator": accelerator, "precision": "auto"}) == expected
+    assert choose_precision({"accelerator": accelerator}) == expected
 
 
 def test_asked_precision_is_taken_and_fp16_needs_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     hardware(monkeypatch, gpu=False, gpu_bf16=False, cpu=False)
-    assert choose_precision("bf16", {}, 8) == "bf16-mixed"
-    assert choose_precision("fp32", {}, 8) == "32-true"
+    assert choose_precision({"precision": "bf16-mixed"}) == "bf16-mixed"
+    assert choose_precision({"precision": "32-true"}) == "32-true"
     # Lightning would silently make it bf16 on a CPU.
-    with pytest.raises(UserError, match="fp16, which needs a CUDA device"):
-        choose_precision("fp16", {}, 8)
+    with pytest.raises(UserError, match="16-mixed, which needs a CUDA device"):
+        choose_precision({"precision": "16-mixed"})
     hardware(monkeypatch, gpu=True, gpu_bf16=True, cpu=False)
-    assert choose_precision("fp16", {}, 8) == "16-mixed"
+    assert choose_precision({"precision": "16-mixed"}) == "16-mixed"
 
 
 @pytest.mark.parametrize(

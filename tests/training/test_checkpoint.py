@@ -15,15 +15,12 @@ import torch
 from toy_task import ToyTask
 
 from triptych.errors import UserError
-from triptych.training import checkpoint as module
+from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, copy_checkpoint
 from triptych.training.checkpoint import (
-    AtomicCheckpointIO,
-    check_writable,
-    duplicate,
     read_checkpoint,
-    remove_unfinished,
 )
 from triptych.training.exceptions import SaveFailed
+from triptych.training.files import check_writable, remove_unfinished
 from triptych.training.metadata import FORMAT, header, plain
 
 
@@ -65,9 +62,9 @@ def test_fault_in_the_middle_leaves_the_former_file_whole(
         raise OSError(5, "Input/output error")
 
     if fault == "torch.save":
-        monkeypatch.setattr(module.torch, "save", half)
+        monkeypatch.setattr(torch, "save", half)
     else:
-        monkeypatch.setattr(module.os, fault, fail)
+        monkeypatch.setattr(os, fault, fail)
     with pytest.raises(SaveFailed, match=r"a\.ckpt could not be written") as error:
         AtomicCheckpointIO().save_checkpoint(content(2.0), path)
     monkeypatch.undo()
@@ -78,7 +75,7 @@ def test_fault_in_the_middle_leaves_the_former_file_whole(
 
 KILLED = """
 import sys, torch
-from triptych.training.checkpoint import AtomicCheckpointIO
+from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
 value, path = float(sys.argv[1]), sys.argv[2]
 save = torch.save
 def slow(content, file):
@@ -108,21 +105,22 @@ def test_killed_process_leaves_the_former_file_whole(tmp_path: Path) -> None:
     assert [item.name for item in tmp_path.iterdir()] == ["a.ckpt"]
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_duplicate_is_a_second_name(
-    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_links(*_: Any) -> None:
-        raise OSError(1, "Operation not permitted")
-
-    if not links:
-        monkeypatch.setattr(module.os, "link", no_links)
+def test_a_copy_is_whole_and_independent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last, best = tmp_path / "last.ckpt", tmp_path / "best.ckpt"
     AtomicCheckpointIO().save_checkpoint(content(1.0), last)
-    duplicate(last, best)
+    copy_checkpoint(last, best)
     AtomicCheckpointIO().save_checkpoint(content(2.0), last)
     assert float(read_checkpoint(best)["state_dict"]["weight"][0]) == 1.0
-    duplicate(last, best)
+
+    def fail(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", fail)
+        with pytest.raises(SaveFailed, match=r"best\.ckpt could not be written"):
+            copy_checkpoint(last, best)
+    assert float(read_checkpoint(best)["state_dict"]["weight"][0]) == 1.0
+    copy_checkpoint(last, best)
     assert float(read_checkpoint(best)["state_dict"]["weight"][0]) == 2.0
     assert len(list(tmp_path.iterdir())) == 2
 

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from triptych.errors import UserError
-from triptych.training.files import write_whole
+from triptych.training.files import write_atomically
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
 def test_a_failed_write_leaves_the_old_file_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    path = write_whole(tmp_path / "a.png", b"old")
+    path = write_atomically(tmp_path / "a.png", b"old")
 
     def full_disk(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, call, full_disk)
     with pytest.raises(UserError, match=r"a\.png cannot be written: No space left on device\.$"):
-        write_whole(path, b"new")
+        write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.png"]
 
@@ -36,7 +36,7 @@ def test_an_interrupted_write_leaves_nothing_behind(
 
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(tmp_path / "a", b"new")
+        write_atomically(tmp_path / "a", b"new")
     assert not list(tmp_path.iterdir())
 
 
@@ -44,7 +44,7 @@ def test_an_interrupted_write_leaves_nothing_behind(
 def test_folders_are_made_and_others_may_read(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        path = write_whole(str(tmp_path / "new" / "er" / "a"), b"x" * 1000)
+        path = write_atomically(str(tmp_path / "new" / "er" / "a"), b"x" * 1000)
     finally:
         os.umask(before)
     assert path.read_bytes() == b"x" * 1000
@@ -54,7 +54,7 @@ def test_folders_are_made_and_others_may_read(tmp_path: Path) -> None:
 def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="file/a cannot be written"):
-        write_whole(tmp_path / "file" / "a", b"")
+        write_atomically(tmp_path / "file" / "a", b"")
 
 
 def test_a_link_stays_a_link_to_the_new_content(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_a_link_stays_a_link_to_the_new_content(tmp_path: Path) -> None:
     target.parent.mkdir()
     target.write_bytes(b"old")
     link.symlink_to(target)
-    assert write_whole(link, b"new") == link
+    assert write_atomically(link, b"new") == link
     assert link.is_symlink()
     assert target.read_bytes() == b"new"
 
@@ -72,7 +72,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        write_whole(pipe, b"new")
+        write_atomically(pipe, b"new")
         assert os.read(reader, 10) == b"new"
     finally:
         os.close(reader)

@@ -15,7 +15,7 @@ from toy_task import ToyTask, train_loader, validation_loader
 from triptych.training import trainer as run_module
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning
 from triptych.training.loggers.media import Media, log_media, write_table
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
 

@@ -17,11 +17,12 @@ from toy_task import ToyTask, train_loader, validation_loader
 
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.evaluate import evaluate
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
 SCRIPT = Path(__file__).parent / "toy_script.py"
 TRAINER = {
+    "precision": "32-true",
     "max_steps": 6,
     "val_check_interval": 3,
     "check_val_every_n_epoch": None,

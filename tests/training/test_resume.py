@@ -19,7 +19,7 @@ from triptych.training.callbacks import checkpointing as keep_module
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.exceptions import Interrupted
 from triptych.training.optim import OptimConfig
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
 STEPS = 12
@@ -355,7 +355,7 @@ def test_a_kill_while_the_best_is_kept_loses_no_better_one(
 
     config = run_config(tmp_path, "a")
     train(ToyTask(), train_loader(), validation_loader(), config, settings(max_steps=4))
-    monkeypatch.setattr(keep_module, "duplicate", killed)
+    monkeypatch.setattr(keep_module, "copy_checkpoint", killed)
     with pytest.raises(RuntimeError, match="planted"):
         train(ToyTask(), train_loader(), validation_loader(), config, settings(), True)
     best, last = (

@@ -13,8 +13,8 @@ from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.exceptions import Interrupted
 from triptych.training.optim import OptimConfig
-from triptych.training.run_folder import check_same_model
-from triptych.training.run_settings import RunConfig
+from triptych.training.resume import check_same_model
+from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
 

@@ -14,7 +14,7 @@ from triptych.training import module
 from triptych.training.callbacks.checkpointing import KeepCheckpoints
 from triptych.training.exceptions import Diverged
 from triptych.training.metadata import code_commit, versions
-from triptych.training.throughput import Meter
+from triptych.training.throughput import Throughput
 
 
 def calm_task() -> ToyTask:
@@ -76,18 +76,18 @@ def test_meter_means_over_targets_and_leaves_validation_out(
 ) -> None:
     now = [100.0]
     monkeypatch.setattr("triptych.training.throughput.time.monotonic", lambda: now[0])
-    meter = Meter()
+    meter = Throughput()
     for targets, loss in ((1.0, 4.0), (3.0, 0.0)):
         meter.add(targets=torch.tensor(targets), loss_sum=torch.tensor(targets * loss))
     now[0] += 2.0
     meter.pause()
     now[0] += 50.0
-    meter.go_on()
+    meter.resume()
     assert meter.loss() == 1.0
     assert meter.tokens_per_second() == 2.0
     meter.reset()
     now[0] += 1.0
-    assert meter.seconds_in_all() == 3.0
+    assert meter.total_seconds() == 3.0
     assert meter.is_finite()
     meter.add(targets=torch.tensor(1.0), loss_sum=torch.tensor(float("inf")))
     meter.add(targets=torch.tensor(1.0), loss_sum=torch.tensor(1.0))
@@ -97,7 +97,7 @@ def test_meter_means_over_targets_and_leaves_validation_out(
 def test_nothing_is_saved_after_a_loss_that_was_not_finite(tmp_path: Any) -> None:
     """On a GPU losses are read now and then only: a save must look first."""
     task = calm_task()
-    task.meter.add(targets=torch.tensor(1.0), loss_sum=torch.tensor(float("nan")))
+    task.throughput.add(targets=torch.tensor(1.0), loss_sum=torch.tensor(float("nan")))
     keep = KeepCheckpoints(tmp_path, minutes=0)
     with pytest.raises(Diverged):
         keep.save(SimpleNamespace(fast_dev_run=False, global_step=1), task)  # type: ignore[arg-type]

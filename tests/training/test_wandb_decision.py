@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from triptych.training.loggers.wandb_mode import WandbDecision, decide_wandb, find_key, reachable
+from triptych.training.loggers.wandb import WandbDecision, decide_wandb, find_key, reachable
 
 KEY = {"WANDB_API_KEY": "x" * 40}
 HOST = "api.wandb.ai"

@@ -13,9 +13,8 @@ from toy_task import ToyTask, train_loader, validation_loader
 
 from triptych.training.loggers import wandb as module
 from triptych.training.loggers.media import Media
-from triptych.training.loggers.wandb import WandbMetrics, open_wandb
-from triptych.training.loggers.wandb_mode import WandbDecision
-from triptych.training.run_settings import RunConfig
+from triptych.training.loggers.wandb import WandbDecision, WandbMetrics, open_wandb
+from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
 
@@ -75,8 +74,8 @@ def test_failing_start_falls_back_with_one_sentence(
 ) -> None:
     attempts = fake_wandb(monkeypatch, failing)
     said: list[str] = []
-    options = {"folder": tmp_path, "project": "p", "name": "n", "identity": "i", "config": {}}
-    logger = open_wandb(WandbDecision(mode, "decided"), said.append, **options)
+    options: Any = {"folder": tmp_path, "identity": "i", "config": {}, "tell": said.append}
+    logger = open_wandb(RunConfig(), decision=WandbDecision(mode, "decided"), **options)
     assert attempts == tried
     assert (logger is None) == (mode == "off" or set(tried) == failing)
     assert len(said) == 1
@@ -88,8 +87,8 @@ def test_wandb_that_fails_to_import_is_no_obstacle(
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     said: list[str] = []
-    options = {"folder": tmp_path, "project": "p", "name": "n", "identity": "i", "config": {}}
-    assert open_wandb(WandbDecision("offline", "decided"), said.append, **options) is None
+    options: Any = {"folder": tmp_path, "identity": "i", "config": {}, "tell": said.append}
+    assert open_wandb(RunConfig(), decision=WandbDecision("offline", "decided"), **options) is None
     assert "is off: it failed" in said[0]
 
 

@@ -18,7 +18,7 @@ from toy_task import Batch, ToyTask, train_loader, validation_loader
 from triptych.errors import UserError
 from triptych.training.exceptions import TrainingStopped
 from triptych.training.optim import OptimConfig
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
 

@@ -21,7 +21,7 @@ from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.files import check_writable, json_bytes
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
-from triptych.training.files import write_whole
+from triptych.training.files import write_atomically
 
 if TYPE_CHECKING:
     from triptych.training.evaluate import Evaluation
@@ -72,7 +72,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     contents = options.result_files(result)  # before the JSON file, which may lose details to them
     contents["json"] = json_bytes(result)
     for name, file in files.items():
-        write_whole(file, contents[name])
+        write_atomically(file, contents[name])
     print_metrics(result)
     return 0
 

@@ -36,11 +36,10 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         read_settings_file(path)
 
     from triptych.cli.trainer import check_batches, check_trainer, trainer_settings
-    from triptych.training.arguments import check_patience, choose_precision, on_cuda
-    from triptych.training.compiled import check_compiler
+    from triptych.training.devices import uses_cuda
     from triptych.training.muon import check_muon
-    from triptych.training.trainer import train
-    from triptych.training.update import check_schedule
+    from triptych.training.optim import check_schedule
+    from triptych.training.trainer import check_compiler, check_patience, train
 
     values, locate = parser(domain).parse_settings(arguments)
     config = build(domain.config_class(), values, locate=locate)
@@ -50,10 +49,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     tried = check_trainer(trainer)
     check_patience(config.run.early_stopping_patience, trainer)
     check_schedule(config.optim, endless=tried.max_steps == -1 and tried.max_epochs in (None, -1))
-    if trainer.get("precision") is None:
-        choose_precision(config.run.precision, trainer, config.model.transformer.d_model)
     if config.run.compile:
-        check_compiler("cuda" if on_cuda(trainer) else "cpu")
+        check_compiler("cuda" if uses_cuda(trainer) else "cpu")
     if config.optim.optimizer == "muon":
         check_muon()
     folder = Path(config.run.directory) / config.run.name
@@ -77,6 +74,7 @@ def parser(domain: Domain) -> SettingsParser:
     from pytorch_lightning import Trainer
 
     from triptych.cli.trainer import NOT_OPTIONS
+    from triptych.training.devices import Precision
 
     settings = parser_for(
         domain.config_class(),
@@ -92,7 +90,14 @@ def parser(domain: Domain) -> SettingsParser:
         help="Continue the run of this name from its last good checkpoint, with the same order of "
         "the data; without it an existing run is never changed. (default: off)",
     )
-    settings.add_class_arguments(Trainer, "trainer", skip=NOT_OPTIONS)
+    settings.add_class_arguments(Trainer, "trainer", skip={*NOT_OPTIONS, "precision"})
+    settings.add_argument(
+        "--trainer.precision",
+        type=Precision,
+        default="auto",
+        help="Number formats of training; auto is bf16-mixed on hardware with bf16, else 32-true. "
+        "Validation computes in the format of the weights.",
+    )
     settings.prefer_int()
     settings.groups["trainer"].title = "Arguments of Lightning's Trainer"
     settings.hide_group_options()
@@ -137,12 +142,12 @@ def given_vocabulary(config: Any, *, domain: str) -> Any:
 
     Raises UserError, before the data are read, where the weights belong to another model.
     """
-    from triptych.training.init_from import check_start
+    from triptych.training.resume import read_initial
 
     if config.run.init_from is None:
         return None
     check_checkpoint(config.run.init_from, "run.init_from")
-    content = check_start(config.run.init_from, domain=domain, config=to_plain(config))
+    content = read_initial(config.run.init_from, domain=domain, config=to_plain(config))
     return content["triptych"]["vocabulary"]
 
 
@@ -153,7 +158,7 @@ def taken_up(folder: Path, *, domain: str, config: Any, trainer: dict[str, Any])
     run's start. Raises UserError, before the data are read, where the run cannot be resumed with
     these settings.
     """
-    from triptych.training.run_folder import (
+    from triptych.training.resume import (
         check_epochs,
         check_same_model,
         check_seed,

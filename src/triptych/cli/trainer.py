@@ -13,8 +13,8 @@ from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from triptych.config.hints import import_class
 from triptych.errors import UserError
-from triptych.training.arguments import check_arguments
 from triptych.training.callbacks.progress import quiet_lightning
+from triptych.training.trainer import check_arguments
 
 PARAMETERS = inspect.signature(Trainer.__init__).parameters
 """Everything that Lightning's Trainer takes, with its defaults."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from triptych.errors import UserError
-from triptych.training.files import write_whole
+from triptych.training.files import write_atomically
 
 
 def check_file(path: str, option: str, *, expected: str) -> Path:
@@ -97,7 +97,7 @@ class OutputFolder:
 
     def write(self, name: str, content: bytes) -> Path:
         """Write a file atomically and return its path."""
-        return write_whole(self.path / name, content)
+        return write_atomically(self.path / name, content)
 
     def write_json(self, name: str, content: Any) -> Path:
         """Write a JSON file atomically and return its path."""
@@ -106,7 +106,7 @@ class OutputFolder:
 
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file atomically; UserError where it cannot be written."""
-    write_whole(path, json_bytes(content))
+    write_atomically(path, json_bytes(content))
 
 
 def json_bytes(content: Any) -> bytes:

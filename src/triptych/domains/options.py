@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from triptych.training.run_settings import check_seed
+from triptych.errors import UserError
+from triptych.training.run_config import check_seed
 
 Dtype = Literal["fp32", "bf16", "int8"]
 """Number format of the weights of a model in use."""
@@ -167,3 +168,12 @@ class AttentionOptions(FolderOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for numbers below 1."""
         at_least(self, 1, "layer", "head")
+
+
+def check_layer_and_head(
+    layer: int | None, head: int | None, *, n_layers: int, n_heads: int
+) -> None:
+    """Raise UserError for a layer or head that the model does not have; counted from 1."""
+    for name, value, most in (("layer", layer, n_layers), ("head", head, n_heads)):
+        if value is not None and not 1 <= value <= most:
+            raise UserError(f"{name} must be from 1 to {most}, got {value}")

@@ -2,7 +2,7 @@
 
 A model NAME is three files in this folder: NAME.safetensors (the weights in bf16), NAME.json (its
 settings, vocabulary, versions, metrics, and the hash of the weights) and NAME.md (the card for
-people). `scripts/export_pretrained` writes them and `training.pretrained` opens the weights.
+people). `scripts/export_pretrained` writes them and `training.checkpoint` opens the weights.
 Nothing heavy is imported here, so that a wrong name is answered at once.
 """
 

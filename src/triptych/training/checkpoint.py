@@ -1,111 +1,35 @@
-"""Checkpoints: written whole or not at all, and read with a clear word where they are not."""
+"""Checkpoint files and shipped models: read, checked, and refused in one sentence.
+
+Needs no Lightning; `callbacks.checkpointing` writes the files.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
-import tempfile
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
+from safetensors.torch import load, save
+from torch import nn
 
 from triptych.errors import UserError
-from triptych.pretrained import WEIGHTS
-from triptych.training.exceptions import SaveFailed
-from triptych.training.files import allow_reading
+from triptych.pretrained import WEIGHTS, read_facts
 from triptych.training.metadata import FORMAT
-from triptych.training.pretrained import read_pretrained
 
 ZIP_START = b"PK\x03\x04"
-TEMPORARY = ".unfinished"
-
-
-class AtomicCheckpointIO(CheckpointIO):
-    """Write to a temporary file in the same folder, fsync it, rename it, fsync the folder.
-
-    A process killed at any moment leaves the former file or the new one, never a part. Another
-    folder for the temporary file would not do: a rename is atomic inside one file system only.
-    """
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
-    ) -> None:
-        """Write the checkpoint; SaveFailed (exit code 1) where the file system refuses."""
-        target = Path(path)
-        unfinished: Path | None = None
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(
-                prefix=f".{target.name}.", suffix=TEMPORARY, dir=target.parent
-            )
-            unfinished = Path(name)
-            with os.fdopen(descriptor, "wb") as file:
-                torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            allow_reading(unfinished)
-            os.replace(unfinished, target)
-            unfinished = None
-            sync_folder(target.parent)
-        except (OSError, RuntimeError) as error:
-            # torch reports a full disk as RuntimeError from its zip writer.
-            raise SaveFailed(
-                f"The checkpoint {target} could not be written ({error}); an earlier file of that "
-                "name is untouched."
-            ) from error
-        finally:
-            if unfinished is not None:
-                unfinished.unlink(missing_ok=True)
-
-    def load_checkpoint(
-        self,
-        path: str | os.PathLike[str],
-        map_location: Any = None,
-        weights_only: bool | None = None,
-    ) -> dict[str, Any]:
-        """Read with `read_checkpoint`, so a resumed run too never unpickles foreign code."""
-        return read_checkpoint(path)
-
-    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete the file where it is there."""
-        Path(path).unlink(missing_ok=True)
-
-
-def duplicate(source: Path, target: Path) -> None:
-    """Give a finished checkpoint a second name, atomically; a copy where links cannot be made."""
-    unfinished = target.parent / f".{target.name}.{os.getpid()}{TEMPORARY}"
-    unfinished.unlink(missing_ok=True)
-    try:
-        try:
-            os.link(source, unfinished)
-        except OSError:
-            with source.open("rb") as reader, unfinished.open("wb") as writer:
-                while piece := reader.read(1 << 22):
-                    writer.write(piece)
-                writer.flush()
-                os.fsync(writer.fileno())
-        os.replace(unfinished, target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise SaveFailed(
-            f"The checkpoint {target} could not be written ({error}); an earlier file of that name "
-            "is untouched."
-        ) from error
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Open a checkpoint on the CPU with weights_only=True and return its content.
+    """Return the content of a checkpoint on the CPU, read with weights_only=True.
 
-    content["triptych"] holds format, domain, config, vocabulary, versions, commit, seed, step and
-    metrics; content["state_dict"] the weights. Tensors stay on disk until they are used (mmap).
-    A `.safetensors` file is a model that comes with the package, see `triptych.pretrained`.
-    Raises UserError where the file is missing, a folder, no checkpoint, cut off, written by
-    something else, or of a newer format.
+    content["triptych"] is the header: format, domain, config, vocabulary, versions, commit, seed,
+    step and metrics. content["state_dict"] contains the weights. Tensors are memory-mapped.
+    A `.safetensors` file is a shipped model, see `triptych.pretrained`.
+    Raises UserError for a file that is missing, damaged, of a newer format or no checkpoint.
     """
     file = Path(path)
     expected = "expected a file such as runs/NAME/checkpoints/best.ckpt from `triptych train`"
@@ -128,7 +52,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     except pickle.UnpicklingError as error:
         raise UserError(
             f"The checkpoint {file} holds objects other than weights and plain settings, so "
-            f"Triptych did not write it; {expected}."
+            f"it was not written by Triptych and is not opened; {expected}."
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         size = file.stat().st_size
@@ -139,8 +63,13 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return _known_format(content, file, expected)
 
 
+def load_weights(model: nn.Module, state_dict: Mapping[str, torch.Tensor]) -> None:
+    """Load the weights of a checkpoint into the core model; their names begin with "model."."""
+    model.load_state_dict({name.removeprefix("model."): w for name, w in state_dict.items()})
+
+
 def check_domain(content: dict[str, Any], domain: str, named: str) -> None:
-    """Raise UserError where the checkpoint, `named` as the user did, is of another domain."""
+    """Raise UserError if the checkpoint is of another domain; named: its name in the message."""
     found = content["triptych"]["domain"]
     if found != domain:
         raise UserError(
@@ -164,35 +93,49 @@ def _known_format(content: Any, file: Path, expected: str) -> dict[str, Any]:
     return content
 
 
-def check_writable(folder: Path) -> None:
-    """Make the folder and write a file in it, or raise UserError saying why that failed."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"\0")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
+# Shipped models: bf16 weights in NAME.safetensors, the header in NAME.json
+
+
+def pack(module: nn.Module) -> tuple[bytes, dict[str, str]]:
+    """Return a safetensors file of the module's tensors, and {name: tensor that it shares}.
+
+    Parameters are rounded to bf16, buffers keep their dtype. A shared tensor is written once.
+    """
+    seen: dict[int, str] = {}
+    tied: dict[str, str] = {}
+    kept: dict[str, torch.Tensor] = {}
+    for name, tensor in module.state_dict(keep_vars=True).items():
+        if id(tensor) in seen:
+            tied[name] = seen[id(tensor)]
+            continue
+        seen[id(tensor)] = name
+        rounds = isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
+        value = tensor.detach().to(torch.bfloat16 if rounds else tensor.dtype)
+        kept[name] = value.cpu().contiguous()
+    return save(kept), tied
+
+
+def unpack(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any]:
+    """Return the content that `read_checkpoint` returns, with the weights in float32.
+
+    facts: content of NAME.json, see `triptych.pretrained.read_facts`. name: of the weights, for
+    the message. Raises UserError if the hash of the weights is not the one in NAME.json.
+    """
+    found = hashlib.sha256(weights).hexdigest()
+    if found != facts["sha256"]:
         raise UserError(
-            f"The folder {folder} cannot be written ({error.strerror}); choose another with "
-            "--run.directory."
-        ) from error
+            f"the weights {name} are damaged: their sha256 is {found[:12]}..., expected "
+            f"{facts['sha256'][:12]}...; install Triptych again"
+        )
+    state = {
+        key: tensor.float() if tensor.dtype is torch.bfloat16 else tensor
+        for key, tensor in load(weights).items()
+    }
+    for key, shared in facts["tied"].items():
+        state[key] = state[shared]
+    return {"triptych": facts["triptych"], "state_dict": state}
 
 
-def remove_unfinished(folder: Path) -> None:
-    """Delete what a killed save left behind in the folder of checkpoints."""
-    for path in folder.glob(f".*{TEMPORARY}"):
-        path.unlink(missing_ok=True)
-
-
-def sync_folder(folder: Path) -> None:
-    """Make a rename in the folder survive a power cut, where the file system can fsync folders."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        # Some file systems on a network refuse; the file itself is whole by then.
-        with suppress(OSError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def read_pretrained(path: Path) -> dict[str, Any]:
+    """Return the content of NAME.safetensors and NAME.json; UserError for damaged files."""
+    return unpack(path.read_bytes(), read_facts(path), name=str(path))

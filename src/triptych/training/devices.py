@@ -1,16 +1,23 @@
-"""Which device a name means: for evaluation and sampling, where Lightning is not asked."""
+"""Choice of device and of number format. Needs no Lightning."""
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any, Literal
+
 import torch
 
+from triptych.decoding import quantize
 from triptych.errors import UserError
+
+Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"]
+"""Values of trainer.precision: auto, and Lightning's words."""
 
 
 def device_named(name: str) -> torch.device:
-    """The device of a name: "auto", "cpu", "cuda", "cuda:1" or "mps"; auto is CUDA or else the CPU.
+    """Return the device of a name: auto, cpu, cuda, cuda:1 or mps; auto is CUDA, else the CPU.
 
-    Raises UserError for a name that is none, and for a device that this machine does not have.
+    Raises UserError for an unknown name, and for a device that this machine does not have.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -30,3 +37,52 @@ def device_named(name: str) -> torch.device:
         here = ", ".join(f"{kind} ({number})" for kind, number in counts.items() if number)
         raise UserError(f"device is {name}, which this machine does not have; it has {here}")
     return device
+
+
+def check_dtype(dtype: str, device: torch.device, *, compile: bool = False) -> None:
+    """Raise UserError for an unknown dtype, and for int8 on a GPU or with compile."""
+    try:
+        quantize.check_dtype(dtype, device)
+    except ValueError as error:
+        raise UserError(str(error)) from error
+    if dtype == "int8" and compile:
+        raise UserError("an int8 model cannot be compiled; use dtype fp32 or bf16")
+
+
+def choose_precision(trainer: dict[str, Any]) -> str:
+    """Return the precision of training in Lightning's words, from the Trainer's arguments.
+
+    auto, the default, is bf16-mixed on a GPU or processor with bf16 hardware, else 32-true.
+    Raises UserError for fp16 without a CUDA device, where Lightning would silently use bf16.
+    """
+    wanted = str(trainer.get("precision") or "auto")
+    on_gpu = uses_cuda(trainer)
+    if wanted in ("16", "16-mixed", "16-true") and not on_gpu:
+        raise UserError(
+            f"trainer.precision is {wanted}, which needs a CUDA device; use bf16-mixed or 32-true."
+        )
+    if wanted != "auto":
+        return wanted
+    if on_gpu:
+        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        accelerator = str(trainer.get("accelerator", "auto"))
+        on_mps = accelerator in ("auto", "mps") and torch.backends.mps.is_available()
+        has_bf16 = cpu_has_bf16() and not on_mps
+    return "bf16-mixed" if has_bf16 else "32-true"
+
+
+def uses_cuda(trainer: dict[str, Any]) -> bool:
+    """Return whether a Trainer with these arguments runs on a CUDA device."""
+    accelerator = str(trainer.get("accelerator", "auto"))
+    return accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+
+
+def cpu_has_bf16() -> bool:
+    """Return whether the processor multiplies bf16 in hardware (AMX or AVX512-BF16; Linux only)."""
+    # PyTorch has no public function for this in all supported versions.
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    except OSError:
+        return False
+    return "amx_bf16" in flags or "avx512_bf16" in flags

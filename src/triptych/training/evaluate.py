@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from triptych.errors import UserError
 from triptych.training.metric_sums import Totals, add_sums, full_precision, read_totals
 
 if TYPE_CHECKING:
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], object]
 """Called with (units done, units in all, or 0 where that is unknown)."""
-
-Source = TypeVar("Source")
 
 
 @dataclass(frozen=True)
@@ -36,15 +33,6 @@ class Evaluation:
     """Items scored: pairs, images or pieces."""
     details: dict[str, Any] = field(default_factory=dict)
     """Further results: scores of simple models, signatures, settings; JSON types only."""
-
-
-def reading_from(source: Source, directory: str) -> Source:
-    """Return the data source with another folder; UserError if the source reads no folder."""
-    if not hasattr(source, "directory"):
-        raise UserError(
-            f"the data of this model come from {type(source).__name__}, which reads no folder"
-        )
-    return replace(source, directory=directory)  # type: ignore[type-var]
 
 
 @contextmanager
@@ -100,7 +88,7 @@ def evaluate(
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Return the device of the model's parameters; the CPU if it has none."""
+    """Return the device of the model's parameters; the CPU for a model without any."""
     return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 

@@ -1,4 +1,4 @@
-"""Ends of a run that are no fault of the code: one sentence and an exit code other than 0."""
+"""Exceptions that end a run: one sentence for the user and an exit code other than 0."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 
 class TrainingStopped(Exception):  # noqa: N818 - an end, not always an error
-    """The run ended before its time; the message is one sentence for the user.
+    """End of a run before its last step.
 
     The command line prints the message without a traceback and exits with `exit_code`.
     """
@@ -19,11 +19,11 @@ class Diverged(TrainingStopped):
 
 
 class SaveFailed(TrainingStopped):
-    """A checkpoint could not be written (full disk, folder gone); exit code 1."""
+    """A checkpoint could not be written; exit code 1."""
 
 
 class Interrupted(TrainingStopped):
-    """A signal ended the run: exit code 143 for SIGTERM, 130 for SIGINT (128 + its number)."""
+    """A signal ended the run; exit code 128 + its number: 143 for SIGTERM, 130 for SIGINT."""
 
     def __init__(self, message: str, signum: int) -> None:
         super().__init__(message)

@@ -1,48 +1,90 @@
-"""Files of results: whole or not there at all, and readable as other new files are."""
+"""Atomic writing of files: a reader sees the former content or the new one, never a part."""
 
 from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from triptych.errors import UserError
 
+TEMPORARY = ".unfinished"
+"""Suffix of temporary files; their names begin with a dot."""
 
-def write_whole(path: str | Path, content: bytes) -> Path:
-    """Put content at path in one move, its folder made where it is missing; returns the path.
 
-    A reader never sees half of it, and neither does whoever looks after a power cut. Raises
-    UserError where it cannot be written; what was there before is then untouched.
+@contextmanager
+def atomic_file(path: Path) -> Iterator[BinaryIO]:
+    """Open a temporary file for writing that replaces `path` when the block ends.
+
+    The content is on disk before the rename. An exception in the block deletes the temporary file
+    and leaves `path` unchanged. The folder is created if missing.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # In the same folder, since a rename is atomic only inside one file system.
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield cast("BinaryIO", file)
+            file.flush()
+            os.fsync(file.fileno())
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)  # mkstemp makes private files
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Write a rename in the folder to disk, if the file system supports that."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems refuse
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_atomically(path: str | Path, content: bytes) -> Path:
+    """Write a file atomically and return its path; pipes and devices are written directly.
+
+    Raises UserError if the file cannot be written; former content is unchanged then.
     """
     path = Path(path)
     try:
-        if path.exists() and not path.is_file():  # a pipe or a device takes what it is given
+        if path.exists() and not path.is_file():  # a pipe or a device
             path.write_bytes(content)
-            return path
-        target = Path(os.path.realpath(path))  # a link stays one
-        target.parent.mkdir(parents=True, exist_ok=True)
-        # In the same folder: a rename across file systems would be a copy.
-        handle, temporary = tempfile.mkstemp(
-            dir=target.parent, prefix=f".{target.name}.", suffix=".tmp"
-        )
-        try:
-            with open(handle, "wb") as file:
+        else:
+            with atomic_file(Path(os.path.realpath(path))) as file:  # a link stays a link
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            allow_reading(temporary)
-            os.replace(temporary, target)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
     return path
 
 
-def allow_reading(path: str | Path) -> None:
-    """Give a file of mkstemp, which is private, the permissions that an ordinary new file has."""
-    umask = os.umask(0)
-    os.umask(umask)
-    os.chmod(path, 0o666 & ~umask)
+def check_writable(folder: Path) -> None:
+    """Create the folder of a run and write a file in it; UserError with the reason on failure."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\0")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UserError(
+            f"The folder {folder} cannot be written ({error.strerror}); choose another with "
+            "--run.directory."
+        ) from error
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Delete temporary files of killed processes from the folder."""
+    for path in folder.glob(f".*{TEMPORARY}"):
+        path.unlink(missing_ok=True)

@@ -1,26 +1,26 @@
-"""What made a checkpoint: plain settings, versions, and the code's commit."""
+"""Header of a checkpoint: settings as JSON types, versions, and the commit of the code."""
 
 from __future__ import annotations
 
 import platform
 import subprocess
 from functools import cache
+from importlib import metadata as packages
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning
 import torch
 
 import triptych
 
 FORMAT = 1
-"""Number of the checkpoint's layout; a reader refuses a higher one."""
+"""Version of the checkpoint's layout; a reader refuses a higher one."""
 
 
 def plain(value: Any, where: str) -> Any:
-    """Return value with tuples made lists; TypeError names what is no JSON type and where it is.
+    """Return the value with tuples turned into lists; TypeError names a value of no JSON type.
 
-    Config objects, numpy scalars and paths would make the checkpoint unreadable with weights_only.
+    Other objects would make the checkpoint unreadable with weights_only.
     """
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
@@ -38,9 +38,9 @@ def plain(value: Any, where: str) -> Any:
 
 @cache
 def code_commit() -> str | None:
-    """Return git commit of the running code, "-dirty" behind it where tracked files changed.
+    """Return the git commit of the running code, with "-dirty" if tracked files were changed.
 
-    None where the code is installed rather than in a checkout, or git is not there.
+    None if the code is installed rather than a checkout, or without git.
     """
     folder = Path(triptych.__file__).parent
 
@@ -50,7 +50,7 @@ def code_commit() -> str | None:
         return answer.stdout.strip()
 
     try:
-        # An installed package may lie inside somebody else's repository, which does not track it.
+        # An installed package may lie inside another repository, which does not track it.
         git("ls-files", "--error-unmatch", "__init__.py")
         commit = git("rev-parse", "HEAD")
         changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
@@ -60,11 +60,11 @@ def code_commit() -> str | None:
 
 
 def versions() -> dict[str, str]:
-    """Return versions of the code, of torch, Lightning and Python."""
+    """Return the versions of Triptych, torch, Lightning and Python."""
     return {
         "triptych": triptych.__version__,
         "torch": str(torch.__version__),
-        "lightning": str(pytorch_lightning.__version__),
+        "lightning": packages.version("pytorch-lightning"),
         "python": platform.python_version(),
     }
 
@@ -72,7 +72,7 @@ def versions() -> dict[str, str]:
 def header(
     metadata: dict[str, Any], *, seed: int, step: int, metrics: dict[str, float]
 ) -> dict[str, Any]:
-    """Return what stands under "triptych" in a checkpoint."""
+    """Return checkpoint["triptych"]: what `Domain.restore` needs, and how the weights were made."""
     return {
         "format": FORMAT,
         **metadata,

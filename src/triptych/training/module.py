@@ -1,4 +1,4 @@
-"""The one base of all three arts' training: loss in, honest metrics out."""
+"""Base class of the domains' LightningModules: optimisation, validation, samples, checkpoints."""
 
 from __future__ import annotations
 
@@ -9,144 +9,199 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import pytorch_lightning as pl
 import torch
+from pytorch_lightning.plugins.precision import MixedPrecision, Precision
+from pytorch_lightning.utilities import GradClipAlgorithmType
 from torch import Tensor, distributed, nn
 
 from triptych.training import metric_sums as sums
+from triptych.training import optim as optimization
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.data import rank_and_world
 from triptych.training.exceptions import Diverged
 from triptych.training.loggers.media import Media, collect, log_media
 from triptych.training.metadata import header, plain
-from triptych.training.optim import OptimConfig
-from triptych.training.throughput import Meter
-from triptych.training.update import Updated
+from triptych.training.optim import Accumulation, OptimConfig, check_schedule
+from triptych.training.throughput import Throughput
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a run with a checkpoint."""
 
 
-class TrainingModule(Updated, ABC):
-    """What a domain adds to the training: three methods must be written, two more may be.
+class TrainingModule(pl.LightningModule, ABC):
+    """Model with its loss and metrics; a domain implements the abstract methods.
 
-    model: the core model; its parameters are `task.model...` in the checkpoint's "state_dict".
+    model: the core model; its parameters are `model....` in the checkpoint's "state_dict".
     optim: optimiser and schedule.
-    d_model: width of the model, for the "noam" schedule.
-    metadata: {"domain": str, "config": plain dict, "vocabulary": ...}, JSON types only (TypeError
-        names anything else); it goes into checkpoint["triptych"], and with it `restore` rebuilds
-        the task on a machine without the data.
+    d_model: width of the model, for schedule noam.
+    metadata: {"domain": str, "config": plain dict, "vocabulary": ...} of JSON types (TypeError
+        otherwise); part of the checkpoint's header, from which `Domain.restore` builds the model.
     """
 
     domain: ClassVar[str]
-    """Name of the folder under domains/."""
+    """Name of the domain."""
     monitor: ClassVar[str]
-    """The metric, without "val/", that decides which checkpoint is the best."""
+    """Metric, without "val/", that selects the best checkpoint."""
     monitor_mode: ClassVar[Literal["min", "max"]] = "min"
 
     def __init__(
         self, model: nn.Module, optim: OptimConfig, *, d_model: int, metadata: dict[str, Any]
     ) -> None:
-        super().__init__(optim, d_model)
+        super().__init__()
         self.model = model
+        self.optim = optim
+        self.d_model = d_model
         self.metadata = plain(metadata, "metadata")
-        # Lightning refuses a rank without validation batches unless it is told that we can.
+        # Lightning refuses a rank without validation batches otherwise.
         self.allow_zero_length_dataloader_with_multiple_devices = True
         self.samples_folder: Path | None = None
-        """Where `show` writes, one folder per step below it; None: nothing is shown."""
+        """Folder for samples, with a sub-folder per step; None for no samples."""
         self.compiled_loss: Callable[[Any], tuple[Tensor, Tensor | int]] | None = None
-        """What the training calls in place of `training_loss`, where that was compiled."""
+        """Compiled `training_loss`, if the run compiles it."""
         self.seed = 0
-        self.meter = Meter()
+        self.throughput = Throughput()
         self.latest: dict[str, float] = {}
         """Metrics of the last validation, without "val/"; {} before the first."""
         self.stop_signal = 0
-        """Number of the signal that asks this process to stop, 0 for none."""
+        """Number of the signal that this process received, 0 for none."""
         self.agreed_stop = 0
-        """Number of the signal that all processes agreed to stop for; see `training_step`."""
-        self._shares: Tensor | None = None
+        """Number of the signal at which all processes stop, 0 for none."""
+        self._accumulation = Accumulation()
+        self._given: list[dict[str, Any]] = []
+        self._sums: Tensor | None = None
         self._totals: sums.Totals = {}
         self._logged_step = 0
 
-    # What a domain writes
+    # Methods that a domain implements or overrides
 
     def same_vocabulary(self, other: Any) -> bool:
-        """Tell whether the weights of a model with this vocabulary mean the same here."""
+        """Return whether weights of a model with the vocabulary `other` fit this model's data."""
         return bool(other == self.metadata.get("vocabulary"))
 
     @abstractmethod
     def training_loss(self, batch: Any) -> tuple[Tensor, Tensor | int]:
-        """Return (objective to minimise, its mean over real targets; number of real targets)."""
+        """Return the objective, a mean over the targets without padding, and their number."""
 
     @abstractmethod
     def score(self, batch: Any) -> dict[str, Tensor]:
-        """Return SUMS over the batch, such as {"nats": ..., "tokens": ...}, as float64 scalars.
+        """Return sums over the batch, such as {"nats": ..., "tokens": ...}, as float64 scalars.
 
-        Called in eval mode, without gradients and with autocast off. Padding counts nowhere; label
-        smoothing has no place here.
+        Called in eval mode, without gradients and autocast. Without padding and label smoothing.
         """
 
     @abstractmethod
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        """Turn the sums over a whole split into ratios named with their unit (nats_per_token)."""
+        """Return ratios from the sums over a whole split; names contain the unit."""
 
     def generation_metrics(self) -> dict[str, float]:
-        """Return metrics that need real decoding, after each validation; on rank 0 only."""
+        """Return metrics of generated output, after each validation; on rank 0 only."""
         return {}
 
     def log_samples(self, folder: Path) -> list[Media]:
-        """Write samples into the folder after a validation and list them; on rank 0 only."""
+        """Write samples into the folder after a validation and return them; on rank 0 only."""
         return []
 
-    # What Lightning calls
+    # Optimisation
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return the optimiser; `on_before_optimizer_step` sets its learning rate."""
+        scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
+        # Lightning cannot clip gradients that a fused optimiser unscales.
+        optimizer = optimization.build(self.optim, self, fused=False if scaled else None)
+        self._given = [
+            {name: value for name, value in group.items() if name != "params"}
+            for group in optimizer.param_groups
+        ]
+        return optimizer
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Clip gradients as Lightning does, also in bf16-mixed with a fused optimiser.
+
+        Lightning refuses that pair, since a fused optimiser unscales fp16 gradients after the
+        clipping; bf16 has no scaler.
+        """
+        plugin = self.trainer.precision_plugin
+        if isinstance(plugin, MixedPrecision) and plugin.scaler is None and gradient_clip_val:
+            algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
+            Precision.clip_gradients(plugin, optimizer, gradient_clip_val, algorithm)
+            return
+        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Rescale accumulated gradients and set the learning rate of the update."""
+        self._accumulation.rescale(self.parameters())
+        rate = self.learning_rate(self.trainer.global_step + 1)
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+
+    def learning_rate(self, step: int) -> float:
+        """Return the learning rate of update `step`; the first is 1."""
+        return optimization.learning_rate_at(
+            self.optim, step, d_model=self.d_model, total_steps=self.total_steps()
+        )
+
+    def total_steps(self) -> int | None:
+        """Return the number of updates of the whole run; None if only time limits it."""
+        estimate = self.trainer.estimated_stepping_batches
+        return int(estimate) if sums.is_finite(estimate) else None
+
+    def on_fit_start(self) -> None:
+        """Refuse a cosine schedule without an end."""
+        check_schedule(self.optim, endless=self.total_steps() is None)
 
     def on_train_start(self) -> None:
-        """Start the clock; what was logged before a resume is not logged again."""
+        """Start the clock, and use the optimiser settings of this start, not the checkpoint's."""
         loader = self.trainer.train_dataloader
-        self.meter = Meter(lambda: getattr(loader, "seconds_taken", 0.0))
+        self.throughput = Throughput(lambda: getattr(loader, "seconds_taken", 0.0))
         self._logged_step = self.trainer.global_step
-        self.take_given_settings()
+        for group, given in zip(self.trainer.optimizers[0].param_groups, self._given, strict=True):
+            group.update(given)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the loss, scaled where needed so that every target weighs the same.
+        """Return the loss, scaled such that every target of an update has the same weight.
 
-        DDP averages gradients over ranks, which would give a target in a small batch more weight;
-        the factor (ranks x own targets / all targets) undoes that. Micro-batches of one update are
-        weighed too, see `Accumulation`. The same exchange carries a stop signal, so that all ranks
-        stop after the same step.
+        DDP averages gradients over ranks, so a rank's loss is scaled by ranks x own targets / all
+        targets; for micro-batches see `Accumulation`. The all-reduce of targets also carries the
+        stop signal, so that all ranks stop after the same step.
         """
         loss, count = (self.compiled_loss or self.training_loss)(batch)
         _, world = rank_and_world()
-        own = loss.detach()
-        kind = torch.float32 if loss.device.type == "mps" else torch.float64
-        targets = torch.as_tensor(count, device=loss.device, dtype=kind)
-        shares = torch.stack([targets, own.to(kind) * targets])
+        dtype = torch.float32 if loss.device.type == "mps" else torch.float64
+        targets = torch.as_tensor(count, device=loss.device, dtype=dtype)
+        stepped = torch.stack([targets, loss.detach().to(dtype) * targets])  # [2]: targets, loss
         if world == 1:
             self.agreed_stop = self.stop_signal
         else:
             asked = [float(self.stop_signal == number) for number in STOP_SIGNALS]
-            shares = torch.cat([shares, torch.tensor(asked, device=loss.device, dtype=kind)])
-            distributed.all_reduce(shares)
-            loss = loss * (world * targets / shares[0].clamp(min=1)).to(loss.dtype)
-            # Reading the sum of this very step would make a GPU wait; the one before is there.
-            before = self._shares.tolist()[2:] if self._shares is not None else []
-            self._shares = shares
+            stepped = torch.cat([stepped, torch.tensor(asked, device=loss.device, dtype=dtype)])
+            distributed.all_reduce(stepped)
+            loss = loss * (world * targets / stepped[0].clamp(min=1)).to(loss.dtype)
+            # Reading this step's sum would synchronise a GPU; the sum of the last step is ready.
+            before = self._sums.tolist()[2:] if self._sums is not None else []
+            self._sums = stepped
             for number, ranks in zip(STOP_SIGNALS, before, strict=False):
                 if ranks and not self.agreed_stop:
                     self.agreed_stop = int(number)
         if self.trainer.accumulate_grad_batches > 1:
-            # Lightning divides by the number of micro-batches, which is undone here.
-            weight = self.accumulation.weight(shares[0]) * self.trainer.accumulate_grad_batches
+            # Lightning divides the loss by the number of micro-batches.
+            weight = self._accumulation.weight(stepped[0]) * self.trainer.accumulate_grad_batches
             loss = loss * weight.to(loss.dtype)
-        self.meter.add(targets=shares[0], loss_sum=shares[1])
+        self.throughput.add(targets=stepped[0], loss_sum=stepped[1])
         if loss.device.type == "cpu":
             self.check_finite()
         return loss
 
     def check_finite(self) -> None:
-        """Raise Diverged where a loss since the last report was NaN or infinite."""
-        if not self.meter.is_finite():
+        """Raise Diverged if a loss since the last report was NaN or infinite."""
+        if not self.throughput.is_finite():
             raise Diverged(
-                f"The training loss became {self.meter.loss()} at step "
+                f"The training loss became {self.throughput.loss()} at step "
                 f"{self.trainer.global_step + 1}; checkpoints written before stay as they are. "
                 "A lower optim.learning_rate, a longer optim.warmup_steps or "
                 "trainer.gradient_clip_val usually helps."
@@ -160,44 +215,46 @@ class TrainingModule(Updated, ABC):
             return
         self._logged_step = step
         self.check_finite()
-        figures = {
-            "train/loss": self.meter.loss(),
+        values = {
+            "train/loss": self.throughput.loss(),
             "train/learning_rate": self.learning_rate(step),
-            "time/tokens_per_s": self.meter.tokens_per_second(),
-            "time/data_share": self.meter.data_share(),
-            "time/seconds": self.meter.seconds_in_all(),
+            "time/tokens_per_s": self.throughput.tokens_per_second(),
+            "time/data_share": self.throughput.data_share(),
+            "time/seconds": self.throughput.total_seconds(),
         }
-        self.meter.reset()
-        self._log(figures, step)
+        self.throughput.reset()
+        self._log(values, step)
+
+    # Validation
 
     def on_validation_epoch_start(self) -> None:
-        """Begin the sums anew."""
-        self.meter.pause()
+        """Stop the clock of training and reset the sums."""
+        self.throughput.pause()
         self._totals = {}
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Add the batch to the sums."""
+        """Add the batch to the sums; None, on a rank without a batch left, is skipped."""
         if batch is not None:
             with sums.full_precision(self.device):
                 sums.add_sums(self._totals, self.score(batch), self.device)
 
     def on_validation_epoch_end(self) -> None:
-        """Divide the sums of all ranks, decode, show samples and log."""
+        """Compute the metrics from the sums of all ranks, generate samples, and log both."""
         totals = sums.of_all_ranks(sums.read_totals(self._totals))
         self._totals = {}
         if self.trainer.sanity_checking:
             return
         started = time.monotonic()
         metrics = self.metrics(totals)
-        decoded: dict[str, float] = {}
+        generated: dict[str, float] = {}
         media: list[Media] = []
         step = self.trainer.global_step
         if self.trainer.is_global_zero:
             with sums.full_precision(self.device):
-                decoded = self.generation_metrics()
+                generated = self.generation_metrics()
                 if self.samples_folder is not None:
                     media = collect(self.log_samples, self.samples_folder / f"step-{step:08d}")
-        metrics = {**metrics, **self.trainer.strategy.broadcast(decoded)}
+        metrics = {**metrics, **self.trainer.strategy.broadcast(generated)}
         if not sums.is_finite(metrics[self.monitor]):
             raise Diverged(
                 f"val/{self.monitor} is {metrics[self.monitor]} at step {step}; checkpoints "
@@ -205,34 +262,36 @@ class TrainingModule(Updated, ABC):
             )
         self.latest = {name: float(value) for name, value in metrics.items()}
         named = {f"val/{name}": value for name, value in self.latest.items()}
-        # For Lightning's own callbacks (early stopping); what is written goes through _log.
+        # For callbacks such as EarlyStopping; the loggers get the values through _log.
         self.log_dict(
             {name: torch.tensor(value, dtype=torch.float64) for name, value in named.items()}
             if self.device.type != "mps"
             else named,
             logger=False,
-            sync_dist=True,  # equal on all ranks already; Lightning warns where it is not set
+            sync_dist=True,  # already equal on all ranks; Lightning warns otherwise
         )
         self._log({**named, "time/decoding_seconds": time.monotonic() - started}, step)
         if self.trainer.is_global_zero:
             log_media(self.trainer.loggers, media, step)
 
     def on_validation_end(self) -> None:
-        """Let the clock of training run again."""
-        self.meter.go_on()
+        """Continue the clock of training."""
+        self.throughput.resume()
+
+    # Checkpoints and logs
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Put the block that makes the checkpoint self-contained into it."""
+        """Add the header that makes the checkpoint self-contained."""
         checkpoint["triptych"] = header(
             self.metadata, seed=self.seed, step=int(self.trainer.global_step), metrics=self.latest
         )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take the last validation's metrics over, and the weights that the training stood at."""
+        """Restore the last metrics, and load training weights rather than averaged ones."""
         training_weights_first(checkpoint)
         self.latest = dict(checkpoint["triptych"]["metrics"])
 
-    def _log(self, figures: dict[str, float], step: int) -> None:
+    def _log(self, values: dict[str, float], step: int) -> None:
         if self.trainer.is_global_zero:
             for logger in self.trainer.loggers:
-                logger.log_metrics(figures, step)
+                logger.log_metrics(values, step)

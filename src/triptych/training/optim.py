@@ -1,44 +1,46 @@
-"""Optimiser and learning rate: what one update does, and the rate as a function of its number."""
+"""Optimiser, learning-rate schedule and weights of accumulated gradients."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from triptych.errors import UserError
 from triptych.training import muon
 
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """Optimiser, warm-up and the course of the learning rate."""
+    """Optimiser and learning-rate schedule."""
 
     optimizer: Literal["adamw", "adam", "muon"] = "adamw"
-    """AdamW (decay apart from the gradient), plain Adam (no decay), or Muon for the matrices of the
-    blocks and AdamW for all else."""
+    """AdamW (decoupled weight decay), Adam (no decay), or Muon for the matrices of the blocks with
+    AdamW for all other parameters."""
     learning_rate: float = 3e-4
-    """Highest learning rate, at the end of the warm-up; for noam a factor, 1 as published."""
+    """Highest learning rate, at the end of the warm-up; for noam a factor, 1 in the paper."""
     betas: tuple[float, float] = (0.9, 0.98)
-    """Decay of Adam's two running means, per update."""
+    """Decay of Adam's two moving averages, per update."""
     epsilon: float = 1e-9
     """Added to Adam's denominator."""
     weight_decay: float = 0.0
-    """Decay of matrices per update, times the learning rate; biases and norms never decay."""
+    """Decay of matrices per update, times the learning rate; biases and norms have none."""
     schedule: Literal["inverse_sqrt", "cosine", "constant", "noam"] = "inverse_sqrt"
-    """Learning rate after the warm-up; cosine falls until the last step, noam is Vaswani's."""
+    """Learning rate after the warm-up; cosine ends at the last step, noam is Vaswani's."""
     warmup_steps: int = 400
-    """Updates over which the learning rate rises in a straight line."""
+    """Updates over which the learning rate rises linearly."""
     min_lr_ratio: float = 0.0
-    """Where cosine ends, as a fraction of the highest learning rate."""
+    """Last learning rate of cosine, as a fraction of the highest."""
     ema_decay: float = 0.0
-    """Share of the weights' running mean that stays per update, such as 0.999, which averages about
-    the last 1,000; validations and best.ckpt take the mean; 0 for none."""
+    """Decay of the exponential moving average of the weights per update, such as 0.999;
+    validations and best.ckpt use the average; 0 for none."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError with a sentence for values that cannot be meant."""
+        """Raise ValueError for impossible values."""
         if self.optimizer not in ("adamw", "adam", "muon"):
             raise ValueError(f"optimizer is {self.optimizer!r}; allowed are adamw, adam and muon.")
         if self.schedule not in ("inverse_sqrt", "cosine", "constant", "noam"):
@@ -71,14 +73,23 @@ class OptimConfig:
             raise ValueError(f"ema_decay is {self.ema_decay}; it must be from 0 to below 1.")
 
 
+def check_schedule(optim: OptimConfig, *, endless: bool) -> None:
+    """Raise UserError for a schedule that needs the number of steps if only time limits the run."""
+    if optim.schedule == "cosine" and endless:
+        raise UserError(
+            "optim.schedule is cosine, which needs an end: set trainer.max_steps or "
+            "trainer.max_epochs."
+        )
+
+
 def learning_rate_at(
     config: OptimConfig, step: int, *, d_model: int, total_steps: int | None = None
 ) -> float:
-    """Learning rate of update `step`, where the first update is 1.
+    """Return the learning rate of update `step`; the first update is 1.
 
-    d_model matters to schedule "noam" only (Vaswani et al. 2017, section 5.3: learning_rate x
-    d_model^-0.5 x min(step^-0.5, step x warmup^-1.5)); total_steps to "cosine" only.
-    Raises ValueError where cosine is asked without total_steps, or for a step below 1.
+    d_model: for schedule noam only (Vaswani et al. 2017, section 5.3: learning_rate x d_model^-0.5
+    x min(step^-0.5, step x warmup^-1.5)). total_steps: for cosine only.
+    Raises ValueError for cosine without total_steps and for a step below 1.
     """
     if step < 1:
         raise ValueError(f"step is {step}; updates are counted from 1.")
@@ -101,12 +112,11 @@ def learning_rate_at(
 def build(
     config: OptimConfig, module: nn.Module, *, fused: bool | None = None
 ) -> torch.optim.Optimizer:
-    """Make the optimiser over the module's trainable parameters; decay goes to matrices only.
+    """Return the optimiser of the module's trainable parameters.
 
-    A parameter of two or more axes counts as a matrix (weights, embeddings, tables); biases, norms
-    and scalars are never decayed. fused: None lets torch's fused kernel run where all parameters
-    lie on a device that has one; False forbids it (needed with a gradient scaler and clipping).
-    The learning rate set here is replaced before every update, see `learning_rate_at`.
+    Parameters of two or more axes have weight decay; biases, norms and scalars have none.
+    fused: None uses torch's fused kernel if all devices have one; False forbids it (needed for
+    clipping with a gradient scaler). The learning rate is replaced before every update.
     """
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     matrices = [parameter for parameter in trainable if parameter.ndim >= 2]
@@ -142,3 +152,35 @@ def build(
         eps=config.epsilon,
         fused=fused,
     )
+
+
+class Accumulation:
+    """Weights of micro-batches that give every target of an update the same weight.
+
+    Lightning averages the mean losses of micro-batches, which gives a target in a small micro-batch
+    more weight. Here each loss has the weight of its targets, relative to the first micro-batch,
+    and `rescale` divides the sum of gradients by all targets of the update.
+    """
+
+    def __init__(self) -> None:
+        self._first: Tensor | None = None
+        self._targets: Tensor | None = None
+
+    def weight(self, targets: Tensor) -> Tensor:
+        """Return the weight of a micro-batch's mean loss; targets: scalar number of targets."""
+        if self._first is None or self._targets is None:
+            self._first = targets.clamp(min=1)
+            self._targets = torch.zeros_like(targets)
+        self._targets = self._targets + targets
+        return targets / self._first
+
+    @torch.no_grad()
+    def rescale(self, parameters: Iterable[Tensor]) -> None:
+        """Divide the summed gradients by all targets, in place, and begin the next update."""
+        if self._first is None or self._targets is None:
+            return
+        factor = self._first / self._targets.clamp(min=1)
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor.to(parameter.grad.dtype))
+        self._first = self._targets = None

@@ -1,7 +1,10 @@
-"""One run from the first check to its end: what Lightning's Trainer needs is put together here."""
+"""Run of a training: checks, run folder, callbacks, loggers, and Lightning's Trainer."""
 
 from __future__ import annotations
 
+import difflib
+import functools
+import inspect
 import shutil
 import time
 from pathlib import Path
@@ -13,41 +16,87 @@ from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-from triptych.training.arguments import (
-    check_arguments,
-    check_patience,
-    choose_precision,
-    listed,
-    on_cuda,
-    user_loggers,
-    writable,
-)
-from triptych.training.callbacks.checkpointing import KeepCheckpoints
+from triptych.errors import UserError
+from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, KeepCheckpoints
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning, say
 from triptych.training.callbacks.run_control import Patience, StepSeed, StopOnSignal
-from triptych.training.checkpoint import AtomicCheckpointIO, check_writable, remove_unfinished
-from triptych.training.compiled import CompileLoss, check_compiler
 from triptych.training.data import FixedBatches, ResumableLoader
+from triptych.training.devices import choose_precision, uses_cuda
 from triptych.training.exceptions import Interrupted
-from triptych.training.init_from import start_with
+from triptych.training.files import check_writable, remove_unfinished
 from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.wandb import WandbMetrics, open_wandb
-from triptych.training.loggers.wandb_mode import decide_wandb
 from triptych.training.metadata import code_commit, plain, versions
 from triptych.training.module import TrainingModule
+from triptych.training.resume import check_epochs, find_checkpoint, initialize_from
+from triptych.training.resume import resume as resume_run
+from triptych.training.run_config import RunConfig
 from triptych.training.run_folder import (
-    check_epochs,
-    find_checkpoint,
     holds_checkpoint,
     is_first_process,
     refuse_overwriting,
     removed_unless,
-    take_up,
     write_config,
     write_versions,
 )
-from triptych.training.run_settings import RunConfig
+
+NOT_ALLOWED = {
+    "default_root_dir": "use --run.directory and --run.name",
+    "enable_checkpointing": "best.ckpt and last.ckpt are always kept",
+    "enable_model_summary": "the number of parameters is always printed",
+    "barebones": "leave it out",
+    "overfit_batches": "no batch comes twice here; use a small data set to overfit",
+}
+"""Trainer arguments that the run sets itself, and the alternative."""
+
+
+def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:
+    """Return the Trainer's arguments with a chosen precision; UserError for unknown ones."""
+    parameters = inspect.signature(pl.Trainer.__init__).parameters
+    for name, value in trainer.items():
+        if name not in parameters or name == "self":
+            near = difflib.get_close_matches(name, list(parameters), n=1)
+            hint = f"; did you mean trainer.{near[0]}?" if near else "."
+            raise UserError(f"trainer.{name} is no argument of Lightning's Trainer{hint}")
+        if name in NOT_ALLOWED and value is not None and value != parameters[name].default:
+            raise UserError(f"trainer.{name} is set by the run: {NOT_ALLOWED[name]}.")
+    limits = ("max_steps", "max_epochs", "max_time")
+    if all(trainer.get(name) in (None, -1) for name in limits) and not trainer.get("fast_dev_run"):
+        raise UserError(
+            "Nothing says when to stop: set --trainer.max_steps (or trainer.max_epochs or "
+            "trainer.max_time)."
+        )
+    handled = {*NOT_ALLOWED, "callbacks", "logger", "plugins"}
+    kept = {name: value for name, value in trainer.items() if name not in handled}
+    # One validation batch before the first step shows errors in validation early.
+    if kept.get("num_sanity_val_steps") is None:
+        kept["num_sanity_val_steps"] = 1
+    return {**kept, "precision": choose_precision(trainer)}
+
+
+def check_patience(patience: int | None, arguments: dict[str, Any]) -> None:
+    """Raise UserError for early stopping without validations."""
+    if patience is not None and arguments.get("limit_val_batches") == 0:
+        raise UserError(
+            f"run.early_stopping_patience is {patience} validations, but "
+            "trainer.limit_val_batches is 0; set one of them to null."
+        )
+
+
+@functools.cache
+def check_compiler(device: str = "cpu") -> None:
+    """Compile a small function forward and backward; UserError with the reason on failure."""
+    x = torch.ones(64, device=device, requires_grad=True)
+    try:
+        torch.compile(lambda x: (x.sin() * 2).sum())(x).backward()
+    except Exception as error:  # torch wraps the compiler's failure in its own types
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        needs = "a working C++ compiler (g++)" if device == "cpu" else "Triton and a C compiler"
+        raise UserError(
+            f"run.compile needs {needs} on this machine, and compiling a small function failed: "
+            f"{reason[:200].rstrip('. :')}. Install it, or leave run.compile off."
+        ) from error
 
 
 def train(
@@ -60,19 +109,18 @@ def train(
 ) -> Path:
     """Train the task and return the run's folder.
 
-    trainer: arguments of Lightning's Trainer (max_steps, devices, strategy, ...), passed on as they
-    are. resume: go on from last.ckpt of that run, or from best.ckpt where the last is damaged.
+    trainer: arguments of Lightning's Trainer (max_steps, devices, strategy, ...). resume: continue
+    from last.ckpt of the run, or from best.ckpt if that is damaged.
 
-    The folder holds config.yaml (all settings as given), versions.json, metrics.csv, samples/ and
-    checkpoints/best.ckpt and last.ckpt; fast_dev_run leaves none. Everything that can be refused is
-    refused before the first step, as UserError. Raises Diverged, SaveFailed or Interrupted (see
-    `stopped`) where the run ends before its time. The caller seeds torch before it builds the
-    model; what is drawn from the first step on depends on run.seed alone.
+    The folder contains config.yaml, versions.json, metrics.csv, samples/, checkpoints/best.ckpt and
+    checkpoints/last.ckpt; fast_dev_run leaves none. Raises UserError before the first step for
+    anything refused; Diverged, SaveFailed or Interrupted if the run ends early. The caller seeds
+    torch before it builds the model; random numbers of the training depend on run.seed alone.
     """
     quiet_lightning()
     arguments = check_arguments(trainer)
     if run.compile:
-        check_compiler("cuda" if on_cuda(arguments) else "cpu")
+        check_compiler("cuda" if uses_cuda(arguments) else "cpu")
     check_patience(run.early_stopping_patience, arguments)
     folder = Path(run.directory) / run.name
     first = is_first_process()
@@ -80,56 +128,37 @@ def train(
     if found is None and first:
         refuse_overwriting(folder, resume=resume)
     stop = StopOnSignal()
-    own = found is None and first  # the folder was empty or not there
+    new = found is None and first
     trial = bool(arguments.get("fast_dev_run"))
 
     def to_keep() -> bool:
-        return not own or (stop.began and not trial) or holds_checkpoint(folder)
+        return not new or (stop.began and not trial) or holds_checkpoint(folder)
 
     with stop.installed(), removed_unless(to_keep, folder):
         step = 0
         if found is not None:
-            step = take_up(task, train_loader, run, *found)
-            check_epochs(*found, arguments.get("max_epochs"))
+            path, content = found
+            step = resume_run(task, train_loader, seed=run.seed, path=path, content=content)
+            check_epochs(path, content, arguments.get("max_epochs"))
         elif run.init_from is not None:
-            start_with(task, run.init_from)
+            initialize_from(task, run.init_from)
         if first:
             check_writable(folder / "checkpoints")
             remove_unfinished(folder / "checkpoints")
-        decay = task.optim.ema_decay
-        average = WeightAverage(decay) if decay else None
-        keep = KeepCheckpoints(folder / "checkpoints", minutes=run.save_minutes, average=average)
         task.seed = run.seed
         task.samples_folder = folder / "samples" if run.samples else None
-        settings = plain({**task.metadata["config"], "trainer": writable(trainer)}, "config")
-        precision = arguments.pop("precision", None) or choose_precision(
-            run.precision, arguments, task.d_model
-        )
-        identity = write_versions(folder, run, precision, task, step) if first else ""
+        # Compiled is the function, not the module: names in checkpoints and validation stay.
+        task.compiled_loss = torch.compile(task.training_loss) if run.compile else None
         loggers: list[Logger] = []
         if first:
-            write_config(folder, settings, step)
-            resumed_from = step if found is not None else None
-            loggers.append(CsvMetrics(folder / "metrics.csv", keep_until=resumed_from))
-            opened = open_wandb(
-                decide_wandb(run.wandb),
-                say,
-                folder=folder,
-                project=run.wandb_project,
-                name=run.name,
-                identity=identity,
-                config={**settings, "versions": versions(), "commit": code_commit()},
-            )
-            loggers += [opened] if opened is not None else []
+            loggers = _open_loggers(task, folder, run, trainer, arguments, step, found is not None)
+        average = WeightAverage(task.optim.ema_decay) if task.optim.ema_decay else None
+        keep = KeepCheckpoints(folder / "checkpoints", minutes=run.save_minutes)
         callbacks: list[Callback] = [StepSeed(run.seed, train_loader), stop, keep]
         if average is not None:
-            callbacks.insert(0, average)
-        if run.compile:
-            callbacks.insert(0, CompileLoss())
-        if run.early_stopping_patience is not None:
-            callbacks.append(
-                Patience(task.monitor, run.early_stopping_patience, mode=task.monitor_mode)
-            )
+            callbacks.insert(0, average)  # before the callback that writes checkpoints
+        if (patience := run.early_stopping_patience) is not None:
+            callbacks.append(Patience(task.monitor, patience, mode=task.monitor_mode))
         if arguments.pop("enable_progress_bar", True):
             callbacks.append(ShowProgress())
         status = "failed"
@@ -137,15 +166,14 @@ def train(
         try:
             lightning = pl.Trainer(
                 **arguments,
-                precision=precision,
-                callbacks=callbacks + listed(trainer.get("callbacks")),
-                logger=loggers + user_loggers(trainer.get("logger")),
-                plugins=[AtomicCheckpointIO(), *listed(trainer.get("plugins"))],
+                callbacks=callbacks + _listed(trainer.get("callbacks")),
+                logger=loggers + _user_loggers(trainer.get("logger")),
+                plugins=[AtomicCheckpointIO(), *_listed(trainer.get("plugins"))],
                 default_root_dir=str(folder),
                 enable_progress_bar=False,
                 enable_model_summary=False,
             )
-            _introduce(task, lightning, folder, precision)
+            _introduce(task, lightning, folder, arguments["precision"])
             lightning.fit(
                 task,
                 train_dataloaders=train_loader,
@@ -162,13 +190,14 @@ def train(
                 number,
             ) from error
         finally:
+            task.compiled_loss = None
             for logger in loggers:
                 if isinstance(logger, WandbMetrics):
                     logger.finalize(status)
-    if trial and own:
-        # Else the run that was tried would be refused because of it.
+    if trial and new:
+        # The folder would make the same run be refused.
         shutil.rmtree(folder, ignore_errors=True)
-        say("The trial went through; nothing is kept of it.")
+        say("The trial run passed; its files are deleted.")
         return folder
     best = (
         f"; best val/{task.monitor} {keep.best_value:.4f} at step {keep.best_step}: {keep.best}"
@@ -179,6 +208,37 @@ def train(
     return folder
 
 
+def _open_loggers(
+    task: TrainingModule,
+    folder: Path,
+    run: RunConfig,
+    trainer: dict[str, Any],
+    arguments: dict[str, Any],
+    step: int,
+    resumed: bool,
+) -> list[Logger]:
+    """Write config.yaml and versions.json, and open metrics.csv and Weights & Biases."""
+    settings = plain({**task.metadata["config"], "trainer": writable(trainer)}, "config")
+    start = {
+        "step": step,
+        "seed": run.seed,
+        "precision": arguments["precision"],
+        "parameters": sum(parameter.numel() for parameter in task.parameters()),
+    }
+    wandb_id = write_versions(folder, start)
+    write_config(folder, settings, step)
+    loggers: list[Logger] = [
+        CsvMetrics(folder / "metrics.csv", keep_until=step if resumed else None)
+    ]
+    opened = open_wandb(
+        run,
+        folder=folder,
+        identity=wandb_id,
+        config={**settings, "versions": versions(), "commit": code_commit()},
+    )
+    return loggers + ([opened] if opened is not None else [])
+
+
 def _introduce(task: TrainingModule, trainer: pl.Trainer, folder: Path, precision: str) -> None:
     parameters = sum(parameter.numel() for parameter in task.parameters())
     device = trainer.strategy.root_device
@@ -186,3 +246,30 @@ def _introduce(task: TrainingModule, trainer: pl.Trainer, folder: Path, precisio
     many = f"{trainer.world_size} x " if trainer.world_size > 1 else ""
     where = f"{many}{kind} in {precision}"
     say(f"Training {parameters:,} parameters on {where}; the run is in {folder}.")
+
+
+def _listed(value: Any) -> list[Any]:
+    """Return a list: empty for None, of one entry for a single object."""
+    if value is None:
+        return []
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _user_loggers(value: Any) -> list[Logger]:
+    """Return the user's additional loggers; True, False and None add none."""
+    return [item for item in _listed(value) if isinstance(item, Logger)]
+
+
+def writable(trainer: dict[str, Any]) -> dict[str, Any]:
+    """Return the Trainer's arguments as values for YAML; objects become their text."""
+
+    def text(value: Any) -> Any:
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if isinstance(value, (list, tuple)):
+            return [text(item) for item in value]
+        if isinstance(value, dict):
+            return {str(key): text(item) for key, item in value.items()}
+        return str(value)
+
+    return {name: text(value) for name, value in trainer.items()}

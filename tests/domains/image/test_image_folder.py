@@ -14,7 +14,7 @@ from triptych.domains.image import formats, image_folder
 from triptych.domains.image.formats import decode_image
 from triptych.domains.image.sources import ImageFolder
 from triptych.errors import UserError
-from triptych.training.held_out import split_by_hash
+from triptych.training.sources import split_by_hash
 
 HEIGHT, WIDTH = 4, 6  # not square on purpose
 

@@ -65,7 +65,7 @@ def test_no_option_is_left_to_the_default_unseen(path: Path) -> None:
         "data": {"source", "bits", "batch_size", "evaluation_batch_size", "samples"},
         "model": {"transformer", "head", "class_conditional"},
         "optim": {"optimizer", "learning_rate", "schedule", "warmup_steps", "weight_decay"},
-        "run": {"name", "directory", "seed", "precision"},
-        "trainer": {"max_steps", "val_check_interval", "gradient_clip_val"},
+        "run": {"name", "directory", "seed"},
+        "trainer": {"max_steps", "val_check_interval", "gradient_clip_val", "precision"},
     }.items():
         assert keys <= set(content[part]), f"{part} lacks {keys - set(content[part])}"

@@ -30,7 +30,7 @@ from triptych.training import evaluate as evaluation
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.metadata import header
 from triptych.training.optim import OptimConfig
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
 HEIGHT, WIDTH = 3, 4

@@ -38,7 +38,7 @@ from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 from triptych.training.evaluate import evaluate
 from triptych.training.optim import OptimConfig
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 
 
 def scale(steps, seed):

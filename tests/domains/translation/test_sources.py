@@ -13,7 +13,7 @@ from triptych.domains.translation.config import Config
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.domains.translation.text_files import read_lines
 from triptych.errors import UserError
-from triptych.training.evaluate import reading_from
+from triptych.training.sources import reading_from
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -7,9 +7,9 @@ from triptych.domains.image.data import ImageDataset, Split
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits, ImageSource
 from triptych.errors import UserError
-from triptych.training.held_out import ALL
 from triptych.training.optim import OptimConfig
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
+from triptych.training.sources import ALL
 
 
 @dataclass(frozen=True)

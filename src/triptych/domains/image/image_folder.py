@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from triptych.domains.image.data import ImageDataset
 from triptych.domains.image.formats import ImageSizeError, check_size, decode_image
 from triptych.errors import UserError
-from triptych.training.held_out import ALL, split_by_hash
+from triptych.training.sources import ALL, split_by_hash
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,12 +22,11 @@ from triptych.domains.image import metrics, render
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.data import ImageDataset, evaluation_batches
 from triptych.domains.image.model import ImageTransformer, build_model
+from triptych.domains.options import check_layer_and_head
 from triptych.errors import UserError
-from triptych.training.attended import check_layer_and_head
 from triptych.training.devices import device_named
-from triptych.training.evaluate import Evaluation, device_of, reading_from, scoring, sum_scores
-from triptych.training.held_out import ALL, check_all
-from triptych.training.known_law import beside
+from triptych.training.evaluate import Evaluation, device_of, scoring, sum_scores
+from triptych.training.sources import ALL, check_all, known_entropy, reading_from
 
 SAMPLE_BATCH = 64
 """Images sampled together; constant, so that a seed gives the same images on every machine."""
@@ -191,7 +189,7 @@ class ImageModel(TrainedModel):
             "sub_pixels": int(sums["dims"]),
             "uniform_bits_per_dim": metrics.uniform_bits_per_dim(self.levels),
             "histogram_bits_per_dim": None if split == ALL else _histogram(settings, images),
-            **beside(settings.source, split, limit, nats_per_unit=sums["dims"] * math.log(2)),
+            **known_entropy(settings.source),
         }
         return Evaluation("image", split, metrics.ratios(sums), int(sums["images"]), details)
 

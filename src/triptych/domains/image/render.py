@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.training.files import write_whole
+from triptych.training.files import write_atomically
 
 GRID_LINE_GREY = 96
 """Grey of the lines between the images of a grid, neither black nor white."""
@@ -73,12 +73,12 @@ def class_columns(count: int, n_classes: int) -> int | None:
 
 
 def write_png(path: str | Path, pixels: NDArray[np.uint8]) -> Path:
-    """Write uint8 [H, W, C] with C 1 or 3 as PNG, as in `write_whole`, and return the path."""
+    """Write uint8 [H, W, C] with C 1 or 3 as PNG, as in `write_atomically`, and return the path."""
     from PIL import Image
 
     content = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(content, format="PNG")
-    return write_whole(path, content.getvalue())
+    return write_atomically(path, content.getvalue())
 
 
 def write_grid(

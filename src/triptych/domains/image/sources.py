@@ -17,7 +17,7 @@ from triptych.domains.image.data import ImageDataset, Split, hold_out, permutati
 from triptych.domains.image.formats import find_packed, read_cifar_batch, read_idx, read_pickle
 from triptych.domains.image.image_folder import read_folder
 from triptych.errors import UserError
-from triptych.training.held_out import ALL
+from triptych.training.sources import ALL
 
 
 class ImageSource(ABC):

@@ -8,11 +8,11 @@ import torch
 
 from triptych.domains.image.data import ImageDataset, Split
 from triptych.domains.image.sources import ImageSource
-from triptych.training.known_law import KnownLaw, NoisyCopy, chances
+from triptych.training.sources import NoisyCopy, SyntheticSource, uniform_draws
 
 
 @dataclass(frozen=True)
-class CopiedRows(ImageSource, KnownLaw):
+class CopiedRows(ImageSource, SyntheticSource):
     """Grey images with a random first row, in which every other row is a noisy copy of the last.
 
     The pixels of the first row are uniform over the levels. Every other pixel has the level of the
@@ -54,7 +54,7 @@ class CopiedRows(ImageSource, KnownLaw):
     def load(self, split: Split) -> ImageDataset:
         """Generate one split; the same images every time."""
         count = getattr(self, f"{split}_size")
-        drawn = chances(self.seed, split, (count, self.height, self.width))
+        drawn = uniform_draws(self.seed, split, (count, self.height, self.width))
         rows = [(drawn[:, 0] * self.levels).astype(np.int64)]
         for row in range(1, self.height):
             rows.append(self._copy().apply(rows[-1], drawn[:, row]))

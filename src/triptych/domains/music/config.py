@@ -6,7 +6,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.model import ModelConfig
 from triptych.training.optim import OptimConfig
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 
 
 @dataclass(frozen=True)

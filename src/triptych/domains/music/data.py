@@ -13,7 +13,7 @@ from triptych.domains.music.sources.base import Piece, PieceSource, Split
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
-from triptych.training.held_out import ALL
+from triptych.training.sources import ALL
 
 PADDING = -1
 """Fills rows of unequal length; no tokenizer has an id below 0."""

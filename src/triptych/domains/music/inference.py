@@ -28,12 +28,11 @@ from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.options import check_layer_and_head
 from triptych.errors import UserError
-from triptych.training.attended import check_layer_and_head
 from triptych.training.devices import device_named
-from triptych.training.evaluate import Evaluation, reading_from, sum_scores
-from triptych.training.held_out import ALL, check_all
-from triptych.training.known_law import beside
+from triptych.training.evaluate import Evaluation, sum_scores
+from triptych.training.sources import ALL, check_all, known_entropy, reading_from
 
 if TYPE_CHECKING:
     import pretty_midi
@@ -200,7 +199,7 @@ class MusicModel(TrainedModel):
             "sequence_length": windows.sequence_length,
             "overlap": windows.overlap,
             "nats_per_token_of": _baselines(windows.source, pieces, counted=split != ALL),
-            **beside(windows.source, split, limit, nats_per_unit=sums["tokens"]),
+            **known_entropy(windows.source),
         }
         if bucket is not None:
             details["by_position"] = {

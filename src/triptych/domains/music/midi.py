@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.errors import UserError
-from triptych.training.files import write_whole
+from triptych.training.files import write_atomically
 
 if TYPE_CHECKING:
     import pretty_midi
@@ -218,4 +218,4 @@ def midi_bytes(midi: pretty_midi.PrettyMIDI) -> bytes:
 
 def write_midi(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
     """Write a MIDI file; raises UserError where it cannot be written."""
-    return write_whole(path, midi_bytes(midi))
+    return write_atomically(path, midi_bytes(midi))

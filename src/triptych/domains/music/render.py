@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.attention import MusicAttention
-from triptych.training.files import write_whole
+from triptych.training.files import write_atomically
 
 if TYPE_CHECKING:  # drawing and playing load these, nothing else does
     import pretty_midi
@@ -57,7 +57,7 @@ def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
         file.setsampwidth(2)
         file.setframerate(SAMPLE_RATE)
         file.writeframes(np.round(scaled * 32767).astype("<i2").tobytes())
-    write_whole(path, buffer.getvalue())
+    write_atomically(path, buffer.getvalue())
     return synthesiser
 
 
@@ -101,7 +101,7 @@ def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path, *, title: s
         axes.set_title(title, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
-    return write_whole(path, _png(figure))
+    return write_atomically(path, _png(figure))
 
 
 def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:

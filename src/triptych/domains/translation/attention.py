@@ -15,9 +15,9 @@ from torch import Tensor
 from triptych.core.attention.capture import capture_attention
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis
+from triptych.domains.options import check_layer_and_head
 from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer, Tokenizers
 from triptych.domains.translation.translate import one_line
-from triptych.training.attended import check_layer_and_head
 from triptych.training.evaluate import device_of, scoring
 
 BLANK = "·"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from triptych.domains.translation.data import DataConfig
 from triptych.domains.translation.model import ModelConfig
 from triptych.training.optim import OptimConfig
-from triptych.training.run_settings import RunConfig
+from triptych.training.run_config import RunConfig
 
 
 @dataclass(frozen=True)

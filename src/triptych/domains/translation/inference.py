@@ -32,10 +32,10 @@ from triptych.domains.translation.text_files import BLANKS, check_folder
 from triptych.domains.translation.tokenizer import Tokenizers
 from triptych.domains.translation.translate import hypothesis_texts, search_lines
 from triptych.errors import UserError
-from triptych.training.devices import device_named
-from triptych.training.evaluate import Evaluation, device_of, reading_from, sum_scores
-from triptych.training.known_law import beside
-from triptych.training.weights import check_dtype, load_weights
+from triptych.training.checkpoint import load_weights
+from triptych.training.devices import check_dtype, device_named
+from triptych.training.evaluate import Evaluation, device_of, sum_scores
+from triptych.training.sources import known_entropy, reading_from
 
 BATCH_SIZE = 64
 """Default number of lines to translate at a time."""
@@ -254,7 +254,7 @@ class TranslationModel(TrainedModel):
                 "target": len(self.tokenizers.target),
             },
             "tokens": int(totals["tokens"]),
-            **beside(corpus, split, limit, nats_per_unit=totals["tokens"]),
+            **known_entropy(corpus),
             "samples": [
                 {"source": source, "reference": reference, "translation": translation}
                 for source, reference, translation in list(samples)[:SAMPLE_ROWS]

@@ -18,7 +18,7 @@ from triptych.domains.translation.text_files import (
     read_lines,
 )
 from triptych.errors import UserError
-from triptych.training.held_out import split_by_hash
+from triptych.training.sources import split_by_hash
 
 Pair = tuple[str, str]
 """Source sentence and target sentence."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from triptych.domains.translation.sources import SPLITS, Corpus, Pair
 from triptych.errors import UserError
-from triptych.training.known_law import KnownLaw, NoisyCopy, chances
+from triptych.training.sources import NoisyCopy, SyntheticSource, uniform_draws
 
 LANGUAGES = ("en", "de", "ko")
 """Languages in which the output of num2words was checked for every value up to `MAX_VALUE`."""
@@ -133,7 +133,7 @@ class NumberWords(SyntheticCorpus):
 
 
 @dataclass(frozen=True)
-class ReversedSentences(SyntheticCorpus, KnownLaw):
+class ReversedSentences(SyntheticCorpus, SyntheticSource):
     """Random words as source, the same words in reverse with random substitutions as target.
 
     The length of a source is uniform from `min_words` to `max_words`, and each word is uniform over
@@ -181,7 +181,7 @@ class ReversedSentences(SyntheticCorpus, KnownLaw):
 
     def pairs(self, split: str) -> list[Pair]:
         """Return the pairs of a split, the same at every call."""
-        uniform = chances(self.seed, split, (self.size(split), 1 + 2 * self.max_words))
+        uniform = uniform_draws(self.seed, split, (self.size(split), 1 + 2 * self.max_words))
         lengths = self.min_words + (uniform[:, 0] * (self.max_words - self.min_words + 1)).astype(
             int
         )

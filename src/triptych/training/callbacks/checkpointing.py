@@ -1,37 +1,87 @@
-"""When last.ckpt and best.ckpt are written, so that a resumed run misses nothing."""
+"""Writing of last.ckpt and best.ckpt such that a resumed run is bit-exact."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
+from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-from triptych.training.callbacks.ema import WeightAverage
-from triptych.training.checkpoint import duplicate
+from triptych.training.checkpoint import read_checkpoint
+from triptych.training.exceptions import SaveFailed
+from triptych.training.files import atomic_file
 from triptych.training.module import TrainingModule
 
 
-class KeepCheckpoints(Checkpoint):
-    """Write last.ckpt after validations, every `minutes`, at a stop and at the end; best.ckpt too.
+class AtomicCheckpointIO(CheckpointIO):
+    """Atomic writing of checkpoints: a killed process leaves the former file or the new one.
 
-    Never last.ckpt in the middle of accumulated gradients, for they are in no checkpoint: a save
-    that comes due there waits for the next update. (best.ckpt is written at once; a run that had to
-    go on from it would lose the gradients summed so far.) Nothing is written after a step whose
-    loss was not finite.
-    average: whoever keeps a mean of the weights, which then is what best.ckpt holds first.
+    Lightning's TorchCheckpointIO writes through a temporary folder, which may be on another file
+    system, and loses a checkpoint silently if the folder cannot be written.
     """
 
-    def __init__(
-        self, folder: Path, *, minutes: float, average: WeightAverage | None = None
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
+        """Write the checkpoint; SaveFailed if the file system refuses."""
+        try:
+            with atomic_file(Path(path)) as file:
+                torch.save(checkpoint, file)
+        except (OSError, RuntimeError) as error:
+            # torch raises RuntimeError on a full disk.
+            raise _save_failed(path, error) from error
+
+    def load_checkpoint(
+        self,
+        path: str | os.PathLike[str],
+        map_location: Any = None,
+        weights_only: bool | None = None,
+    ) -> dict[str, Any]:
+        """Return the content, read with weights_only=True."""
+        return read_checkpoint(path)
+
+    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
+        """Delete the file if it exists."""
+        Path(path).unlink(missing_ok=True)
+
+
+def copy_checkpoint(source: Path, target: Path) -> None:
+    """Copy a checkpoint atomically; SaveFailed if the file system refuses."""
+    try:
+        with source.open("rb") as reader, atomic_file(target) as writer:
+            shutil.copyfileobj(reader, writer)
+    except OSError as error:
+        raise _save_failed(target, error) from error
+
+
+def _save_failed(path: str | os.PathLike[str], error: Exception) -> SaveFailed:
+    return SaveFailed(
+        f"The checkpoint {path} could not be written ({error}); an earlier file of that name is "
+        "untouched."
+    )
+
+
+class KeepCheckpoints(Checkpoint):
+    """Write last.ckpt after validations, every `minutes`, at a stop and at the end; and best.ckpt.
+
+    last.ckpt is never written between the micro-batches of an update, since no checkpoint contains
+    their gradients: the save waits for the update. (best.ckpt is written at once; a run resumed
+    from it there loses those gradients.) Nothing is written after a loss that is not finite.
+
+    Lightning's ModelCheckpoint saves between micro-batches, saves before a validation that is due
+    (which a resumed run then skips), and with save_on_exception saves diverged weights.
+    """
+
+    def __init__(self, folder: Path, *, minutes: float) -> None:
         self.folder = folder
         self.minutes = minutes
-        self.average = average
         self.best_value: float | None = None
         self.best_step = -1
         self.saved_step = -1
@@ -43,20 +93,20 @@ class KeepCheckpoints(Checkpoint):
 
     @property
     def last(self) -> Path:
-        """The file that `--resume` reads."""
+        """Path of the checkpoint that `--resume` reads."""
         return self.folder / "last.ckpt"
 
     @property
     def best(self) -> Path:
-        """The file with the best validation score so far."""
+        """Path of the checkpoint with the best validation score."""
         return self.folder / "best.ckpt"
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a resumed run must know of the best score."""
+        """Return the best score and its step."""
         return {"best_value": self.best_value, "best_step": self.best_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take the best score over from the run before."""
+        """Restore the best score."""
         self.best_value = state_dict["best_value"]
         self.best_step = state_dict["best_step"]
 
@@ -73,12 +123,12 @@ class KeepCheckpoints(Checkpoint):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Save where minutes have gone by, the last update is done, or a save is late."""
+        """Save at the last step, after `minutes`, or if a save waited for the update."""
         self._whole_step = trainer.global_step != self._step
         self._step = trainer.global_step
         self._put_off_stop(trainer)
         if not self._whole_step or validation_may_follow(trainer):
-            return  # a save before a validation that is due would make the resumed run skip it
+            return  # a run resumed from before a due validation would skip it
         at_end = 0 < trainer.max_steps <= trainer.global_step
         if at_end or self._late or self._overdue(trainer):
             self.save(trainer, pl_module)
@@ -87,11 +137,11 @@ class KeepCheckpoints(Checkpoint):
         overdue = 0 < self.minutes <= (time.monotonic() - self._saved_at) / 60
         if trainer.world_size == 1:
             return overdue
-        # Clocks differ between ranks, so rank 0 decides; asking at every step would cost too much.
+        # Clocks differ between ranks, so rank 0 decides, at few steps to save time.
         return trainer.global_step % 50 == 0 and bool(trainer.strategy.broadcast(overdue))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Save last.ckpt, and best.ckpt where the score is better than any before."""
+        """Save last.ckpt, and best.ckpt if the score is the best so far."""
         assert isinstance(pl_module, TrainingModule)
         if trainer.sanity_checking or trainer.state.fn != "fit":
             return
@@ -101,68 +151,66 @@ class KeepCheckpoints(Checkpoint):
         )
         if better:
             self.best_value, self.best_step = value, trainer.global_step
-        # Between updates the gradients summed so far would be lost: last.ckpt must wait then.
         self._late = not self._whole_step
         if better and not trainer.fast_dev_run:
-            # Before last.ckpt, which says that this score is kept: a kill may come in between.
+            # Before last.ckpt, whose state names this score as saved.
             pl_module.check_finite()
-            with self.average.leading() if self.average is not None else nullcontext():
-                trainer.save_checkpoint(self.best)
+            trainer.save_checkpoint(self.best)
         if not self._late:
-            self.save(trainer, pl_module, as_best=better and self.average is None)
+            self.save(trainer, pl_module, copy_best=better)
         self._put_off_stop(trainer)
 
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        """Save where a signal ended the run between two steps; other ends leave last.ckpt alone."""
+        """Save if a signal ended the run; other exceptions leave last.ckpt unchanged."""
         if isinstance(exception, SIGTERMException):
             self.save(trainer, pl_module)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Put Lightning's counters into a state that its loops resume from exactly."""
+        """Correct Lightning's counters, see `settle_epoch`."""
         settle_epoch(checkpoint["loops"]["fit_loop"])
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Save the end of the run where nothing did so before, or not rightly."""
-        # A stop that is asked for brings a validation, whose save leaves an epoch open that has
-        # ended: a resumed run would go on in it.
+        """Save the last step of the run."""
+        # The validation at a requested stop was saved with its epoch still open; a resumed run
+        # would continue that epoch.
         in_ended_epoch = trainer.should_stop and trainer.is_last_batch
         if self.saved_step != trainer.global_step or in_ended_epoch:
             self.save(trainer, pl_module)
 
     def _put_off_stop(self, trainer: pl.Trainer) -> None:
-        """Let an end that was asked for, by the clock or by patience, wait for a whole step."""
+        """Delay a stop by max_time or early stopping to the end of the update."""
         if trainer.should_stop and not self._whole_step:
             trainer.should_stop, self._stop_waits = False, True
         elif self._stop_waits and self._whole_step:
             trainer.should_stop, self._stop_waits = True, False
 
     def save(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, as_best: bool = False
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, copy_best: bool = False
     ) -> None:
-        """Write last.ckpt; all ranks must call it. as_best: best.ckpt has just got the same."""
+        """Write last.ckpt, on all ranks; copy_best: as a copy of best.ckpt."""
         assert isinstance(pl_module, TrainingModule)
         if trainer.fast_dev_run:
             return
         pl_module.check_finite()
-        if not as_best:
+        if not copy_best:
             trainer.save_checkpoint(self.last)
         elif trainer.is_global_zero:
-            duplicate(self.best, self.last)
+            copy_checkpoint(self.best, self.last)
         self.saved_step = trainer.global_step
         self._saved_at = time.monotonic()
         self._late = False
 
 
 def settle_epoch(loops: dict[str, Any]) -> None:
-    """Correct the counters of an epoch that Lightning 2.6 has closed, in place.
+    """Correct the counters of a completed epoch in Lightning 2.6's loop state, in place.
 
-    Resumed from the end of an epoch it would go on counting batches where the old epoch stopped, so
-    that accumulation and validation fall on other batches: the new epoch must begin at 0. Stopped
-    by a limit inside an epoch it closes that epoch all the same: it must be open again.
+    Resumed from the end of an epoch, Lightning continues the batch count of the old epoch, which
+    shifts accumulation and validation: the count must be 0. Stopped by max_steps inside an epoch,
+    Lightning marks the epoch as completed: it must be open.
     """
     epoch, batch = loops["epoch_progress"], loops["epoch_loop.batch_progress"]
     closed = epoch["current"]["completed"] == epoch["current"]["ready"] > 0
@@ -176,7 +224,7 @@ def settle_epoch(loops: dict[str, Any]) -> None:
 
 
 def validation_may_follow(trainer: pl.Trainer) -> bool:
-    """Tell whether Lightning may validate right after the batch that has just ended."""
+    """Return whether Lightning may validate after the batch that has just ended."""
     if not trainer.enable_validation:
         return False
     if trainer.is_last_batch:

@@ -116,10 +116,10 @@ class ShowProgress(Callback):
             return
         self._shown = now
         step = trainer.global_step
-        meter = pl_module.meter
+        speed = pl_module.throughput
         note = (
-            f"loss {meter.loss():.4f}  {meter.tokens_per_second():,.0f} tokens/s"
-            f"  data {meter.data_share():.0%}"
+            f"loss {speed.loss():.4f}  {speed.tokens_per_second():,.0f} tokens/s"
+            f"  data {speed.data_share():.0%}"
             f"  {clock(self.seconds_left(step, now))} left"
         )
         if self._bar is not None and self._train_bar is not None:

@@ -1,24 +1,26 @@
-"""Figures in metrics.csv, a row per report: written always, beside the checkpoints."""
+"""Metrics as rows of metrics.csv."""
 
 from __future__ import annotations
 
 import csv
-import os
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pytorch_lightning.loggers.logger import Logger
 
+from triptych.training.files import atomic_file
+
 
 class CsvMetrics(Logger):
-    """One row per report in metrics.csv: its step and the figures, blank where there is none.
+    """One row per report: its step and the metrics, blank for missing ones.
 
-    Each row is on disk when `log_metrics` returns. A figure that was not there before adds a
-    column; the file is then written anew beside the old one and renamed.
+    Each row is on disk when `log_metrics` returns. A new metric adds a column to all rows.
+    path: the file. keep_until: step of the checkpoint of a resumed run; rows of later steps are
+    dropped, since the run writes them again. None begins a new file.
 
-    path: the file. keep_until: rows of later steps are dropped, for a run that is resumed from
-    there will write them again; None begins a new file.
+    Lightning's CSVLogger deletes the rows of an earlier start in the same folder.
     """
 
     def __init__(self, path: Path, *, keep_until: int | None = None) -> None:
@@ -31,7 +33,7 @@ class CsvMetrics(Logger):
                 reader = csv.DictReader(file)
                 self.columns = list(reader.fieldnames or ["step"])
                 for row in reader:
-                    # A kill in the middle of a write leaves a short last row: it is dropped.
+                    # A process killed during a write leaves an incomplete last row.
                     if (row.get("step") or "").isdigit() and None not in row.values():
                         rows.append(row)
             rows = [row for row in rows if int(row["step"]) <= keep_until]
@@ -44,32 +46,29 @@ class CsvMetrics(Logger):
 
     @property
     def version(self) -> str:
-        """Unused: one folder is one run."""
+        """Unused: a folder contains one run."""
         return ""
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Nothing: config.yaml holds them."""
+        """Do nothing: config.yaml contains the settings."""
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append a row and flush it."""
+        """Append a row."""
         new = [name for name in metrics if name not in self.columns]
         if new:
             with self.path.open(encoding="utf-8", newline="") as file:
                 rows = list(csv.DictReader(file))
             self.columns += new
             self._rewrite(rows)
+        short = {name: f"{float(value):.10g}" for name, value in metrics.items()}
         with self.path.open("a", encoding="utf-8", newline="") as file:
             writer = csv.DictWriter(file, self.columns, restval="", lineterminator="\n")
-            writer.writerow({"step": step if step is not None else "", **_short(metrics)})
+            writer.writerow({"step": step if step is not None else "", **short})
 
     def _rewrite(self, rows: Sequence[Mapping[str, str]]) -> None:
-        unfinished = self.path.with_name(f".{self.path.name}.unfinished")
-        with unfinished.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.DictWriter(file, self.columns, restval="", lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
-        os.replace(unfinished, self.path)
-
-
-def _short(metrics: Mapping[str, float]) -> dict[str, str]:
-    return {name: f"{float(value):.10g}" for name, value in metrics.items()}
+        text = io.StringIO()
+        writer = csv.DictWriter(text, self.columns, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+        with atomic_file(self.path) as file:
+            file.write(text.getvalue().encode("utf-8"))

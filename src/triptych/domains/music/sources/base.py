@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, cast
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
-from triptych.training.held_out import split_by_hash
+from triptych.training.sources import split_by_hash
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

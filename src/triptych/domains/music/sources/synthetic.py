@@ -8,7 +8,7 @@ import numpy as np
 
 from triptych.domains.music.sources.base import Piece, PieceSource, Split
 from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, N_VOICES, ChoraleTokenizer
-from triptych.training.known_law import KnownLaw, NoisyCopy, Numbers, chances
+from triptych.training.sources import NoisyCopy, Numbers, SyntheticSource, uniform_draws
 
 SCALE = np.array([p for p in range(LOWEST, HIGHEST + 1) if p % 12 in (0, 2, 4, 7, 9)])
 """MIDI pitches C, D, E, G and A of all octaves, a scale without dissonances."""
@@ -18,7 +18,7 @@ MAX_NOTES = len(SCALE) - int(FIRST_NOTE.max())
 
 
 @dataclass(frozen=True)
-class CopiedMotifs(PieceSource, KnownLaw):
+class CopiedMotifs(PieceSource, SyntheticSource):
     """Chorales that repeat a random motif; each repeat changes a few pitches of the one before.
 
     Each voice draws each sixteenth of the motif uniformly from its own `notes` pitches. In each
@@ -77,7 +77,7 @@ class CopiedMotifs(PieceSource, KnownLaw):
 
     def _grids(self, split: str) -> Numbers:
         shape = (self._sizes()[split], self.repeats, self.motif_steps, N_VOICES)
-        drawn = chances(self.seed, split, shape)
+        drawn = uniform_draws(self.seed, split, shape)
         motifs = [(drawn[:, 0] * self.notes).astype(np.int64)]
         for repeat in range(1, self.repeats):
             motifs.append(self._copy().apply(motifs[-1], drawn[:, repeat]))

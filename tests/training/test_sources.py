@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from triptych.training.known_law import KnownLaw, NoisyCopy, beside, chances
+from triptych.training.sources import NoisyCopy, SyntheticSource, known_entropy, uniform_draws
 
 
 def test_every_outcome_of_a_copy_has_its_probability() -> None:
@@ -34,25 +34,22 @@ def test_a_law_in_which_nothing_can_change_is_refused() -> None:
 
 
 def test_draws_are_for_ever_and_every_split_has_its_own() -> None:
-    drawn = chances(0, "train", (3, 2))
+    drawn = uniform_draws(0, "train", (3, 2))
     assert drawn.ravel()[:2] == pytest.approx([0.991944, 0.514403], abs=1e-6)
-    assert np.array_equal(chances(0, "train", (5, 2))[:3], drawn)
-    assert not np.isin(chances(0, "test", (3, 2)), drawn).any()
-    assert not np.isin(chances(1, "train", (3, 2)), drawn).any()
+    assert np.array_equal(uniform_draws(0, "train", (5, 2))[:3], drawn)
+    assert not np.isin(uniform_draws(0, "test", (3, 2)), drawn).any()
+    assert not np.isin(uniform_draws(1, "train", (3, 2)), drawn).any()
     assert 0 <= drawn.min() <= drawn.max() < 1
 
 
-class Coin(KnownLaw):
+class Coin(SyntheticSource):
     def entropy(self) -> float:
         return 1.0
 
     def nll(self, split: str, limit: int | None = None) -> float:
-        return (limit or 8) * math.log(2) * (2 if split == "test" else 1)
+        return (limit or 8) * math.log(2)
 
 
-def test_the_law_stands_beside_its_own_data_alone() -> None:
-    assert beside(object(), "test", None, nats_per_unit=1.0) == {}
-    found = beside(Coin(), "test", 4, nats_per_unit=4 * math.log(2))
-    assert found == {"true_law": {"entropy": 1.0, "on_what_was_scored": pytest.approx(2.0)}}
-    found = beside(Coin(), "validation", None, nats_per_unit=4 * math.log(2))
-    assert found == {"true_law": {"entropy": 1.0, "on_what_was_scored": pytest.approx(2.0)}}
+def test_the_entropy_of_synthetic_sources_alone_is_known() -> None:
+    assert known_entropy(object()) == {}
+    assert known_entropy(Coin()) == {"source_entropy": 1.0}

@@ -1,0 +1,135 @@
+"""Sources of data: splits by hash, the split `all`, and synthetic data with known entropy."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych.errors import UserError
+
+Source = TypeVar("Source")
+Numbers = NDArray[np.int64]
+
+ALL = "all"
+"""Name of the split that contains all items of a folder which the model was not trained on."""
+ALL_OF_OTHER_DATA = (
+    "split all is for data that the model was not trained on, a folder given as --data"
+)
+
+
+def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
+    """Return the split of an item: a function of its content alone.
+
+    Equal keys are in one split, and new items move no other item. shares: split -> share of the
+    items, 0 to 1, in a fixed order; the remaining items are in the split train.
+    """
+    position = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") / 2**64
+    end = 0.0
+    for split, share in shares.items():
+        end += share
+        if position < end:
+            return split
+    return "train"
+
+
+def check_all(source: object, data: str | Path | None) -> None:
+    """Raise UserError if the split `all` would contain the data of the training.
+
+    source: the data source of the training. data: the folder to score, if given.
+    """
+    if data is None:
+        raise UserError(f"{ALL_OF_OTHER_DATA}; none is given")
+    own = getattr(source, "directory", None)
+    if own is not None and _resolved(own) == _resolved(data):
+        raise UserError(f"{ALL_OF_OTHER_DATA}; {data} is the one it was trained from")
+
+
+def _resolved(directory: str | Path) -> Path:
+    return Path(directory).expanduser().resolve()
+
+
+def reading_from(source: Source, directory: str) -> Source:
+    """Return the data source with another folder; UserError if the source reads no folder."""
+    if not hasattr(source, "directory"):
+        raise UserError(
+            f"the data of this model come from {type(source).__name__}, which reads no folder"
+        )
+    return replace(source, directory=directory)  # type: ignore[type-var]
+
+
+class SyntheticSource(ABC):
+    """Source that draws its data from a known distribution.
+
+    No model has a lower expected score than the entropy. A score below it by more than the sampling
+    error means that the model saw the targets.
+    """
+
+    @abstractmethod
+    def entropy(self) -> float:
+        """Return the entropy of the distribution in the unit of `evaluate`."""
+
+    @abstractmethod
+    def nll(self, split: str, limit: int | None = None) -> float:
+        """Return the true negative log-likelihood of a split in nats, summed over its items.
+
+        limit: number of items to count, from the first on.
+        """
+
+
+def known_entropy(source: object) -> dict[str, Any]:
+    """Return {"source_entropy": value} for a synthetic source, {} for any other."""
+    return {"source_entropy": source.entropy()} if isinstance(source, SyntheticSource) else {}
+
+
+@dataclass(frozen=True)
+class NoisyCopy:
+    """Distribution of one value given the value that it copies.
+
+    With probability `change` the copy is one of the n_values - 1 other values, each with equal
+    probability; otherwise it is the same value. Raises ValueError if nothing can change.
+    """
+
+    n_values: int
+    change: float
+
+    def __post_init__(self) -> None:
+        if self.n_values < 2:
+            raise ValueError(f"a copy needs at least 2 values to choose from, got {self.n_values}.")
+        if not 0 < self.change < 1:
+            raise ValueError(
+                f"change is {self.change}; expected a probability above 0 and below 1."
+            )
+
+    def apply(self, values: Numbers, uniform: NDArray[np.float64]) -> Numbers:
+        """Return noisy copies of values in 0 .. n_values - 1; uniform: one draw in [0, 1) each."""
+        # Below `change` the draw also selects one of the other values.
+        offset = (uniform / self.change * (self.n_values - 1)).astype(np.int64)
+        return np.where(uniform < self.change, (values + 1 + offset) % self.n_values, values)
+
+    def nll(self, copied: float, changed: float) -> float:
+        """Return the negative log-likelihood, in nats, of numbers of equal and changed values."""
+        one_other = self.change / (self.n_values - 1)
+        return -(copied * math.log1p(-self.change) + changed * math.log(one_other))
+
+    def entropy(self) -> float:
+        """Return the entropy of a value in nats: -(1 - c) ln(1 - c) - c ln(c / (n_values - 1))."""
+        return self.nll(1 - self.change, self.change)
+
+
+def uniform_draws(seed: int, split: str, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Return uniform draws in [0, 1) from a generator of (seed, split).
+
+    The first draws do not depend on their number. Python's `random()` gives the same numbers in
+    every version, numpy's generators do not.
+    """
+    generator = random.Random(f"{seed} {split}")
+    return np.array([generator.random() for _ in range(math.prod(shape))]).reshape(shape)
