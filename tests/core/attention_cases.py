@@ -5,13 +5,20 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
-from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
 import triptych.core.attention as package
-from triptych.core.attention.base import AttentionConfig, Example, SelfAttention
+from triptych.core.attention.base import AttentionConfig, Example, LayerCache, SelfAttention
+from triptych.core.attention.context import ForwardContext
+from triptych.core.attention.full import Full
+from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.pitch_time import PitchTime
+from triptych.core.attention.relative import Relative
+from triptych.core.generation_order import GenerationOrder
+from triptych.core.positions import RotaryEmbedding
 
 D_MODEL, N_HEADS, BATCH = 12, 3, 2
 
@@ -39,6 +46,34 @@ def name(example: Example) -> str:
     return f"{example.config}-{'x'.join(map(str, example.shape))}{kind}"
 
 
+@dataclass(frozen=True)
+class WithRotary(AttentionConfig):
+    """Any variant with rotary positions."""
+
+    inner: AttentionConfig
+
+    def build(
+        self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
+    ) -> SelfAttention:
+        layer = self.inner.build(d_model, n_heads, shape, causal)
+        layer.rotary = RotaryEmbedding(d_model // n_heads)
+        return layer
+
+    def order_of(self, shape: tuple[int, ...]) -> GenerationOrder:
+        return self.inner.order_of(shape)
+
+    @classmethod
+    def examples(cls) -> list[Example]:
+        return [
+            Example(cls(Full()), (13,)),
+            Example(cls(Full()), (13,), causal=False),
+            Example(cls(Relative(max_distance=5, window=4)), (13,)),
+            Example(cls(PitchTime(max_distance=5, n_voices=2, max_time=3, n_pitches=6)), (13,)),
+            Example(cls(Local1D(block=4, memory=6)), (15,)),
+            Example(cls(Local2D(2, 3, 1, 1, "blocks")), (5, 7)),
+        ]
+
+
 EXAMPLES = all_examples()
 CAUSAL = [example for example in EXAMPLES if example.causal]
 
@@ -46,28 +81,25 @@ CAUSAL = [example for example in EXAMPLES if example.causal]
 def build(example: Example) -> SelfAttention:
     """One layer of the example in double precision."""
     config, shape, causal = example
-    layer = config.build(D_MODEL, N_HEADS, shape, causal).double()
-    if layer.reads_symbols:
-        tell_symbols(layer)
-    return layer
+    return config.build(D_MODEL, N_HEADS, shape, causal).double()
 
 
-def tell_symbols(layer: SelfAttention) -> None:
-    """Let every call find the symbols in its input, so that the laws need not know of them.
+def token_ids(x: torch.Tensor) -> torch.Tensor:
+    """Token ids -1 to 7 that depend on the features alone: pitches, none, and no pitch."""
+    first = x.detach()[..., 0].to(torch.bfloat16).double()  # the same in every precision
+    return (first * 1000).round().long() % 9 - 1
 
-    Of -1 to 7: pitches, nothing, and symbols that are no pitch.
-    """
 
-    def with_symbols(call: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
-        def told(x: torch.Tensor, *rest: Any) -> torch.Tensor:
-            first = x.detach()[..., 0].to(torch.bfloat16).double()  # the same in every precision
-            symbols = (first * 1000).round().long() % 9 - 1
-            return call(x, *rest, symbols=symbols)
+def context(x: torch.Tensor, padding: torch.Tensor | None = None) -> ForwardContext:
+    return ForwardContext(padding=padding, token_ids=token_ids(x))
 
-        return told
 
-    for path in ("forward", "reference", "prefill", "step", "weights"):
-        setattr(layer, path, with_symbols(getattr(layer, path)))
+def step(
+    layer: SelfAttention, x: torch.Tensor, positions: torch.Tensor, cache: LayerCache
+) -> torch.Tensor:
+    """The step of x [B, P, D] at consecutive positions int64 [P]."""
+    now = layer.step_context(positions, cache)
+    return layer.step(x, cache, replace(now, token_ids=token_ids(x)))
 
 
 def length_of(example: Example) -> int:

@@ -11,7 +11,18 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_cases import CAUSAL, EXAMPLES, all_examples, build, inputs, length_of, name
+from attention_cases import (
+    CAUSAL,
+    EXAMPLES,
+    WithRotary,
+    all_examples,
+    build,
+    context,
+    inputs,
+    length_of,
+    name,
+    step,
+)
 
 from triptych.core.attention.base import Example, SelfAttention
 from triptych.core.attention.full import Full
@@ -32,7 +43,9 @@ def right_padding(example: Example, missing: int) -> torch.Tensor:
 def run_steps(
     layer: SelfAttention, x: torch.Tensor, state: dict[str, torch.Tensor], first: int = 0
 ) -> torch.Tensor:
-    steps = [layer.step(x[:, t : t + 1], torch.tensor(t), state) for t in range(first, x.shape[1])]
+    steps = [
+        step(layer, x[:, t : t + 1], torch.tensor([t]), state) for t in range(first, x.shape[1])
+    ]
     return torch.cat(steps, dim=1)
 
 
@@ -49,7 +62,9 @@ def test_the_suite_sees_every_variant() -> None:
 def test_the_fast_path_is_the_reference(example: Example, padded: bool) -> None:
     layer, x = build(example), inputs(example)
     padding = right_padding(example, 3) if padded else None
-    torch.testing.assert_close(layer(x, padding), layer.reference(x, padding), **EXACT)
+    torch.testing.assert_close(
+        layer(x, context(x, padding)), layer.reference(x, context(x, padding)), **EXACT
+    )
 
 
 @every_example
@@ -61,7 +76,7 @@ def test_the_fast_path_has_the_gradients_of_the_reference(example: Example) -> N
     for path in (layer.forward, layer.reference):
         torch.manual_seed(1)
         x = inputs(example).requires_grad_()
-        loss = (path(x, padding) * weights).sum()
+        loss = (path(x, context(x, padding)) * weights).sum()
         results.append(torch.autograd.grad(loss, [x, *layer.parameters()]))
     for fast, slow in zip(*results, strict=True):
         torch.testing.assert_close(fast, slow, **EXACT)
@@ -71,20 +86,20 @@ def test_the_fast_path_has_the_gradients_of_the_reference(example: Example) -> N
 def test_stepping_is_the_forward_pass_at_every_position(example: Example) -> None:
     layer, x = build(example), inputs(example)
     stepped = run_steps(layer, x, layer.init_cache(2, length_of(example)))
-    torch.testing.assert_close(stepped, layer(x), **EXACT)
+    torch.testing.assert_close(stepped, layer(x, context(x)), **EXACT)
 
 
 @every_causal_example
-@pytest.mark.parametrize("room", [1, 4])
-def test_steps_on_narrowed_states_are_the_forward_pass(example: Example, room: int) -> None:
-    """`room`: the views are made anew at every so many positions, and serve all until then."""
+@pytest.mark.parametrize("capacity", [1, 4])
+def test_steps_on_cache_views_are_the_forward_pass(example: Example, capacity: int) -> None:
+    """The views are made anew after `capacity` positions."""
     layer, x = build(example), inputs(example)
     state = layer.init_cache(2, length_of(example))
     steps = []
     for t in range(length_of(example)):
-        views = layer.narrow(state, t // room * room + room)
-        steps.append(layer.step(x[:, t : t + 1], torch.tensor(t), views))
-    torch.testing.assert_close(torch.cat(steps, dim=1), layer(x), **EXACT)
+        views = layer.cache_view(state, t // capacity * capacity + capacity)
+        steps.append(step(layer, x[:, t : t + 1], torch.tensor([t]), views))
+    torch.testing.assert_close(torch.cat(steps, dim=1), layer(x, context(x)), **EXACT)
 
 
 @every_causal_example
@@ -96,27 +111,27 @@ def test_steps_of_several_positions_are_the_forward_pass(
     layer, x = build(example), inputs(example)
     length = length_of(example)
     state = layer.init_cache(2, length, at_once - 1)
-    result, t = [layer.prefill(x[:, :1], state)], 1
+    result, t = [layer.prefill(x[:, :1], state, context(x[:, :1]))], 1
     while t < length:
         positions = torch.arange(t, min(t + at_once, length))
         wrong = torch.randn_like(x[:, positions])
         wrong[:, :kept] = x[:, positions[:kept]]
-        views = layer.narrow(state, int(positions[-1]) + 1)
-        result.append(layer.step(wrong, positions, views)[:, :kept])
+        views = layer.cache_view(state, int(positions[-1]) + 1)
+        result.append(step(layer, wrong, positions, views)[:, :kept])
         t += result[-1].shape[1]
-    torch.testing.assert_close(torch.cat(result, dim=1), layer(x), **EXACT)
+    torch.testing.assert_close(torch.cat(result, dim=1), layer(x, context(x)), **EXACT)
 
 
 @every_causal_example
 @pytest.mark.usefixtures("backend")
 def test_prefill_of_any_length_and_then_steps_is_the_forward_pass(example: Example) -> None:
     layer, x = build(example), inputs(example)
-    expected, length = layer(x), length_of(example)
+    expected, length = layer(x, context(x)), length_of(example)
     for prefix in (
         range(1, length + 1) if length < 40 else (1, 2, 7, length // 2, length - 1, length)
     ):
         state = layer.init_cache(2, length)
-        result = [layer.prefill(x[:, :prefix], state)]
+        result = [layer.prefill(x[:, :prefix], state, context(x[:, :prefix]))]
         if prefix < length:
             result.append(run_steps(layer, x, state, prefix))
         torch.testing.assert_close(torch.cat(result, dim=1), expected, **EXACT)
@@ -136,7 +151,7 @@ def test_the_state_is_bounded_and_stays_where_it_is(example: Example) -> None:
 @pytest.mark.usefixtures("backend")
 def test_no_position_sees_the_future(example: Example) -> None:
     layer, x = build(example), inputs(example, batch=1).requires_grad_()
-    y = layer(x)
+    y = layer(x, context(x))
     for t in range(length_of(example)):
         (gradient,) = torch.autograd.grad(y[0, t].sum(), x, retain_graph=True)
         assert (gradient[0, t + 1 :] == 0).all(), f"position {t} reads the future"
@@ -150,7 +165,7 @@ def test_every_position_that_should_be_seen_is_seen(example: Example) -> None:
     assert isinstance(layer, MultiHeadAttention)
     position = torch.arange(length_of(example))
     allowed = layer.pattern.visible(position[:, None], position[None, :])
-    y = layer(x)
+    y = layer(x, context(x))
     for t in range(length_of(example)):
         (gradient,) = torch.autograd.grad(y[0, t].sum(), x, retain_graph=True)
         seen = (gradient[0] != 0).any(-1)
@@ -161,9 +176,11 @@ def test_every_position_that_should_be_seen_is_seen(example: Example) -> None:
 @pytest.mark.usefixtures("backend")
 def test_a_row_alone_is_the_row_in_its_batch(example: Example) -> None:
     layer, x = build(example), inputs(example, batch=3)
-    together = layer(x)
+    together = layer(x, context(x))
     for row in range(3):
-        torch.testing.assert_close(layer(x[row : row + 1])[0], together[row], **EXACT)
+        torch.testing.assert_close(
+            layer(x[row : row + 1], context(x[row : row + 1]))[0], together[row], **EXACT
+        )
 
 
 @every_example
@@ -174,7 +191,9 @@ def test_padding_changes_nothing(example: Example) -> None:
     padding = right_padding(example, 4)
     other = torch.where(padding.unsqueeze(-1), torch.full_like(x, 1e3), x)
     real = ~padding
-    torch.testing.assert_close(layer(other, padding)[real], layer(x, padding)[real], **EXACT)
+    torch.testing.assert_close(
+        layer(other, context(other, padding))[real], layer(x, context(x, padding))[real], **EXACT
+    )
 
 
 @every_example
@@ -183,7 +202,7 @@ def test_a_row_of_padding_alone_is_finite_with_its_gradients(example: Example) -
     layer, x = build(example), inputs(example).requires_grad_()
     padding = torch.zeros(2, length_of(example), dtype=torch.bool)
     padding[1] = True
-    y = layer(x, padding)
+    y = layer(x, context(x, padding))
     y.sum().backward()
     assert y.isfinite().all()
     assert x.grad is not None
@@ -198,11 +217,13 @@ def test_reordering_the_state_is_exact(example: Example) -> None:
     length, rows = length_of(example), torch.tensor([2, 0, 0])
     middle = length // 2
     state = layer.init_cache(3, length)
-    layer.prefill(x[:, :middle], state)
+    layer.prefill(x[:, :middle], state, context(x[:, :middle]))
     reorder_rows([state], rows)
     continued = torch.cat([x[rows, :middle], x[:, middle:]], dim=1)
     torch.testing.assert_close(
-        run_steps(layer, continued, state, middle), layer(continued)[:, middle:], **EXACT
+        run_steps(layer, continued, state, middle),
+        layer(continued, context(continued))[:, middle:],
+        **EXACT,
     )
 
 
@@ -211,8 +232,8 @@ def test_reordering_the_state_is_exact(example: Example) -> None:
 @pytest.mark.usefixtures("backend")
 def test_lower_precision_stays_near_double(example: Example, dtype: torch.dtype) -> None:
     layer, x = build(example), inputs(example)
-    exact = layer(x)
-    low = layer.to(dtype)(x.to(dtype)).double()
+    exact = layer(x, context(x))
+    low = layer.to(dtype)(x.to(dtype), context(x)).double()
     tolerance = 1e-5 if dtype == torch.float32 else 0.1
     torch.testing.assert_close(low, exact, rtol=0.0, atol=tolerance)
 
@@ -221,12 +242,12 @@ def test_lower_precision_stays_near_double(example: Example, dtype: torch.dtype)
 def test_every_learned_tensor_is_trained_and_saved(example: Example) -> None:
     """A relative table that is a plain tensor would be neither."""
     layer, x = build(example), inputs(example)
-    layer(x).square().sum().backward()
+    layer(x, context(x)).square().sum().backward()
     assert all(parameter.grad is not None for parameter in layer.parameters())
     again = build(example)
-    assert not torch.allclose(again(x), layer(x))
+    assert not torch.allclose(again(x, context(x)), layer(x, context(x)))
     again.load_state_dict(layer.state_dict())
-    torch.testing.assert_close(again(x), layer(x), **EXACT)
+    torch.testing.assert_close(again(x, context(x)), layer(x, context(x)), **EXACT)
 
 
 NEW_VARIANT = '''
@@ -252,3 +273,17 @@ def test_a_new_file_takes_part_by_itself(tmp_path: Path, monkeypatch: pytest.Mon
         gc.collect()
     assert "Planted" in kinds
     assert "Planted" not in {variant.__name__ for variant in Full.__subclasses__()}
+
+
+def test_rotary_logits_depend_on_the_distance_alone() -> None:
+    layer = build(Example(WithRotary(Full()), (13,)))
+    assert isinstance(layer, MultiHeadAttention)
+    x = torch.randn(2, 13, 12, dtype=torch.float64)
+    logits = []
+    for first in (0, 7):
+        q, k, _ = layer._heads(x, torch.arange(first, first + 13))
+        logits.append(q @ k.mT)
+    torch.testing.assert_close(logits[0], logits[1], **EXACT)
+    rotated = layer(x)
+    layer.rotary = None
+    assert not torch.allclose(layer(x), rotated)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from attention_cases import CAUSAL, D_MODEL, build, length_of, name
 from random_head import with_random_head
 from torch import Tensor, nn
 
-from triptych.core.attention.base import AttentionConfig, Example, LayerCache, Place
+from triptych.core.attention.base import AttentionConfig, Example, LayerCache
+from triptych.core.attention.context import StepContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
@@ -60,7 +63,9 @@ def test_a_step_of_every_variant_never_waits_for_the_device(example: Example) ->
     device = no_sync_device(layer)
     state = layer.init_cache(2, length_of(example))
     x = torch.empty(2, 1, D_MODEL, dtype=torch.float64, device=device)
-    assert layer.step(x, torch.tensor(3, device=device), state).shape == x.shape
+    context = layer.step_context(torch.tensor([3], device=device), state)
+    ids = torch.empty(2, 1, dtype=torch.int64, device=device)
+    assert layer.step(x, state, replace(context, token_ids=ids)).shape == x.shape
 
 
 def sizes(attention: AttentionConfig) -> TransformerConfig:
@@ -141,9 +146,7 @@ def test_what_is_kept_and_read_is_the_designs(
     length = torch.Size(shape).numel()
     state = layer.init_cache(1, length)
     assert state["key"].shape[2] == state["value"].shape[2] == slots
-    place = layer.place(torch.tensor(length - 1), state)
-    assert place is not None
-    assert place.mask.shape == (1, read)
+    assert layer.step_context(torch.tensor([length - 1]), state).mask.shape == (1, read)
 
 
 def test_keys_are_kept_in_the_precision_of_the_layer() -> None:
@@ -151,7 +154,8 @@ def test_keys_are_kept_in_the_precision_of_the_layer() -> None:
         layer = Relative(4).build(8, 2, (9,), causal=True).to(dtype)
         state = layer.init_cache(1, 9)
         assert {tensor.dtype for tensor in state.values()} == {dtype}
-        assert layer.step(torch.randn(1, 1, 8).to(dtype), torch.tensor(0), state).dtype == dtype
+        context = layer.step_context(torch.tensor([0]), state)
+        assert layer.step(torch.randn(1, 1, 8).to(dtype), state, context).dtype == dtype
 
 
 @pytest.mark.parametrize("height", [8, 40, 120])
@@ -171,7 +175,7 @@ def test_a_step_reads_no_more_slots_than_positions_so_far(
 ) -> None:
     layer = config.build(8, 2, (1000,), causal=True)
     state = layer.init_cache(1, 1000)
-    views = layer.narrow(state, 9)
+    views = layer.cache_view(state, 9)
     assert views["key"].shape[2] == views["value"].shape[2] == used
     assert views["key"].data_ptr() == state["key"].data_ptr()  # a view: what is written stays
 
@@ -185,16 +189,16 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     config = TransformerConfig(n_layers=3, d_model=D, n_heads=3, feed_forward=GELU(16))
     model = EncoderDecoder.build(config, source_vocabulary=9, target_vocabulary=9).eval()
     projected: list[int] = []
-    remember = CrossAttention.remember
+    project_memory = CrossAttention.project_memory
 
     def counted(layer: CrossAttention, memory: Tensor, padding: Tensor | None) -> object:
         projected.append(len(memory))
-        return remember(layer, memory, padding)
+        return project_memory(layer, memory, padding)
 
     def whole(*_: object, **__: object) -> Tensor:
         raise AssertionError("the whole prefix is run again")
 
-    monkeypatch.setattr(CrossAttention, "remember", counted)
+    monkeypatch.setattr(CrossAttention, "project_memory", counted)
     monkeypatch.setattr(Decoder, "forward", whole)
     monkeypatch.setattr(Decoder, "prefill", whole)
     source = torch.randint(3, 9, (2, 5))
@@ -204,27 +208,28 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     assert projected == [2, 2, 2]  # once a layer, for both sentences, before the beams
 
 
-def test_blocks_of_one_kind_share_what_depends_on_the_position_alone(
+def test_blocks_of_one_pattern_share_their_step_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, other = sizes(Relative(4, window=5)).decoder((24,)), sizes(Local1D(3, 2)).decoder((24,))
     mixed = Decoder([*one.blocks, *other.blocks, *one.blocks], torch.nn.LayerNorm(D)).eval()  # type: ignore[arg-type]
     made: list[str] = []
-    original = MultiHeadAttention.place
+    original = MultiHeadAttention.step_context
 
-    def counted(layer: MultiHeadAttention, position: Tensor, state: LayerCache) -> Place:
+    def counted(layer: MultiHeadAttention, positions: Tensor, cache: LayerCache) -> StepContext:
         made.append(type(layer.pattern).__name__)
-        return original(layer, position, state)
+        return original(layer, positions, cache)
 
-    monkeypatch.setattr(MultiHeadAttention, "place", counted)
-    mixed.step(torch.randn(2, 1, D), torch.tensor(0), mixed.init_cache(2, 24))
+    monkeypatch.setattr(MultiHeadAttention, "step_context", counted)
+    cache = mixed.init_cache(2, 24)
+    mixed.step(torch.randn(2, 1, D), cache, mixed.step_context(torch.tensor([0]), cache))
     assert made == ["RelativePattern", "Local1DPattern"]
 
 
-def test_kinds_differ_where_places_do() -> None:
-    """Layers that must not share a place: another rule, another setting, another order."""
+def test_sharing_keys_differ_where_step_contexts_do() -> None:
+    """Layers that must not share a context: another rule, another setting, another order."""
     built = [
-        config.build(8, 2, shape, causal=True).kind()
+        config.build(8, 2, shape, causal=True).sharing_key()
         for config, shape in [
             (Full(), (4, 6, 3)),
             (Relative(4), (4, 6, 3)),
@@ -239,4 +244,5 @@ def test_kinds_differ_where_places_do() -> None:
         ]
     ]
     assert len(set(built)) == len(built)
-    assert Relative(4).build(8, 2, (9,), True).kind() == Relative(4).build(8, 2, (9,), True).kind()
+    one, other = (Relative(4).build(8, 2, (9,), True) for _ in range(2))
+    assert one.sharing_key() == other.sharing_key()

@@ -9,14 +9,14 @@ from attention_cases import EXAMPLES, build, inputs, length_of, name
 from triptych.core.attention.backends import flex
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
 from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.context import ForwardContext
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 
-# A variant that is told symbols does not go this way, see `MultiHeadAttention.forward`.
 every_example = pytest.mark.parametrize(
-    "example", [example for example in EXAMPLES if not build(example).reads_symbols], ids=name
+    "example", [example for example in EXAMPLES if not build(example).uses_token_ids], ids=name
 )
 
 
@@ -28,9 +28,11 @@ def test_the_pattern_and_its_scores_are_those_of_the_reference(example: Example)
     assert isinstance(layer, MultiHeadAttention)
     padding = torch.zeros(2, length_of(example), dtype=torch.bool)
     padding[1, -3:] = True
-    q, k, v = layer._heads(x)
+    q, k, v = layer._heads(x, torch.arange(length_of(example)))
     seen = layer._merge(attend_by_flex(layer.pattern, q, k, v, padding, compiled=False))
-    torch.testing.assert_close(seen, layer.reference(x, padding), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        seen, layer.reference(x, ForwardContext(padding)), rtol=1e-4, atol=1e-5
+    )
 
 
 def test_what_the_kernel_does_not_serve_goes_elsewhere() -> None:

@@ -60,14 +60,15 @@ def test_the_bias_is_the_query_times_the_vectors_of_its_relations() -> None:
             torch.testing.assert_close(by_symbols[0, :, i, j], expected)
 
 
-def test_symbols_that_are_missing_are_asked_for() -> None:
+def test_missing_token_ids_are_asked_for() -> None:
     layer = PitchTime().build(12, 3, (8,), True)
-    with pytest.raises(ValueError, match="must be told them"):
+    with pytest.raises(ValueError, match="needs token ids"):
         layer(torch.randn(1, 8, 12))
-    with pytest.raises(ValueError, match="must be told them"):
-        layer.prefill(torch.randn(1, 8, 12), layer.init_cache(1, 8))
-    with pytest.raises(ValueError, match="must be told them"):
-        layer.step(torch.randn(1, 1, 12), torch.tensor(0), layer.init_cache(1, 8))
+    cache = layer.init_cache(1, 8)
+    with pytest.raises(ValueError, match="needs token ids"):
+        layer.prefill(torch.randn(1, 8, 12), cache)
+    with pytest.raises(ValueError, match="needs token ids"):
+        layer.step(torch.randn(1, 1, 12), cache, layer.step_context(torch.tensor([0]), cache))
     with pytest.raises(ValueError, match="causal"):
         PitchTime().build(12, 3, (8,), False)
     with pytest.raises(ValueError, match="max_time must be at least 1, got 0"):

@@ -7,6 +7,7 @@ import torch
 from attention_cases import CAUSAL, length_of, name
 
 from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext, with_token_ids
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
@@ -31,20 +32,17 @@ def config(norm: str = "pre", **more: object) -> TransformerConfig:
 
 
 def decode(
-    decoder: Decoder,
-    x: torch.Tensor,
-    prefix: int,
-    symbols: torch.Tensor | None = None,
-    **memory: torch.Tensor,
+    decoder: Decoder, x: torch.Tensor, prefix: int, context: ForwardContext = NO_CONTEXT
 ) -> torch.Tensor:
-    def told(part: slice) -> torch.Tensor | None:
-        return None if symbols is None else symbols[:, part]
-
-    state = decoder.init_cache(x.shape[0], x.shape[1], **memory)
-    parts = [decoder.prefill(x[:, :prefix], state, told(slice(prefix)))] if prefix else []
+    """Prefill of `prefix` positions, then steps of one position."""
+    cache = decoder.init_cache(*x.shape[:2], context.memory, context.memory_padding)
+    token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids
+    begin = ForwardContext(token_ids=token_ids[:, :prefix])
+    parts = [decoder.prefill(x[:, :prefix], cache, begin)] if prefix else []
     for t in range(prefix, x.shape[1]):
-        now = slice(t, t + 1)
-        parts.append(decoder.step(x[:, now], torch.tensor(t), state, told(now)))
+        now = decoder.step_context(torch.tensor([t]), cache)
+        now = with_token_ids(now, token_ids[:, t : t + 1])
+        parts.append(decoder.step(x[:, t : t + 1], cache, now))
     return torch.cat(parts, dim=1)
 
 
@@ -52,9 +50,8 @@ def decode(
 def test_a_decoder_of_every_variant_steps_as_it_trains(example: Example) -> None:
     decoder = config(attention=example.config).decoder(example.shape).double()
     x = torch.randn(2, length_of(example), 12, dtype=torch.float64)
-    symbols = torch.randint(-1, 8, (2, length_of(example)))
-    expected = decoder(x, symbols=symbols)
-    torch.testing.assert_close(decode(decoder, x, 5, symbols), expected, **EXACT)
+    context = ForwardContext(token_ids=torch.randint(-1, 8, (2, length_of(example))))
+    torch.testing.assert_close(decode(decoder, x, 5, context), decoder(x, context), **EXACT)
 
 
 def test_blocks_of_different_variants_step_as_they_train() -> None:
@@ -74,8 +71,8 @@ def test_a_decoder_with_cross_attention_steps_as_it_trains(norm: str, prefix: in
     x = torch.randn(3, 9, 12, dtype=torch.float64)
     memory = torch.randn(3, 6, 12, dtype=torch.float64)
     padding = torch.arange(6).expand(3, -1) >= torch.tensor([6, 3, 1]).unsqueeze(1)
-    stepped = decode(decoder, x, prefix, memory=memory, memory_padding=padding)
-    torch.testing.assert_close(stepped, decoder(x, None, memory, padding), **EXACT)
+    context = ForwardContext(memory=memory, memory_padding=padding)
+    torch.testing.assert_close(decode(decoder, x, prefix, context), decoder(x, context), **EXACT)
 
 
 def test_padding_of_the_memory_is_never_read() -> None:
@@ -84,7 +81,9 @@ def test_padding_of_the_memory_is_never_read() -> None:
     longer = torch.cat([memory, torch.full((1, 3, 12), 1e3).double()], dim=1)
     padding = torch.arange(7).unsqueeze(0) >= 4
     torch.testing.assert_close(
-        decoder(x, None, longer, padding), decoder(x, None, memory, None), **EXACT
+        decoder(x, ForwardContext(memory=longer, memory_padding=padding)),
+        decoder(x, ForwardContext(memory=memory)),
+        **EXACT,
     )
 
 
@@ -92,7 +91,7 @@ def test_cross_attention_to_padding_alone_is_zero_and_finite() -> None:
     layer = CrossAttention(12, 3).double()
     x = torch.randn(1, 2, 12, dtype=torch.float64, requires_grad=True)
     memory = torch.randn(1, 80, 12, dtype=torch.float64)  # long enough for the fused kernel
-    y = layer(x, memory, torch.ones(1, 80, dtype=torch.bool))
+    y = layer(x, layer.project_memory(memory, torch.ones(1, 80, dtype=torch.bool)))
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()
@@ -107,7 +106,9 @@ def test_an_encoder_reads_both_ways_and_not_its_padding() -> None:
         (gradient,) = torch.autograd.grad(encoder(x)[0, 2, 0], x)
         assert (gradient[0] != 0).any(-1).all()
         padding = torch.arange(7).unsqueeze(0) >= 5
-        torch.testing.assert_close(encoder(x, padding)[:, :5], encoder(x[:, :5]), **EXACT)
+        torch.testing.assert_close(
+            encoder(x, ForwardContext(padding=padding))[:, :5], encoder(x[:, :5]), **EXACT
+        )
 
 
 def test_pre_norm_ends_with_a_norm_and_post_norm_needs_none() -> None:

@@ -304,9 +304,9 @@ def test_hypotheses_read_their_sentence_as_if_each_had_its_own(length: int, padd
     memory = torch.randn(3, 5, 8, dtype=torch.float64)
     padding = torch.arange(5) >= torch.tensor([[5], [2], [4]]) if padded else None
     x = torch.randn(12, length, 8, dtype=torch.float64)
-    state = cross.remember(memory, padding)
+    state = cross.project_memory(memory, padding)
     own = {name: tensor.repeat_interleave(4, dim=0) for name, tensor in state.items()}
-    assert torch.allclose(cross.read(x, state), cross.read(x, own), atol=1e-12)
+    assert torch.allclose(cross(x, state), cross(x, own), atol=1e-12)
 
 
 def test_steps_and_moves_touch_what_is_filled_alone() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from triptych.core.attention.base import LayerCache, SelfAttention
-from triptych.core.attention.context import Place
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.norms import Residual
 
@@ -31,18 +31,12 @@ class Block(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = feed_forward_residual
 
-    def forward(
-        self,
-        x: Tensor,
-        padding: Tensor | None = None,
-        symbols: Tensor | None = None,
-        memory: Tensor | None = None,
-        memory_padding: Tensor | None = None,
-    ) -> Tensor:
-        """x [B, L, D] -> [B, L, D]; the other arguments as in `Decoder.forward`."""
+    def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
+        """x [B, L, D] -> [B, L, D]."""
         residual = self.attention_residual
-        x = residual.after(x, self.attention(residual.before(x), padding, symbols))
-        return self._after_attention(x, self._project_memory(memory, memory_padding))
+        x = residual.after(x, self.attention(residual.before(x), context))
+        memory = self._project_memory(context.memory, context.memory_padding)
+        return self._after_attention(x, memory)
 
     def init_cache(
         self,
@@ -56,36 +50,29 @@ class Block(nn.Module):
         cache = self.attention.init_cache(batch, max_length, lookahead)
         return cache | self._project_memory(memory, memory_padding)
 
-    def prefill(self, x: Tensor, cache: LayerCache, symbols: Tensor | None = None) -> Tensor:
+    def prefill(self, x: Tensor, cache: LayerCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """Positions 0..P-1 at once: [B, P, D] -> [B, P, D]."""
         residual = self.attention_residual
-        x = residual.after(x, self.attention.prefill(residual.before(x), cache, symbols))
+        x = residual.after(x, self.attention.prefill(residual.before(x), cache, context))
         return self._after_attention(x, cache)
 
-    def step(
-        self,
-        x: Tensor,
-        position: Tensor,
-        cache: LayerCache,
-        context: Place | None = None,
-        symbols: Tensor | None = None,
-    ) -> Tensor:
+    def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
         """One position or several: [B, P, D] -> [B, P, D]; as in `SelfAttention.step`."""
         residual = self.attention_residual
-        y = self.attention.step(residual.before(x), position, cache, context, symbols)
-        return self._after_attention(residual.after(x, y), cache)
+        x = residual.after(x, self.attention.step(residual.before(x), cache, context))
+        return self._after_attention(x, cache)
 
     def _project_memory(self, memory: Tensor | None, padding: Tensor | None) -> LayerCache:
         """Keys and values of the memory; empty without a memory or without cross-attention."""
         if memory is None or self.cross is None:
             return {}
-        return self.cross.remember(memory, padding)
+        return self.cross.project_memory(memory, padding)
 
     def _after_attention(self, x: Tensor, memory: LayerCache) -> Tensor:
         if self.cross is not None and self.cross_residual is not None:
             if "memory_key" not in memory:
                 raise ValueError("a block with cross-attention needs a memory to read")
             residual = self.cross_residual
-            x = residual.after(x, self.cross.read(residual.before(x), memory))
+            x = residual.after(x, self.cross(residual.before(x), memory))
         residual = self.feed_forward_residual
         return residual.after(x, self.feed_forward(residual.before(x)))

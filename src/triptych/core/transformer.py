@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from triptych.core.attention.base import AttentionConfig, KVCache
-from triptych.core.attention.context import StepContexts
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContexts
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.block import Block
@@ -125,15 +125,9 @@ class Encoder(nn.Module):
         self.activation_checkpointing = activation_checkpointing
         initialise(self)
 
-    def forward(self, x: Tensor, padding: Tensor | None = None) -> Tensor:
-        """x [B, L, D], padding [B, L] True on padding -> [B, L, D]."""
-        for block in self.blocks:
-            if self.activation_checkpointing and self.training:
-                x = checkpoint(block, x, padding, use_reentrant=False)
-            else:
-                x = block(x, padding)
-        y: Tensor = self.final_norm(x)
-        return y
+    def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
+        """x [B, L, D] -> [B, L, D]."""
+        return run_blocks(self, x, context)
 
 
 class Decoder(nn.Module):
@@ -150,29 +144,12 @@ class Decoder(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.final_norm = final_norm
         self.activation_checkpointing = activation_checkpointing
-        self.reads_symbols = any(block.attention.reads_symbols for block in blocks)
+        self.uses_token_ids = any(block.attention.uses_token_ids for block in blocks)
         initialise(self)
 
-    def forward(
-        self,
-        x: Tensor,
-        padding: Tensor | None = None,
-        memory: Tensor | None = None,
-        memory_padding: Tensor | None = None,
-        symbols: Tensor | None = None,
-    ) -> Tensor:
-        """x [B, L, D]; memory [B, K, D] from an encoder; paddings are True on padding -> [B, L, D].
-
-        symbols int64 [B, L]: token ids, as in `SelfAttention.reads_symbols`.
-        """
-        inputs = (padding, symbols, memory, memory_padding)
-        for block in self.blocks:
-            if self.activation_checkpointing and self.training:
-                x = checkpoint(block, x, *inputs, use_reentrant=False)
-            else:
-                x = block(x, *inputs)
-        y: Tensor = self.final_norm(x)
-        return y
+    def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
+        """x [B, L, D] -> [B, L, D]."""
+        return run_blocks(self, x, context)
 
     def init_cache(
         self,
@@ -192,60 +169,63 @@ class Decoder(nn.Module):
             for block in self._blocks()
         ]
 
-    def prefill(self, x: Tensor, cache: KVCache, symbols: Tensor | None = None) -> Tensor:
+    def prefill(self, x: Tensor, cache: KVCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """Positions 0..P-1 at once into an empty cache: [B, P, D] -> [B, P, D]."""
         for block, layer in zip(self._blocks(), cache, strict=True):
-            x = block.prefill(x, layer, symbols)
+            x = block.prefill(x, layer, context)
         y: Tensor = self.final_norm(x)
         return y
 
-    def step(
-        self,
-        x: Tensor,
-        position: Tensor,
-        cache: KVCache,
-        symbols: Tensor | None = None,
-        contexts: StepContexts | None = None,
-    ) -> Tensor:
-        """One position: x [B, 1, D], position int64 [] on the device -> [B, 1, D].
+    def step(self, x: Tensor, cache: KVCache, contexts: StepContexts) -> Tensor:
+        """One position or P consecutive ones: x [B, P, D] -> [B, P, D]; as `SelfAttention.step`.
 
-        Or several consecutive ones, [B, P, D] and int64 [P], as in `SelfAttention.step`. contexts:
-        the element of `step_contexts` for this position, if the caller has computed it.
+        contexts: of these positions, from `step_context` or `step_contexts`.
         """
-        contexts = {} if contexts is None else contexts
         for block, layer in zip(self._blocks(), cache, strict=True):
-            key = block.attention.kind()
-            if key not in contexts:
-                contexts[key] = block.attention.place(position, layer)
-            x = block.step(x, position, layer, contexts[key], symbols)
+            x = block.step(x, layer, contexts[block.attention.sharing_key()])
         y: Tensor = self.final_norm(x)
         return y
+
+    def step_context(self, positions: Tensor, cache: KVCache) -> StepContexts:
+        """Context of the step at P consecutive positions, int64 [P], for each pattern.
+
+        It is valid for steps with this very cache, not for another view of it.
+        """
+        contexts: StepContexts = {}
+        for block, layer in zip(self._blocks(), cache, strict=True):
+            key = block.attention.sharing_key()
+            if key not in contexts:
+                contexts[key] = block.attention.step_context(positions, layer)
+        return contexts
 
     def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
-        """Contexts of the steps at positions int64 [R], computed at once.
-
-        They are valid for steps with this very cache, not for another view of it.
-        """
-        contexts: list[StepContexts] = [{} for _ in range(positions.shape[0])]
-        computed = set()
-        for block, layer in zip(self._blocks(), cache, strict=True):
-            key = block.attention.kind()
-            if key not in computed:
-                computed.add(key)
-                found = block.attention.places(positions, layer)
-                for of_step, context in zip(contexts, found, strict=True):
-                    of_step[key] = context
-        return contexts
+        """Contexts of steps of one position each, int64 [R], computed at once."""
+        together = self.step_context(positions.unsqueeze(1), cache)
+        return [
+            {key: context.at(step) for key, context in together.items()}
+            for step in range(positions.shape[0])
+        ]
 
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
         """Views of the part of the cache that holds the first `length` positions."""
         return [
-            block.attention.narrow(layer, length)
+            block.attention.cache_view(layer, length)
             for block, layer in zip(self._blocks(), cache, strict=True)
         ]
 
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
+
+
+def run_blocks(stack: Encoder | Decoder, x: Tensor, context: ForwardContext) -> Tensor:
+    """The blocks one after another, then the final norm: [B, L, D] -> [B, L, D]."""
+    for block in stack.blocks:
+        if stack.activation_checkpointing and stack.training:
+            x = checkpoint(block, x, context, use_reentrant=False)
+        else:
+            x = block(x, context)
+    y: Tensor = stack.final_norm(x)
+    return y
 
 
 def initialise(module: nn.Module) -> None:

@@ -1,14 +1,11 @@
-"""The weights that every attention of a model gave while it ran, to look at.
-
-They come from the definition that judges the fast path (`MultiHeadAttention.weights`,
-`CrossAttention.weights`), on the very inputs that the layer got.
-"""
+"""Capture of the attention weights of a model while it runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,45 +15,35 @@ from triptych.core.attention.multihead import MultiHeadAttention
 
 
 @dataclass
-class Recording:
-    """What was recorded, in the order in which the layers ran."""
+class CapturedAttention:
+    """Attention weights, in the order in which the layers ran."""
 
     own: list[Tensor] = field(default_factory=list)
-    """Of self-attention, a layer each: [B, H, L, L], queries before keys."""
+    """Of self-attention: [B, H, L, L] per layer, queries before keys."""
     cross: list[Tensor] = field(default_factory=list)
-    """Of cross-attention, a layer each: [B, H, L, K]."""
+    """Of cross-attention: [B, H, L, K] per layer."""
 
 
 @contextmanager
-def capture_attention(model: nn.Module) -> Iterator[Recording]:
-    """Record the weights of all attention below `model` that runs on whole sequences meanwhile.
+def capture_attention(model: nn.Module) -> Iterator[CapturedAttention]:
+    """Capture the weights of all attention below `model` in passes over whole sequences.
 
-    Memory grows with the square of the length, for every layer and head: give one block of a large
-    model. Not for a model that decodes meanwhile: of a step the cross-attention alone would be
-    recorded.
+    The weights come from the definition (`MultiHeadAttention.weights`, `CrossAttention.weights`).
+    Memory grows with the square of the length for every layer and head: give one block of a large
+    model. Decoding steps are not for capture: they would give cross-attention alone.
     """
-    found = Recording()
-    listening: list[tuple[nn.Module, str]] = []
+    captured = CapturedAttention()
 
-    def listen(layer: MultiHeadAttention | CrossAttention, name: str, kept: list[Tensor]) -> None:
-        original = getattr(layer, name)
+    def capture(kept: list[Tensor], layer: Any, arguments: tuple[Any, ...]) -> None:
+        kept.append(layer.weights(*arguments).detach())
 
-        def run(*arguments: Any, **options: Any) -> Tensor:
-            kept.append(layer.weights(*arguments, **options).detach())
-            y: Tensor = original(*arguments, **options)
-            return y
-
-        # On the object, where it hides the method of its class until it is deleted again.
-        setattr(layer, name, run)
-        listening.append((layer, name))
-
+    handles = []
+    for layer in model.modules():
+        if isinstance(layer, MultiHeadAttention | CrossAttention):
+            kept = captured.own if isinstance(layer, MultiHeadAttention) else captured.cross
+            handles.append(layer.register_forward_pre_hook(partial(capture, kept)))
     try:
-        for layer in model.modules():
-            if isinstance(layer, MultiHeadAttention):
-                listen(layer, "forward", found.own)
-            elif isinstance(layer, CrossAttention):
-                listen(layer, "read", found.cross)
-        yield found
+        yield captured
     finally:
-        for layer, name in listening:
-            delattr(layer, name)
+        for handle in handles:
+            handle.remove()

@@ -1,77 +1,73 @@
-"""What a step of decoding takes from its position alone, made for many positions at once."""
+"""Context of a pass over whole sequences, and of one decoding step."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
-import torch
 from torch import Tensor
 
 
-class Place(NamedTuple):
-    """What a step takes from its position alone; layers of one kind share it."""
+@dataclass(frozen=True)
+class ForwardContext:
+    """Inputs of a pass over positions 0..L-1 besides the features; shared by all layers."""
 
-    slot: Tensor
-    """Where the positions' keys are kept: int64 [P]."""
-    read: Tensor | None
-    """Slots that are read: int64 [W]; None for all."""
-    mask: Tensor | None
-    """Added to the logits: [P, W], 0 where a slot is visible and -inf where not; None where all
-    slots that are read are visible."""
-    relation: tuple[Tensor, ...]
-    """Relative index of the queries and the slots: int64 [P, W] a term."""
-    start: int | None = None
-    """The first slot as a number, where one position's keys go and no device is waited for."""
-    n_read: int | None = None
-    """How many slots are read, the first ones and no others, where all of them are visible and no
-    device is waited for."""
+    padding: Tensor | None = None
+    """Bool [B, L], True on padding; None for none."""
+    token_ids: Tensor | None = None
+    """Token ids that the positions have read: int64 [B, L], -1 for none."""
+    memory: Tensor | None = None
+    """Output of an encoder: [B, K, D]; None without cross-attention."""
+    memory_padding: Tensor | None = None
+    """Bool [B, K], True on padding; None for none."""
 
 
-StepContexts = dict[Hashable, Place | None]
-"""The context of a step for each attention pattern, by `SelfAttention.kind`."""
+NO_CONTEXT = ForwardContext()
+"""The context of a pass without padding, token ids and memory."""
 
 
-def apart(together: Place) -> list[Place]:
-    """One place for each of R positions, made together as [R, 1, ...].
+@dataclass(frozen=True)
+class StepContext:
+    """What a decoding step of P consecutive positions needs besides its input and the cache.
 
-    On a CPU a place whose visible slots are the first ones says how many, in place of a mask: to
-    read them alone takes 2/3 of the time of attention to a few slots more under a mask with 8 rows
-    (8 heads of 32, 128 positions), 0.8 to 0.95 with 32 rows (8 heads of 64).
+    Computed once for all layers with the same pattern (`SelfAttention.sharing_key`).
     """
-    slot, read, mask, relation = together.slot, together.read, together.mask, together.relation
-    nothing = [None] * slot.shape[0]
-    on_cpu = slot.device.type == "cpu"  # another device would have to be waited for
-    leading = _leading(mask) if on_cpu and read is None and mask is not None else nothing
-    places = [
-        Place(*parts)
-        for parts in zip(
-            slot.unbind(0),
-            nothing if read is None else read.unbind(0),
-            nothing if mask is None else mask.unbind(0),
-            zip(*(term.unbind(0) for term in relation), strict=True)
-            if relation
-            else [()] * len(slot),
-            slot.flatten().tolist() if on_cpu else nothing,
-            strict=True,
+
+    positions: Tensor
+    """Int64 [P]."""
+    slots: Tensor
+    """Cache slots to which the keys and values are written: int64 [P]."""
+    read_slots: Tensor | None
+    """Cache slots that are read: int64 [W]; None for all, in their order."""
+    mask: Tensor
+    """Added to the logits of the read slots: [P, W], 0 where visible and -inf where not."""
+    relative_index: tuple[Tensor, ...] = ()
+    """`MaskPattern.relative_index` of the positions and the read slots: int64 [P, W] a term."""
+    token_ids: Tensor | None = None
+    """Token ids that the positions have read: int64 [B, P], -1 for none."""
+
+    def at(self, step: int) -> StepContext:
+        """The context of one step, of contexts with a leading axis of steps."""
+        return StepContext(
+            self.positions[step],
+            self.slots[step],
+            None if self.read_slots is None else self.read_slots[step],
+            self.mask[step],
+            tuple(term[step] for term in self.relative_index),
         )
-    ]
-    return [
-        place if count is None else _first_slots(place, count)
-        for place, count in zip(places, leading, strict=True)
-    ]
 
 
-def _leading(mask: Tensor) -> list[int | None]:
-    """For each of masks [R, 1, W]: how many slots are visible, where they are the first ones."""
-    visible = mask == 0
-    counts = visible.sum(-1, keepdim=True)  # [R, 1, 1]
-    first = torch.arange(mask.shape[-1], device=mask.device) < counts  # [R, 1, W]
-    alike = (visible == first).flatten(1).all(1)  # [R]
-    pairs = zip(counts.flatten().tolist(), alike.tolist(), strict=True)
-    return [count if leads else None for count, leads in pairs]
+StepContexts = dict[Hashable, StepContext]
+"""Context of a step for each pattern of a stack, by `SelfAttention.sharing_key`."""
 
 
-def _first_slots(place: Place, count: int) -> Place:
-    relation = tuple(term[..., :count] for term in place.relation)
-    return place._replace(mask=None, relation=relation, n_read=count)
+def with_token_ids(contexts: StepContexts, token_ids: Tensor) -> StepContexts:
+    """The same contexts with the token ids of the step: int64 [B, P]."""
+    return {key: replace(context, token_ids=token_ids) for key, context in contexts.items()}
+
+
+def require_token_ids(context: ForwardContext | StepContext) -> Tensor:
+    """The token ids of a context; ValueError where it has none."""
+    if context.token_ids is None:
+        raise ValueError("this attention has a token-dependent bias and needs token ids")
+    return context.token_ids

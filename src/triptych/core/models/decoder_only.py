@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import StepContexts
+from triptych.core.attention.context import ForwardContext, StepContexts, with_token_ids
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
 from triptych.core.models.base import AutoregressiveModel
@@ -46,7 +46,7 @@ class DecoderOnly(AutoregressiveModel):
         self.start = nn.Parameter(torch.randn(d_model))
         self.dropout = nn.Dropout(dropout)
         self.value_shape = embedding.value_shape
-        if decoder.reads_symbols and self.value_shape:
+        if decoder.uses_token_ids and self.value_shape:
             raise ValueError(
                 "attention that reads token ids needs one token per position, not a whole pixel"
             )
@@ -59,8 +59,8 @@ class DecoderOnly(AutoregressiveModel):
         previous: int64 [B], the value before the first one, -1 for none (the default).
         """
         x = self._inputs(values[:, :-1], previous, condition)  # [B, L, D]
-        token_ids = self._token_ids(values[:, :-1], previous)
-        parameters: Tensor = self.head(self.decoder(x, symbols=token_ids))  # [B, L, Pp]
+        context = ForwardContext(token_ids=self._token_ids(values[:, :-1], previous))
+        parameters: Tensor = self.head(self.decoder(x, context))  # [B, L, Pp]
         return parameters
 
     def nll(
@@ -81,8 +81,8 @@ class DecoderOnly(AutoregressiveModel):
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
         """Read values 0..P-1 (P may be 0) and predict value P: [B, Pp]."""
         x = self._inputs(values, previous, cache[0].get(CONDITION))  # [B, P + 1, D]
-        token_ids = self._token_ids(values, previous)
-        last = self.decoder.prefill(x, cache, token_ids)[:, -1]  # [B, D]
+        context = ForwardContext(token_ids=self._token_ids(values, previous))
+        last = self.decoder.prefill(x, cache, context)[:, -1]  # [B, D]
         parameters: Tensor = self.head(last)  # [B, Pp]
         return parameters
 
@@ -96,8 +96,11 @@ class DecoderOnly(AutoregressiveModel):
         """Read the values before P consecutive positions and predict those at them: [B, P, Pp]."""
         x = self.embedding(values, positions - 1)  # [B, P, D]
         x = self._add_positions(x, positions, cache[0].get(CONDITION))
-        token_ids = values if self.decoder.reads_symbols else None
-        x = self.decoder.step(x, positions, cache, token_ids, contexts)  # [B, P, D]
+        if contexts is None:
+            contexts = self.decoder.step_context(positions, cache)
+        if self.decoder.uses_token_ids:
+            contexts = with_token_ids(contexts, values)
+        x = self.decoder.step(x, cache, contexts)  # [B, P, D]
         parameters: Tensor = self.head(x)  # [B, P, Pp]
         return parameters
 
@@ -111,7 +114,7 @@ class DecoderOnly(AutoregressiveModel):
 
     def _token_ids(self, values: Tensor, previous: Tensor | None) -> Tensor | None:
         """Token ids that positions 0..P read: int64 [B, P + 1], -1 for none; None if unused."""
-        if not self.decoder.reads_symbols:
+        if not self.decoder.uses_token_ids:
             return None
         first = values.new_full((len(values), 1), -1)
         return torch.cat([first if previous is None else previous.unsqueeze(1), values], dim=1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import StepContexts
+from triptych.core.attention.context import ForwardContext, StepContexts
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
@@ -101,12 +101,14 @@ class EncoderDecoder(AutoregressiveModel):
         """
         memory = self.encode(source, source_padding)  # [B, S, D]
         x = self._embed(self.target_embedding, target_input)  # [B, T, D]
-        logits: Tensor = self.head(self.decoder(x, None, memory, source_padding))  # [B, T, V]
+        context = ForwardContext(memory=memory, memory_padding=source_padding)
+        logits: Tensor = self.head(self.decoder(x, context))  # [B, T, V]
         return logits
 
     def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Tensor:
         """The memory that the decoder reads: [B, S] -> [B, S, D]."""
-        memory: Tensor = self.encoder(self._embed(self.source_embedding, source), source_padding)
+        x = self._embed(self.source_embedding, source)  # [B, S, D]
+        memory: Tensor = self.encoder(x, ForwardContext(padding=source_padding))
         return memory
 
     def init_cache(
@@ -131,7 +133,8 @@ class EncoderDecoder(AutoregressiveModel):
         if previous is None:
             raise ValueError("an encoder-decoder model starts from a start token")
         tokens = torch.cat([previous.unsqueeze(1), values], dim=1)  # [B, P + 1]
-        x = self.decoder.prefill(self._embed(self.target_embedding, tokens), cache)
+        x = self._embed(self.target_embedding, tokens)  # [B, P + 1, D]
+        x = self.decoder.prefill(x, cache)
         logits: Tensor = self.head(x[:, -1])  # [B, V]
         return logits
 
@@ -147,7 +150,9 @@ class EncoderDecoder(AutoregressiveModel):
         The token before position 0 is the start token.
         """
         x = self.target_embedding(values, positions) + self.positions(positions)  # [B, P, D]
-        x = self.decoder.step(self.dropout(x), positions, cache, None, contexts)  # [B, P, D]
+        if contexts is None:
+            contexts = self.decoder.step_context(positions, cache)
+        x = self.decoder.step(self.dropout(x), cache, contexts)  # [B, P, D]
         logits: Tensor = self.head(x)  # [B, P, V]
         return logits
 

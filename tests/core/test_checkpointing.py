@@ -11,6 +11,7 @@ from saved import saved_bytes
 from torch import Tensor
 
 from triptych.core.attention.base import Example
+from triptych.core.attention.context import ForwardContext
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import Decoder, TransformerConfig
 
@@ -27,11 +28,14 @@ def config(*, recompute: bool, **more: Any) -> TransformerConfig:
     )
 
 
-def gradients(stack: torch.nn.Module, *inputs: Tensor, **more: Any) -> list[Tensor]:
+def gradients(
+    stack: torch.nn.Module, x: Tensor, memory: Tensor | None = None, token_ids: Tensor | None = None
+) -> list[Tensor]:
     """Output and gradients of one step, and the state of the random numbers after it."""
     torch.manual_seed(5)
-    leaves = [x.clone().requires_grad_() for x in inputs]
-    output = stack(leaves[0], None, *leaves[1:], **more)
+    leaves = [leaf.clone().requires_grad_() for leaf in (x, memory) if leaf is not None]
+    memory = None if memory is None else leaves[1]
+    output = stack(leaves[0], ForwardContext(memory=memory, token_ids=token_ids))
     weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output)
     (output * weights).sum().backward()
     found = [leaf.grad for leaf in (*leaves, *stack.parameters())]
@@ -58,7 +62,7 @@ def test_gradients_of_a_decoder_do_not_change(example: Example) -> None:
         for recompute in (False, True)
     ]
     x = torch.randn(2, length_of(example), 12, dtype=torch.float64)
-    assert_the_same(both[0], both[1], x, symbols=torch.randint(-1, 8, x.shape[:2]))
+    assert_the_same(both[0], both[1], x, token_ids=torch.randint(-1, 8, x.shape[:2]))
 
 
 def test_gradients_of_encoder_and_memory_do_not_change() -> None:

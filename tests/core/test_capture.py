@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import EXAMPLES, build, inputs, length_of, name
+from attention_cases import EXAMPLES, build, context, inputs, length_of, name
 from random_head import with_random_head
 
 from triptych.core.attention.base import Example
 from triptych.core.attention.capture import capture_attention
+from triptych.core.attention.context import ForwardContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import MultiHeadAttention
@@ -32,11 +33,11 @@ def test_the_weights_times_the_values_are_the_reference(example: Example, padded
     length = length_of(example)
     padding = torch.zeros(2, length, dtype=torch.bool)
     padding[1, length - 3 :] = True
-    told = padding if padded else None
-    weights = layer.weights(x, told)
-    values = layer._heads(x)[2]  # [B, H, L, E]
+    now = context(x, padding if padded else None)
+    weights = layer.weights(x, now)
+    values = layer._heads(x, torch.arange(length))[2]  # [B, H, L, E]
     merged = layer.out_proj((weights @ values).transpose(1, 2).flatten(2))
-    torch.testing.assert_close(merged, layer.reference(x, told), **EXACT)
+    torch.testing.assert_close(merged, layer.reference(x, now), **EXACT)
 
     place = torch.arange(length)
     visible = layer.pattern.visible(place.unsqueeze(1), place).expand(2, length, length)
@@ -55,13 +56,13 @@ def test_cross_weights_times_the_values_are_what_is_read() -> None:
     padding = torch.zeros(3, 5, dtype=torch.bool)
     padding[1, 3:] = True
     padding[2] = True
-    for told in (None, padding):
-        state = layer.remember(memory, told)
+    for now in (None, padding):
+        state = layer.project_memory(memory, now)
         weights = layer.weights(x, state)
         assert weights.shape == (3, 3, 4, 5)
         y = (weights @ state["memory_value"]).transpose(1, 2).flatten(2)
-        torch.testing.assert_close(layer.out_proj(y), layer.read(x, state), **EXACT)
-        if told is not None:
+        torch.testing.assert_close(layer.out_proj(y), layer(x, state), **EXACT)
+        if now is not None:
             hidden = padding[:, None, None, :].expand_as(weights)
             assert (weights[hidden] == 0).all()
             expected = torch.tensor([1.0, 1.0, 0.0]).double()[:, None, None].expand(3, 3, 4)
@@ -93,7 +94,9 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
     # The first layer by hand: the order of the layers is the order of the model.
     block = model.encoder.blocks[0]
     first = block.attention_residual.before(model._embed(model.source_embedding, source))
-    torch.testing.assert_close(reading.own[0], block.attention.weights(first, padding), **EXACT)
+    torch.testing.assert_close(
+        reading.own[0], block.attention.weights(first, ForwardContext(padding)), **EXACT
+    )
 
     model(source, padding, target)
     assert len(writing.cross) == 3, "nobody listens any more"
@@ -110,4 +113,4 @@ def test_a_model_that_fails_is_left_as_it_was() -> None:
         model(torch.zeros(1, 5, dtype=torch.int64))
         raise RuntimeError("stop")
     for layer in model.modules():
-        assert not {"forward", "read"} & vars(layer).keys()
+        assert not layer._forward_pre_hooks

@@ -1,0 +1,57 @@
+"""Step contexts: computed for many steps at once, and without waits for the device."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from attention_cases import CAUSAL, D_MODEL, build, length_of, name, step, token_ids
+
+from triptych.core.attention.base import Example
+
+
+@pytest.mark.parametrize("example", CAUSAL, ids=name)
+def test_contexts_of_many_steps_are_those_of_each(example: Example) -> None:
+    """Also for cache views, whose slots are fewer than those of the cache."""
+    layer = build(example)
+    length = length_of(example)
+    cache = layer.cache_view(layer.init_cache(2, length), length - 2)
+    positions = torch.arange(2, length - 2)
+    together = layer.step_context(positions.unsqueeze(1), cache)
+    for index, position in enumerate(positions):
+        found, single = together.at(index), layer.step_context(position.view(1), cache)
+        assert torch.equal(found.positions, single.positions)
+        assert torch.equal(found.slots, single.slots)
+        assert torch.equal(found.mask, single.mask)
+        assert (found.read_slots is None) == (single.read_slots is None)
+        if found.read_slots is not None and single.read_slots is not None:
+            assert torch.equal(found.read_slots, single.read_slots)
+        for term, expected in zip(found.relative_index, single.relative_index, strict=True):
+            assert torch.equal(term, expected)
+
+
+@pytest.mark.parametrize("example", CAUSAL, ids=name)
+def test_a_step_with_a_context_made_before_is_the_step_without(example: Example) -> None:
+    layer = build(example)
+    length = length_of(example)
+    x = torch.randn(2, length, D_MODEL, dtype=torch.float64)
+    caches = [layer.init_cache(2, length) for _ in range(2)]
+    together = layer.step_context(torch.arange(length).unsqueeze(1), caches[0])
+    for t in range(length):
+        now = x[:, t : t + 1]
+        before = layer.step(now, caches[0], replace(together.at(t), token_ids=token_ids(now)))
+        torch.testing.assert_close(
+            before, step(layer, now, torch.tensor([t]), caches[1]), rtol=0.0, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize("example", CAUSAL, ids=name)
+def test_contexts_wait_for_no_device(example: Example) -> None:
+    """On a device without values every look at one is an error."""
+    layer = build(example).to("meta")
+    cache = layer.init_cache(2, length_of(example))
+    together = layer.step_context(torch.arange(1, 5, device="meta").unsqueeze(1), cache)
+    x = torch.empty(2, 1, D_MODEL, dtype=torch.float64, device="meta")
+    ids = torch.empty(2, 1, dtype=torch.int64, device="meta")
+    assert layer.step(x, cache, replace(together.at(0), token_ids=ids)).shape == x.shape
