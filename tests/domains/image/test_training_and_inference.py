@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from random_head import with_random_head
 from torch import nn
 
 from triptych.core.attention.local2d import Local2D
@@ -49,6 +50,12 @@ def folder(tmp_path: Path) -> Path:
                 tmp_path / "images" / name / f"{index}.png"
             )
     return tmp_path / "images"
+
+
+def prepared(config: Config) -> tuple[ImageTask, Any, Any]:
+    """`prepare`, with a random head: one that is zero predicts nothing of what it reads."""
+    task, loader, batches = prepare(config)
+    return with_random_head(task), loader, batches
 
 
 def settings(
@@ -91,7 +98,7 @@ def checkpoint_of(task: ImageTask) -> dict[str, Any]:
 
 
 def model_of(folder: Path, **options: Any) -> ImageModel:
-    return load(checkpoint_of(prepare(settings(folder, **options))[0]))
+    return load(checkpoint_of(prepared(settings(folder, **options))[0]))
 
 
 # --- bits per dim ---------------------------------------------------------------------------
@@ -101,7 +108,7 @@ def model_of(folder: Path, **options: Any) -> ImageModel:
 def test_a_uniform_model_has_exactly_the_logarithm_of_the_levels(
     folder: Path, bits: int | None
 ) -> None:
-    task, _, batches = prepare(settings(folder, bits=bits))
+    task, _, batches = prepared(settings(folder, bits=bits))
     for parameter in task.model.core.head.parameters():
         nn.init.zeros_(parameter)
     metrics, totals = evaluation.evaluate(task, batches)
@@ -112,7 +119,7 @@ def test_a_uniform_model_has_exactly_the_logarithm_of_the_levels(
 
 @pytest.mark.parametrize("head", [Categorical(), MixtureOfLogistics(components=2)])
 def test_bits_per_dim_by_hand(folder: Path, head: HeadConfig) -> None:
-    task, _, batches = prepare(settings(folder, head=head))
+    task, _, batches = prepared(settings(folder, head=head))
     metrics, _ = evaluation.evaluate(task, batches)
     images = task.config.data.read("validation")
     assert images.labels is not None
@@ -127,7 +134,7 @@ def test_bits_per_dim_by_hand(folder: Path, head: HeadConfig) -> None:
 def test_bits_per_dim_does_not_depend_on_the_batch_size_and_leaves_no_image_out(
     folder: Path,
 ) -> None:
-    task, _, _ = prepare(settings(folder))
+    task, _, _ = prepared(settings(folder))
     images = task.config.data.read("train")
     assert len(images) % 5 != 0  # so that there is a smaller last batch
     results = [
@@ -140,7 +147,7 @@ def test_bits_per_dim_does_not_depend_on_the_batch_size_and_leaves_no_image_out(
 
 
 def test_dropout_is_off_when_scoring_and_on_when_training(folder: Path) -> None:
-    task, loader, batches = prepare(settings(folder, dropout=0.5))
+    task, loader, batches = prepared(settings(folder, dropout=0.5))
     task.train()
     scores = {evaluation.evaluate(task, batches)[0]["bits_per_dim"] for _ in range(3)}
     assert len(scores) == 1
@@ -150,7 +157,7 @@ def test_dropout_is_off_when_scoring_and_on_when_training(folder: Path) -> None:
 
 
 def test_the_loss_is_the_mean_over_sub_pixels(folder: Path) -> None:
-    task, loader, _ = prepare(settings(folder))
+    task, loader, _ = prepared(settings(folder))
     batch = next(iter(loader))
     loss, count = task.training_loss(batch)
     assert count == batch.pixels.numel()
@@ -165,18 +172,18 @@ def test_the_loss_is_the_mean_over_sub_pixels(folder: Path) -> None:
 def test_classes_are_needed_for_a_conditional_model(folder: Path) -> None:
     config = settings(folder / "left")
     with pytest.raises(UserError, match="the images have no classes"):
-        prepare(config)
+        prepared(config)
 
 
 def test_baselines_stand_beside_the_model(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    prepare(settings(folder))
+    prepared(settings(folder))
     said = capsys.readouterr().err
     assert "uniform over 8 levels 3.00" in said
     assert "histogram per position" in said
 
 
 def test_a_validation_limit_takes_the_first(folder: Path) -> None:
-    _, _, batches = prepare(settings(folder, validation_limit=3))
+    _, _, batches = prepared(settings(folder, validation_limit=3))
     assert sum(len(batch.pixels) for batch in batches) == 3
 
 
@@ -187,7 +194,7 @@ def test_impossible_settings_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_the_same_seed_builds_the_same_model(folder: Path) -> None:
-    first, again = (prepare(settings(folder))[0] for _ in range(2))
+    first, again = (prepared(settings(folder))[0] for _ in range(2))
     for name, tensor in first.state_dict().items():
         assert torch.equal(tensor, again.state_dict()[name])
 
@@ -198,7 +205,7 @@ def test_the_same_seed_builds_the_same_model(folder: Path) -> None:
 @pytest.mark.slow
 def test_training_learns_and_its_checkpoint_is_enough(folder: Path) -> None:
     config = settings(folder)
-    task, loader, batches = prepare(config)
+    task, loader, batches = prepared(config)
     before = evaluation.evaluate(task, batches)[0]["bits_per_dim"]
     trainer = {"max_steps": 120, "val_check_interval": 60, "check_val_every_n_epoch": None}
     run = train(task, loader, batches, config.run, trainer | {"accelerator": "cpu"})
@@ -219,7 +226,7 @@ def test_training_learns_and_its_checkpoint_is_enough(folder: Path) -> None:
 
 
 def test_a_loaded_model_scores_and_samples_as_the_trained_one(folder: Path, tmp_path: Path) -> None:
-    task, _, batches = prepare(settings(folder, head=MixtureOfLogistics(components=2)))
+    task, _, batches = prepared(settings(folder, head=MixtureOfLogistics(components=2)))
     torch.save(checkpoint_of(task), tmp_path / "model.ckpt")
     content = read_checkpoint(tmp_path / "model.ckpt")
     model = load(content)
@@ -232,7 +239,7 @@ def test_a_loaded_model_scores_and_samples_as_the_trained_one(folder: Path, tmp_
 
 
 def test_showing_writes_one_grid_and_always_the_same(folder: Path, tmp_path: Path) -> None:
-    task, _, _ = prepare(settings(folder))
+    task, _, _ = prepared(settings(folder))
     task.eval()
     images = []
     for name in ("a", "b"):
@@ -241,7 +248,7 @@ def test_showing_writes_one_grid_and_always_the_same(folder: Path, tmp_path: Pat
         assert media.path is not None
         images.append(media.path.read_bytes())
     assert images[0] == images[1]
-    assert prepare(settings(folder, samples=0))[0].log_samples(tmp_path) == []
+    assert prepared(settings(folder, samples=0))[0].log_samples(tmp_path) == []
 
 
 # --- inference ------------------------------------------------------------------------------
@@ -348,4 +355,4 @@ def test_a_variant_that_cannot_serve_the_shape_is_one_sentence(
 
     monkeypatch.setattr(model_module.ModelConfig, "build", refuse)
     with pytest.raises(UserError, match="does not fit the images: blocks of 9"):
-        prepare(settings(folder))
+        prepared(settings(folder))
