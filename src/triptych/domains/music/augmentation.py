@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -31,7 +32,9 @@ class Augmentation:
 NO_AUGMENTATION = Augmentation(transpose=0, stretch=(1.0,))
 
 
-def possible_shifts(pitches: NDArray, *, most: int, lowest: int, highest: int) -> list[int]:
+def possible_shifts(
+    pitches: NDArray[np.int64], *, most: int, lowest: int, highest: int
+) -> list[int]:
     """List the transpositions of at most `most` semitones that keep all pitches in the range.
 
     0 is always among them, also for a piece that lies outside the range.

@@ -1,7 +1,7 @@
 """From pieces to batches: random crops for training, windows that score each token once."""
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.music.augmentation import Augmentation
-from triptych.domains.music.sources.base import Piece, PieceSource, Split
+from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
 from triptych.training.sources import ALL
 
@@ -66,12 +67,20 @@ class DataConfig:
                 )
 
 
-def read_pieces(source: PieceSource, split: Split | Literal["all"]) -> list[Piece]:
+def read_pieces(source: PieceSource, split: str) -> list[Piece]:
     """Return the pieces of a split, or of all splits for `all`.
 
-    Raises UserError for missing files and for a split without pieces.
+    Raises UserError for an unknown split, for missing files and for a split without pieces.
     """
-    return source.load_all() if split == ALL else source.load(split)
+    if split == ALL:
+        return source.load_all()
+    for known in SPLITS:
+        if split == known:
+            return source.load(known)
+    raise UserError(
+        f"there is no split {split!r}; expected one of {', '.join(SPLITS)}, or all for a folder "
+        "given in place of the model's own"
+    )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from torch import Tensor
 
@@ -25,11 +25,12 @@ from triptych.domains.music.metrics import (
 )
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.sampling import sample_pieces
-from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
+from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.options import check_layer_and_head
 from triptych.errors import UserError
+from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.training.sources import ALL, check_all, known_entropy, reading_from
@@ -48,12 +49,15 @@ class MusicModel(TrainedModel):
     """
 
     domain: ClassVar[str] = "music"
+    full_model: DecoderOnly
+    model: DecoderOnly
 
     def __init__(self, config: Config, model: DecoderOnly, *, dtype: Dtype = "fp32") -> None:
         self._config = config
-        self._full = model.eval()
+        model.eval()
+        self.full_model = model
         try:
-            self.model = quantize(self._full, dtype)
+            self.model = cast(DecoderOnly, quantize(model, dtype))
         except ValueError as error:
             raise UserError(str(error)) from error
         self.dtype = dtype
@@ -70,7 +74,7 @@ class MusicModel(TrainedModel):
 
     def with_dtype(self, dtype: Dtype) -> MusicModel:
         """Return the same model with weights in another number format."""
-        return MusicModel(self.config, self._full, dtype=dtype)
+        return MusicModel(self.config, self.full_model, dtype=dtype)
 
     def sample(
         self,
@@ -162,11 +166,6 @@ class MusicModel(TrainedModel):
         all of its positions.
         Raises UserError for missing data and for windows that the model cannot serve.
         """
-        if split not in (*SPLITS, ALL):
-            raise UserError(
-                f"there is no split {split!r}; expected one of {', '.join(SPLITS)}, or all for a "
-                "folder given in place of the model's own"
-            )
         for name, value, unit in (
             ("limit", limit, "piece"), ("batch_size", batch_size, "window"),
             ("bucket", bucket, "position"),
@@ -230,21 +229,15 @@ class MusicModel(TrainedModel):
         """
         sizes = self.config.model.transformer
         check_layer_and_head(layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
+        model, data = self.full_model, self.config.data
         if primer is not None:
             tokens = self._prompt(primer)
         else:
-            data = self.config.data
-            tokens = sample_pieces(self.model, data, 1, seconds=seconds, seed=seed)[0]
-            tokens = tokens[tokens != self.tokenizer.end]
+            tokens = sample_pieces(model, data, 1, seconds=seconds, seed=seed)[0]
+            if self.tokenizer.end is not None:
+                tokens = tokens[tokens != self.tokenizer.end]
         query = find_query(self.tokenizer, tokens, at)
-        return note_attention(
-            self.model,
-            self.config.data,
-            tokens,
-            query,
-            layer=layer or sizes.n_layers,
-            head=head,
-        )
+        return note_attention(model, data, tokens, query, layer=layer or sizes.n_layers, head=head)
 
     def _with_windows(self, sequence_length: int | None, overlap: int | None) -> MusicModel:
         """Return the same model for other windows; see `evaluate`."""
@@ -255,23 +248,18 @@ class MusicModel(TrainedModel):
             overlap = data.overlap * max(length, 0) // data.sequence_length // bar * bar
         if (length, overlap) == (data.sequence_length, data.overlap):
             return self
-        reason = f"the model cannot be scored with windows of {length:,} tokens"
-        weights = self._full.state_dict()
+        first = next(self.full_model.parameters())
         try:
             windows = replace(data, sequence_length=length, overlap=overlap)
             config = replace(self.config, data=windows)
-            model = config.build_model()
-        except ValueError as error:
-            raise UserError(f"{reason}: {error}") from error
-        for name, weight in model.state_dict().items():
-            if name not in weights or weights[name].shape != weight.shape:
-                found = tuple(weights[name].shape) if name in weights else "no numbers"
-                raise UserError(
-                    f"{reason}: its {name} has {found} for windows of "
-                    f"{data.sequence_length:,}, and would need {tuple(weight.shape)}"
-                )
-        first = next(self._full.parameters())
-        model.to(device=first.device, dtype=first.dtype).load_state_dict(weights)
+            model = config.build_model().to(device=first.device, dtype=first.dtype)
+            model.load_state_dict(self.full_model.state_dict())
+        # RuntimeError: the shape of a parameter depends on the length.
+        except (ValueError, RuntimeError) as error:
+            reason = str(error).splitlines()[-1].strip()
+            raise UserError(
+                f"the model cannot be scored with windows of {length:,} tokens: {reason}"
+            ) from error
         return MusicModel(config, model, dtype=self.dtype)
 
 
@@ -311,6 +299,5 @@ def restore(checkpoint: dict[str, Any], *, device: str = "cpu") -> MusicModel:
             f"{tokenizer.name!r} of {tokenizer.vocabulary_size}"
         )
     model = config.build_model()
-    weights = {name.removeprefix("model."): w for name, w in checkpoint["state_dict"].items()}
-    model.load_state_dict(weights)
+    load_weights(model, checkpoint["state_dict"])
     return MusicModel(config, model.to(device_named(device)))

@@ -60,7 +60,7 @@ class CopiedMotifs(PieceSource, SyntheticSource):
             raise ValueError("train_size, validation_size and test_size must be at least 1 piece")
         self._copy()
 
-    def _sizes(self) -> dict[Split, int]:
+    def _sizes(self) -> dict[str, int]:
         return {
             "train": self.train_size,
             "validation": self.validation_size,

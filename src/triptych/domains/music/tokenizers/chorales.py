@@ -72,7 +72,8 @@ def decode_grid(ids: Ids) -> Grid:
 def onsets(grid: Grid) -> NDArray[np.bool_]:
     """Mark where a note begins, [T, 4]: a pitch that differs from the voice's previous one."""
     before = np.vstack([np.full((1, N_VOICES), SILENT), grid[:-1]])
-    return (grid != SILENT) & (grid != before)
+    begins: NDArray[np.bool_] = (grid != SILENT) & (grid != before)
+    return begins
 
 
 def grid_to_midi(grid: Grid) -> pretty_midi.PrettyMIDI:
@@ -176,8 +177,8 @@ class ChoraleTokenizer(MusicTokenizer):
 
     def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
         """Return the time of each token's sixteenth, and its pitch; rests have none."""
-        step = np.arange(len(ids)) // N_VOICES
-        return step * SECONDS_PER_STEP, decode_grid(ids).reshape(-1)[: len(ids)]
+        seconds = (np.arange(len(ids)) // N_VOICES).astype(np.float64) * SECONDS_PER_STEP
+        return seconds, decode_grid(ids).reshape(-1)[: len(ids)]
 
     def n_tokens(self, *, seconds: float | None, length: int | None) -> int:
         """Return four tokens per sixteenth; `length` counts sixteenths."""
