@@ -28,6 +28,10 @@ def test_top_p_keeps_the_fewest_that_reach_p() -> None:
     assert kept(Sampling(top_p=1.0)) == [0, 1, 2, 3, 4]
 
 
+def test_a_value_that_is_not_needed_to_reach_p_is_excluded() -> None:
+    assert len(kept(Sampling(top_p=0.5), torch.zeros(1, 4))) == 2  # probabilities are exact
+
+
 def test_filters_work_at_the_temperature() -> None:
     assert kept(Sampling(top_p=0.5, temperature=0.1)) == [2]
     assert kept(Sampling(top_p=0.5, temperature=10.0)) == [1, 2, 3]

@@ -92,6 +92,29 @@ def test_a_draft_changes_no_value(
         assert max(passes) == count + 1
 
 
+def test_finished_rows_leave_the_batch_and_reject_no_draft(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all rows finish early; then as many values are accepted as for one row."""
+    model = stubborn(Full(), (60,))
+    with torch.no_grad():
+        model.head.logits.bias[5] += 3
+    rows: list[int] = []
+    extend = DecoderOnly.extend
+
+    def counted(model: DecoderOnly, values: torch.Tensor, *rest: object) -> torch.Tensor:
+        rows.append(len(values))
+        return extend(model, values, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DecoderOnly, "extend", counted)
+    results = []
+    for draft in (None, Draft(lag=3, count=4)):
+        rows.clear()
+        generator = torch.Generator().manual_seed(4)
+        options = {"batch": 12, "length": 60, "end": 5, "generator": generator}
+        results.append(generate(model, draft=draft, **options))
+    assert torch.equal(*results)
+    assert rows[-1] < 12
+
+
 def test_a_wrong_guess_costs_no_value() -> None:
     """Guesses that hardly hold: the same values, in hardly fewer passes."""
     model = stubborn(Full(), (60,))
