@@ -91,14 +91,13 @@ def search(model: EncoderDecoder, batch: Batch, beam: int) -> list[list[int]]:
         len(memory), int(batch.lengths.max()), condition=memory, padding=batch.padding
     )
     results = beam_search(
-        model.step,
+        model,
         cache,
         beam=beam,
         start=START,
         end=END,
         max_lengths=batch.lengths,
         forbidden=(PAD, START, END),
-        cache_view=model.cache_view,
     )
     return [result.best[0].tokens for result in results]
 

@@ -295,7 +295,7 @@ def test_a_recurrent_model_is_searched_without_a_change_to_decoding() -> None:
     limits = torch.tensor([6, 3])
     wide, one = (
         beam_search(
-            model.step, [{"hidden": cache[0]["hidden"].clone()}], beam=beam, start=0, end=4,
+            model, [{"hidden": cache[0]["hidden"].clone()}], beam=beam, start=0, end=4,
             max_lengths=limits, penalty=LengthPenalty("none"),
         )
         for beam in (30, 1)

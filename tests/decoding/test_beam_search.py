@@ -49,6 +49,11 @@ class Table:
             ]
         )
 
+    def cache_view(
+        self, state: list[dict[str, torch.Tensor]], length: int
+    ) -> list[dict[str, torch.Tensor]]:
+        return state
+
     def log_p(self, row: int, words: tuple[int, ...]) -> float:
         return sum(
             self.logits(row, words[:t]).log_softmax(-1)[word].item() for t, word in enumerate(words)
@@ -57,7 +62,7 @@ class Table:
 
 def search(table: Table, lengths: list[int], **options: object) -> list[list[Hypothesis]]:
     found = beam_search(
-        table.step, table.state(), start=START, end=END, max_lengths=torch.tensor(lengths),
+        table, table.state(), start=START, end=END, max_lengths=torch.tensor(lengths),
         **options,
     )  # fmt: skip
     return [row.best for row in found]
@@ -290,7 +295,8 @@ def test_the_memory_is_there_once_a_sentence() -> None:
             assert memory is state[0]["memory_row"]
         return original(token, position, part)
 
-    beam_search(spy, state, beam=3, start=START, end=END, max_lengths=torch.tensor([2, 5, 9, 14]))
+    table.step = spy
+    beam_search(table, state, beam=3, start=START, end=END, max_lengths=torch.tensor([2, 5, 9, 14]))
     assert {tokens // sentences for tokens, sentences, _ in seen} == {3}
     assert {nbytes // sentences for _, sentences, nbytes in seen} == {8}  # one int64 each
     assert seen[0][1] == 4
@@ -323,8 +329,8 @@ def test_steps_and_moves_touch_what_is_filled_alone() -> None:
         assert state[0]["history"].shape[1] == position + 1
         return original(token, position, state)
 
-    table.step = step
-    found = search(table, [9] * 6, beam=3, n_best=2, cache_view=narrow)
+    table.step, table.cache_view = step, narrow
+    found = search(table, [9] * 6, beam=3, n_best=2)
     assert found == search(Table(list(range(6))), [9] * 6, beam=3, n_best=2)
     assert lengths == list(range(1, len(lengths) + 1))
 
@@ -355,9 +361,7 @@ def test_errors_below_half_the_margin_change_no_token(
     rows, limits = list(range(60)), torch.tensor([7, 4, 9] * 20)
     options = {"beam": beam, "n_best": n_best, "penalty": penalty}
     table = Table(rows)
-    found = beam_search(
-        table.step, table.state(), start=START, end=END, max_lengths=limits, **options
-    )
+    found = beam_search(table, table.state(), start=START, end=END, max_lengths=limits, **options)
     words = [[hypothesis.tokens for hypothesis in row.best] for row in found]
     assert all(row.margin > 0 for row in found)
     noise = {row: min(found[row].margin, 1.0) * 0.499 for row in rows}
@@ -379,7 +383,7 @@ class Written(Table):
 
 def margin(table: Table, limit: int, **options: object) -> float:
     (found,) = beam_search(
-        table.step, table.state(), start=START, end=END, max_lengths=torch.tensor([limit]),
+        table, table.state(), start=START, end=END, max_lengths=torch.tensor([limit]),
         **options,
     )  # fmt: skip
     return found.margin

@@ -98,13 +98,13 @@ def test_finished_rows_leave_the_batch_and_reject_no_draft(monkeypatch: pytest.M
     with torch.no_grad():
         model.head.logits.bias[5] += 3
     rows: list[int] = []
-    extend = DecoderOnly.extend
+    multi_step = DecoderOnly.multi_step
 
     def counted(model: DecoderOnly, values: torch.Tensor, *rest: object) -> torch.Tensor:
         rows.append(len(values))
-        return extend(model, values, *rest)  # type: ignore[arg-type]
+        return multi_step(model, values, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(DecoderOnly, "extend", counted)
+    monkeypatch.setattr(DecoderOnly, "multi_step", counted)
     results = []
     for draft in (None, Draft(lag=3, count=4)):
         rows.clear()

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from triptych.core.attention.base import KVCache
 from triptych.core.heads import at_least_float32
-from triptych.core.models.base import expand_rows, reorder_rows, select_rows
+from triptych.core.models.base import AutoregressiveModel, expand_rows, reorder_rows, select_rows
 from triptych.decoding.hypotheses import BeamState, LengthPenalty, SearchResult, search_results
 
-Step = Callable[[Tensor, Tensor, KVCache], Tensor]
-"""(token int64 [N], position int64 [], cache) -> logits of the next token [N, V]."""
-CacheView = Callable[[KVCache, int], KVCache]
-"""(cache, length) -> views of the part of the cache that holds the first `length` positions."""
 DROP_SHARE = 0.25
 """Share of stopped rows from which they are dropped from the batch, which copies the cache."""
 
 
 @torch.no_grad()
 def beam_search(
-    step: Step,
+    model: AutoregressiveModel,
     cache: KVCache,
     *,
     beam: int,
@@ -32,15 +26,13 @@ def beam_search(
     penalty: LengthPenalty | None = None,
     n_best: int = 1,
     forbidden: tuple[int, ...] = (),
-    cache_view: CacheView | None = None,
 ) -> list[SearchResult]:
     """The n best outputs of each row.
 
-    cache: for B rows, empty except for the encoder's memory, whose tensors are named memory_...
-    and keep B rows; `step` gets B x beam tokens and as many rows of all other tensors.
-    max_lengths: int64 [B], limit of each row in tokens, its end included. penalty: default
-    gnmt:0.6. forbidden: tokens never produced (padding, start). cache_view: lets each step read,
-    and the search reorder, only the part of the cache that is filled.
+    cache: of the model for B rows, without any position. The search expands it to B x beam rows;
+    the tensors of the encoder's memory, whose names begin with memory_, keep B rows. max_lengths:
+    int64 [B], limit of each row in tokens, its end included. penalty: default gnmt:0.6. forbidden:
+    tokens never produced (padding, start).
 
     A row stops when no open hypothesis can enter its n best any more (`BeamState.stopped`). If
     too few have finished at the length limit, the best open ones follow, marked as unfinished. A
@@ -62,8 +54,8 @@ def beam_search(
     ended: list[tuple[int, BeamState]] = []  # number of steps, and the rows that stopped then
 
     for t in range(longest):
-        filled = cache if cache_view is None else cache_view(cache, t + 1)
-        logits = step(token, positions[t], filled)  # [N, V]
+        filled = model.cache_view(cache, t + 1)
+        logits = model.step(token, positions[t], filled)  # [N, V]
         log_p, token = _most_probable(logits, 2 * beam + 1, forbidden)  # 2 x [N, C]
         parent, token = beams.advance(log_p, token, t + 1, end, penalty)  # 2 x [B, beam]
         tokens.append(token.new_zeros(batch, beam).index_copy_(0, beams.index, token))

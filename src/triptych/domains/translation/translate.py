@@ -118,7 +118,7 @@ def search_batch(
     memory = model.encode(source, padding)  # [B, S, D]
     cache = model.init_cache(len(sources), int(limits.max()), condition=memory, padding=padding)
     return beam_search(
-        model.step,
+        model,
         cache,
         beam=beam,
         start=START,
@@ -127,7 +127,6 @@ def search_batch(
         penalty=penalty,
         n_best=n_best,
         forbidden=FORBIDDEN,
-        cache_view=model.cache_view,
     )
 
 
