@@ -13,7 +13,7 @@ from triptych import pretrained
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = pretrained.names()
-ENDINGS = (pretrained.WEIGHTS, pretrained.FACTS, pretrained.CARD)
+ENDINGS = (pretrained.WEIGHTS, pretrained.METADATA, pretrained.CARD)
 MOST = 25_000_000  # bytes of all files together
 SHIPPED = ("image", "music", "translation")
 
@@ -39,13 +39,13 @@ def test_a_wheel_carries_all_files_and_nothing_else_lies_there() -> None:
 
 @pytest.mark.parametrize("domain", SHIPPED)
 def test_a_newcomer_finds_a_model_of_the_domain(domain: str) -> None:
-    facts = [pretrained.read_facts(pretrained.find(name)) for name in NAMES]
+    facts = [pretrained.read_metadata(pretrained.find(name)) for name in NAMES]
     assert domain in [found["triptych"]["domain"] for found in facts]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_card_says_what_must_be_known(name: str) -> None:
-    facts, card = pretrained.read_facts(pretrained.find(name)), pretrained.read_card(name)
+    facts, card = pretrained.read_metadata(pretrained.find(name)), pretrained.read_card(name)
     assert facts["name"] == name
     for key in ("what", "data", "terms", "time", "hardware", "figure"):
         assert len(facts["card"][key]) > 2
@@ -59,7 +59,7 @@ def test_the_card_says_what_must_be_known(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_no_path_of_a_machine_is_in_it(name: str) -> None:
-    facts = pretrained.read_facts(pretrained.find(name))
+    facts = pretrained.read_metadata(pretrained.find(name))
     for text in strings(facts["triptych"]["config"]):
         assert not PurePosixPath(text).is_absolute(), text
         assert not text.startswith("~"), text
@@ -69,7 +69,7 @@ def test_no_path_of_a_machine_is_in_it(name: str) -> None:
 def test_it_opens_and_does_its_work(name: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)  # no data are at hand
     model = triptych.load(f"{pretrained.PREFIX}{name}", device="cpu")
-    facts = pretrained.read_facts(pretrained.find(name))
+    facts = pretrained.read_metadata(pretrained.find(name))
     domain = facts["triptych"]["domain"]
     network = model.full_model if domain == "image" else model.task
     assert sum(parameter.numel() for parameter in network.parameters()) == facts["parameters"]

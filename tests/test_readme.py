@@ -39,7 +39,7 @@ def test_a_newcomer_sees_something_before_anything_is_trained() -> None:
 
 def test_a_command_is_shown_for_each_domain_of_the_models_shipped() -> None:
     def domains(names: list[str]) -> set[str]:
-        facts = [pretrained.read_facts(pretrained.find(name)) for name in names]
+        facts = [pretrained.read_metadata(pretrained.find(name)) for name in names]
         return {found["triptych"]["domain"] for found in facts}
 
     shown = re.findall(r"pretrained:([\w.-]+)", " ".join(command for command, _ in SHOWN))

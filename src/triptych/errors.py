@@ -1,11 +1,11 @@
-"""What a user did wrong, told in one sentence."""
+"""Error for bad input of a user."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """A mistake in what the user gave: one sentence that names it, and exit code 2.
+    """Mistake in the input of a user: one sentence, and exit code 2 of the command line.
 
-    The sentence names the file or the option, what was found and what was expected. Faults of
-    Triptych itself are never raised as this class: they keep their traceback.
+    The sentence names the file or the option, the value found and the values expected. A fault of
+    Triptych itself is never raised as this class and keeps its traceback.
     """

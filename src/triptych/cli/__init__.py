@@ -1,4 +1,1 @@
-"""The functions of the command line, one module each; `triptych.cli` chooses among them.
-
-`sample_<domain>.py` makes `triptych sample <domain>`; no table lists the names.
-"""
+"""The command line: one module per command, and `main`, which chooses among them."""

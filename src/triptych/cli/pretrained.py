@@ -1,4 +1,4 @@
-"""`triptych pretrained [NAME]`: the models that come with the package, or the card of one."""
+"""`triptych pretrained [NAME]`: the shipped models, or the model card of one."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from triptych.errors import UserError
 _HELP = """\
 usage: triptych pretrained [NAME]
 
-Without a name: one line for each model that comes with Triptych. With a name: its card, which
-says on what it was trained, how good it is, on which terms, and for what it is no good.
-`--checkpoint pretrained:NAME` opens it wherever a checkpoint is asked for.
+Without a name: one line for each model shipped with Triptych. With a name: its model card, with
+training data, scores, terms of use and limits.
+Every option that takes a checkpoint also takes pretrained:NAME.
 """
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Print the list or a card; UserError for an unknown name. Imports nothing heavy."""
+    """Print the list or a model card; UserError for an unknown name. Imports nothing heavy."""
     if any(argument in ("-h", "--help") for argument in arguments):
         print(_HELP, end="")
         return 0
@@ -38,8 +38,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def line(name: str) -> tuple[str, str, str, str, str]:
-    """Name, domain, size of the weights, figure, and what it does."""
+    """Return name, domain, size of the weights, score and purpose of a model."""
     weights = pretrained.find(name)
-    facts = pretrained.read_facts(weights)
+    metadata = pretrained.read_metadata(weights)
     size = f"{weights.stat().st_size / 1e6:.1f} MB"
-    return name, facts["triptych"]["domain"], size, facts["card"]["figure"], facts["card"]["what"]
+    return (
+        name,
+        metadata["triptych"]["domain"],
+        size,
+        metadata["card"]["figure"],
+        metadata["card"]["what"],
+    )

@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from torch import nn
 
 from triptych.errors import UserError
-from triptych.pretrained import WEIGHTS, read_facts
+from triptych.pretrained import WEIGHTS, read_metadata
 from triptych.training.metadata import FORMAT
 
 ZIP_START = b"PK\x03\x04"
@@ -118,7 +118,7 @@ def pack(module: nn.Module) -> tuple[bytes, dict[str, str]]:
 def unpack(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any]:
     """Return the content that `read_checkpoint` returns, with the weights in float32.
 
-    facts: content of NAME.json, see `triptych.pretrained.read_facts`. name: of the weights, for
+    facts: content of NAME.json, see `triptych.pretrained.read_metadata`. name: of the weights, for
     the message. Raises UserError if the hash of the weights is not the one in NAME.json.
     """
     found = hashlib.sha256(weights).hexdigest()
@@ -138,4 +138,4 @@ def unpack(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any
 
 def read_pretrained(path: Path) -> dict[str, Any]:
     """Return the content of NAME.safetensors and NAME.json; UserError for damaged files."""
-    return unpack(path.read_bytes(), read_facts(path), name=str(path))
+    return unpack(path.read_bytes(), read_metadata(path), name=str(path))
