@@ -1,15 +1,15 @@
-"""Samples are files first; progress is a bar in a terminal and lines elsewhere."""
+"""Samples are files first; progress is a line that a terminal rewrites."""
 
 from __future__ import annotations
 
 import io
 import re
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from toy_task import ToyTask, train_loader, validation_loader
 
 from triptych.training import trainer as run_module
@@ -75,17 +75,29 @@ def test_plain_lines_where_there_is_no_terminal(
     assert "max_steps" not in out + err, "Lightning's own notices are quiet"
 
 
-def test_bar_in_a_terminal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_one_line_is_rewritten_in_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=100, color_system=None)
-    monkeypatch.setattr(run_module, "ShowProgress", lambda: ShowProgress(console=console))
-    go(tmp_path, steps=60)
-    shown = screen.getvalue()
-    assert "training" in shown
-    assert "60/60" in shown
-    assert "validation at step 60" in shown
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(ShowProgress, "on_train_start", forever_due(ShowProgress.on_train_start))
+    go(tmp_path)
+    lines = [line.split("\r\033[K")[-1] for line in screen.getvalue().split("\n")]
+    assert screen.getvalue().count("step 4/6") == 1
+    assert not any(line.startswith("step") for line in lines), "every one is overwritten"
+    assert any(line.startswith("validation at step 6: nats_per_token") for line in lines)
+
+
+def forever_due(original: Any) -> Any:
+    def start(self: ShowProgress, *arguments: Any) -> None:
+        original(self, *arguments)
+        self.seconds_between = 0.0
+
+    return start
 
 
 def test_time_left_counts_everything_since_the_start() -> None:

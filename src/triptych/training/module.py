@@ -18,7 +18,7 @@ from torch import Tensor, distributed, nn
 from triptych.training import metric_sums as sums
 from triptych.training import optim as optimization
 from triptych.training.callbacks.ema import training_weights_first
-from triptych.training.data import rank_and_world
+from triptych.training.data import derive_seed, rank_and_world
 from triptych.training.exceptions import Diverged
 from triptych.training.loggers.media import Media, collect, log_media
 from triptych.training.metadata import header, plain
@@ -162,6 +162,17 @@ class TrainingModule(pl.LightningModule, ABC):
         self._logged_step = self.trainer.global_step
         for group, given in zip(self.trainer.optimizers[0].param_groups, self._given, strict=True):
             group.update(given)
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Seed torch from (seed, rank, batches taken), so that a resumed step has equal dropout."""
+        taken = getattr(self.trainer.train_dataloader, "batches_taken", 0)
+        seed = derive_seed(self.seed, self.trainer.global_rank, taken, 2)
+        # torch.manual_seed also seeds devices that are not in use, which takes time.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
+        elif self.device.type != "cpu":
+            torch.manual_seed(seed)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss, scaled such that every target of an update has the same weight.

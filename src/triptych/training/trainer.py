@@ -20,7 +20,7 @@ from triptych.errors import UserError
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, KeepCheckpoints
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning, say
-from triptych.training.callbacks.run_control import Patience, StepSeed, StopOnSignal
+from triptych.training.callbacks.run_control import Patience, StopOnSignal
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.devices import choose_precision, uses_cuda
 from triptych.training.exceptions import Interrupted
@@ -154,7 +154,7 @@ def train(
             loggers = _open_loggers(task, folder, run, trainer, arguments, step, found is not None)
         average = WeightAverage(task.optim.ema_decay) if task.optim.ema_decay else None
         keep = KeepCheckpoints(folder / "checkpoints", minutes=run.save_minutes)
-        callbacks: list[Callback] = [StepSeed(run.seed, train_loader), stop, keep]
+        callbacks: list[Callback] = [stop, keep]
         if average is not None:
             callbacks.insert(0, average)  # before the callback that writes checkpoints
         if (patience := run.early_stopping_patience) is not None:

@@ -13,8 +13,8 @@ from PIL import Image
 from triptych.domains.image import formats, image_folder
 from triptych.domains.image.formats import decode_image
 from triptych.domains.image.sources import ImageFolder
+from triptych.domains.sources import split_by_hash
 from triptych.errors import UserError
-from triptych.training.sources import split_by_hash
 
 HEIGHT, WIDTH = 4, 6  # not square on purpose
 

@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from triptych.config.schema import from_plain
+from triptych.domains.sources import reading_from
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.domains.translation.text_files import read_lines
 from triptych.errors import UserError
-from triptych.training.sources import reading_from
 
 
 def write(path: Path, content: str | bytes) -> Path:

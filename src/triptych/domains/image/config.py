@@ -6,10 +6,10 @@ from typing import cast, get_args
 from triptych.domains.image.data import ImageDataset, Split
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits, ImageSource
+from triptych.domains.sources import ALL
 from triptych.errors import UserError
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
-from triptych.training.sources import ALL
 
 
 @dataclass(frozen=True)

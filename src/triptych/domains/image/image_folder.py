@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from triptych.domains.image.data import ImageDataset
 from triptych.domains.image.formats import ImageSizeError, check_size, decode_image
+from triptych.domains.sources import ALL, split_by_hash
 from triptych.errors import UserError
-from triptych.training.sources import ALL, split_by_hash
 
 _LOG = logging.getLogger(__name__)
 

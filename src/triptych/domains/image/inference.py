@@ -23,10 +23,10 @@ from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.data import ImageDataset, evaluation_batches
 from triptych.domains.image.model import ImageTransformer, build_model
 from triptych.domains.options import check_layer_and_head
+from triptych.domains.sources import ALL, check_all, known_entropy, reading_from
 from triptych.errors import UserError
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, device_of, scoring, sum_scores
-from triptych.training.sources import ALL, check_all, known_entropy, reading_from
 
 SAMPLE_BATCH = 64
 """Images sampled together; constant, so that a seed gives the same images on every machine."""

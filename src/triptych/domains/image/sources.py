@@ -16,8 +16,8 @@ import torch
 from triptych.domains.image.data import ImageDataset, Split, hold_out, permutation
 from triptych.domains.image.formats import find_packed, read_cifar_batch, read_idx, read_pickle
 from triptych.domains.image.image_folder import read_folder
+from triptych.domains.sources import ALL
 from triptych.errors import UserError
-from triptych.training.sources import ALL
 
 
 class ImageSource(ABC):

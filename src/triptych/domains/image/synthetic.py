@@ -8,7 +8,7 @@ import torch
 
 from triptych.domains.image.data import ImageDataset, Split
 from triptych.domains.image.sources import ImageSource
-from triptych.training.sources import NoisyCopy, SyntheticSource, uniform_draws
+from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from triptych.domains.music.augmentation import Augmentation
 from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.sources import ALL
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
-from triptych.training.sources import ALL
 
 PADDING = -1
 """Fills rows of unequal length; no tokenizer has an id below 0."""

@@ -29,11 +29,11 @@ from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.options import check_layer_and_head
+from triptych.domains.sources import ALL, check_all, known_entropy, reading_from
 from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, sum_scores
-from triptych.training.sources import ALL, check_all, known_entropy, reading_from
 
 if TYPE_CHECKING:
     import pretty_midi

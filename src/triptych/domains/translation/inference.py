@@ -14,6 +14,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
 from triptych.decoding.quantize import Dtype, quantize
 from triptych.domains.base import Progress, TrainedModel
+from triptych.domains.sources import known_entropy, reading_from
 from triptych.domains.translation.attention import (
     SentenceAttention,
     check_choice,
@@ -35,7 +36,6 @@ from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
 from triptych.training.devices import check_dtype, device_named
 from triptych.training.evaluate import Evaluation, device_of, sum_scores
-from triptych.training.sources import known_entropy, reading_from
 
 BATCH_SIZE = 64
 """Default number of lines to translate at a time."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from triptych.domains.sources import split_by_hash
 from triptych.domains.translation.metrics import bleu_tokenizer
 from triptych.domains.translation.text_files import (
     check_file,
@@ -18,7 +19,6 @@ from triptych.domains.translation.text_files import (
     read_lines,
 )
 from triptych.errors import UserError
-from triptych.training.sources import split_by_hash
 
 Pair = tuple[str, str]
 """Source sentence and target sentence."""

@@ -10,9 +10,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.domains.translation.sources import SPLITS, Corpus, Pair
 from triptych.errors import UserError
-from triptych.training.sources import NoisyCopy, SyntheticSource, uniform_draws
 
 LANGUAGES = ("en", "de", "ko")
 """Languages in which the output of num2words was checked for every value up to `MAX_VALUE`."""

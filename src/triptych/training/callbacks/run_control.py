@@ -1,4 +1,4 @@
-"""What happens around the steps: seeds, stop signals, patience."""
+"""Ends of a run that the settings do not plan: signals and early stopping."""
 
 from __future__ import annotations
 
@@ -10,49 +10,24 @@ from types import FrameType
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 
 from triptych.training.callbacks.progress import say
-from triptych.training.data import ResumableLoader, derive_seed
 from triptych.training.exceptions import Interrupted
 from triptych.training.module import STOP_SIGNALS, TrainingModule
 
 
-class StepSeed(Callback):
-    """Seed torch before every step from (seed, rank, batches taken): dropout survives a resume.
-
-    Nothing else that draws random numbers (validation, samples) can then shift the training.
-    """
-
-    def __init__(self, seed: int, loader: ResumableLoader) -> None:
-        self.seed = seed
-        self.loader = loader
-
-    def on_train_batch_start(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
-    ) -> None:
-        """Seed the step that begins."""
-        seed = derive_seed(self.seed, trainer.global_rank, self.loader.batches_taken, 2)
-        # torch.manual_seed would do, but takes half a millisecond where CUDA lies unused.
-        torch.default_generator.manual_seed(seed)
-        device = trainer.strategy.root_device.type
-        if device == "cuda":
-            torch.cuda.manual_seed(seed)
-        elif device != "cpu":
-            torch.manual_seed(seed)
-
-
 class StopOnSignal(Callback):
-    """End the run at the next whole step after SIGTERM or SIGINT; a second signal ends it at once.
+    """End the run after the current update at SIGTERM or SIGINT; at once at a second signal.
 
-    The checkpoint is written by `KeepCheckpoints` when Lightning leaves its loop, which it does
-    after the validation that may be due at that step: a resumed run then misses nothing. Python's
-    own KeyboardInterrupt could come in the middle of an update and leave half of the weights new.
+    A validation that is due takes place first. `KeepCheckpoints` writes the checkpoint. Python's
+    KeyboardInterrupt could come in the middle of an update. Lightning's own handlers end a run with
+    exit code 0 or 1.
     """
 
     def __init__(self) -> None:
         self.received = 0
+        """Number of the signal, 0 for none."""
         self.began = False
         """Whether the training has begun."""
         self._training = False
@@ -62,7 +37,7 @@ class StopOnSignal(Callback):
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Take the signals over inside the block; only the main thread can."""
+        """Handle the signals inside the block, if this is the main thread."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -75,7 +50,7 @@ class StopOnSignal(Callback):
                 signal.signal(number, handler)
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
-        """Note the signal; before the training or the second time raise Interrupted at once."""
+        """Remember the signal; raise Interrupted before the training and at a second signal."""
         name = signal.Signals(signum).name
         if not self._training:
             raise Interrupted(f"{name} came before the first step; nothing was kept.", signum)
@@ -89,7 +64,7 @@ class StopOnSignal(Callback):
         say(f"{name}: stopping after this step and writing a checkpoint; once more stops at once.")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Put our handlers in place of Lightning's, whose exit code would be 0 or 1."""
+        """Replace the handlers that Lightning has installed."""
         assert isinstance(pl_module, TrainingModule)
         self._task = pl_module
         self._step = trainer.global_step
@@ -106,7 +81,7 @@ class StopOnSignal(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Ask Lightning to leave its loop, once all ranks agree and no update is half summed."""
+        """Stop if all ranks agree and the update is complete."""
         assert isinstance(pl_module, TrainingModule)
         self._whole_step = trainer.global_step != self._step
         self._step = trainer.global_step
@@ -115,29 +90,29 @@ class StopOnSignal(Callback):
             self._leave(trainer, True)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Let the validation that is due finish: half of its sums could not be resumed."""
+        """Delay the stop until the end of a validation that is due."""
         self._leave(trainer, False)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Leave now, where that was asked before or during the validation."""
+        """Stop if asked before or during the validation."""
         assert isinstance(pl_module, TrainingModule)
-        # Ranks that leave one by one would wait for each other for ever: only agreement counts.
+        # Without agreement one rank would leave while the others wait for it.
         alone = trainer.world_size == 1
         asked = pl_module.stop_signal if alone else pl_module.agreed_stop
         self._leave(trainer, bool(asked) and self._whole_step and not trainer.sanity_checking)
 
     @staticmethod
     def _leave(trainer: pl.Trainer, now: bool) -> None:
-        # The flag that Lightning's own handler sets: it raises SIGTERMException after the batch,
-        # or the batch of validation, that is under way.
+        # Lightning raises SIGTERMException after the current batch if this flag is set. It has no
+        # public function that ends the loop without another validation.
         trainer._signal_connector.received_sigterm = now
 
 
 class Patience(EarlyStopping):
-    """End the run after so many validations without a better score.
+    """Lightning's EarlyStopping after each validation, with the patience of this start.
 
-    It looks after each validation, not at the end of an epoch: there last.ckpt, which must hold how
-    long it has waited, is written already.
+    By default EarlyStopping checks at the end of an epoch, after last.ckpt is written, and restores
+    the patience of the checkpoint.
     """
 
     def __init__(self, monitor: str, patience: int, *, mode: str) -> None:
@@ -147,6 +122,6 @@ class Patience(EarlyStopping):
         self._given = patience
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over how long the run has waited, with the patience that this start was given."""
+        """Restore the number of validations waited, but not the patience."""
         super().load_state_dict(state_dict)
         self.patience = self._given

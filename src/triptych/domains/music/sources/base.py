@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.sources import split_by_hash
 from triptych.errors import UserError
-from triptych.training.sources import split_by_hash
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")

@@ -8,7 +8,7 @@ import numpy as np
 
 from triptych.domains.music.sources.base import Piece, PieceSource, Split
 from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, N_VOICES, ChoraleTokenizer
-from triptych.training.sources import NoisyCopy, Numbers, SyntheticSource, uniform_draws
+from triptych.domains.sources import NoisyCopy, Numbers, SyntheticSource, uniform_draws
 
 SCALE = np.array([p for p in range(LOWEST, HIGHEST + 1) if p % 12 in (0, 2, 4, 7, 9)])
 """MIDI pitches C, D, E, G and A of all octaves, a scale without dissonances."""

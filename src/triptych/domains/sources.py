@@ -1,4 +1,4 @@
-"""Sources of data: splits by hash, the split `all`, and synthetic data with known entropy."""
+"""Parts of data sources: splits by hash, the split `all`, and synthetic data of known entropy."""
 
 from __future__ import annotations
 
