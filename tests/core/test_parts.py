@@ -199,14 +199,23 @@ def test_rotary_attention_reads_distances_and_not_positions() -> None:
         2, D, 3, feed_forward=GELU(16), positions=Rotary(), attention=attention
     )
     decoder = config.decoder((20,)).double().eval()
+    for block in decoder.blocks:
+        block.attention.pattern.table.zero_()
     last = torch.randn(1, 5, D, dtype=torch.float64)
     near, far = torch.randn(1, 2, D).double(), torch.randn(1, 13, D).double()
     outputs = [decoder(torch.cat([before, last], 1))[:, -1] for before in (near, far)]
     torch.testing.assert_close(*outputs, rtol=0.0, atol=1e-9)
-    decoder.blocks[0].attention.pattern.table.zero_()
-    decoder.blocks[1].attention.pattern.table.zero_()
-    order = torch.tensor([0, 1, 3, 2, 4])
-    assert not torch.allclose(decoder(last[:, order])[:, -1], decoder(last)[:, -1])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("positions", "reads"), [(Rotary(), True), (NoPositions(), False)])
+def test_the_order_of_keys_matters_with_rotary_positions_alone(
+    positions: PositionConfig, reads: bool
+) -> None:
+    config = TransformerConfig(1, D, 3, feed_forward=GELU(16), positions=positions)
+    decoder, x = config.decoder((5,)).double().eval(), torch.randn(1, 5, D).double()
+    other = x[:, torch.tensor([1, 0, 3, 2, 4])]
+    assert torch.allclose(decoder(other)[:, -1], decoder(x)[:, -1]) != reads
 
 
 def test_impossible_rotations_are_refused() -> None:

@@ -35,7 +35,7 @@ def decode(
     decoder: Decoder, x: torch.Tensor, prefix: int, context: ForwardContext = NO_CONTEXT
 ) -> torch.Tensor:
     """Prefill of `prefix` positions, then steps of one position."""
-    cache = decoder.init_cache(*x.shape[:2], context.memory, context.memory_padding)
+    cache = decoder.init_cache(*x.shape[:2], context)
     token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids
     begin = ForwardContext(token_ids=token_ids[:, :prefix])
     parts = [decoder.prefill(x[:, :prefix], cache, begin)] if prefix else []

@@ -35,20 +35,14 @@ class Block(nn.Module):
         """x [B, L, D] -> [B, L, D]."""
         residual = self.attention_residual
         x = residual.after(x, self.attention(residual.before(x), context))
-        memory = self._project_memory(context.memory, context.memory_padding)
-        return self._after_attention(x, memory)
+        return self._after_attention(x, self._project_memory(context))
 
     def init_cache(
-        self,
-        batch: int,
-        max_length: int,
-        lookahead: int,
-        memory: Tensor | None,
-        memory_padding: Tensor | None,
+        self, batch: int, max_length: int, lookahead: int, context: ForwardContext
     ) -> LayerCache:
-        """Storage of the attention, with keys and values of the memory."""
+        """Storage of the attention, with keys and values of the context's memory."""
         cache = self.attention.init_cache(batch, max_length, lookahead)
-        return cache | self._project_memory(memory, memory_padding)
+        return cache | self._project_memory(context)
 
     def prefill(self, x: Tensor, cache: LayerCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """Positions 0..P-1 at once: [B, P, D] -> [B, P, D]."""
@@ -62,11 +56,11 @@ class Block(nn.Module):
         x = residual.after(x, self.attention.step(residual.before(x), cache, context))
         return self._after_attention(x, cache)
 
-    def _project_memory(self, memory: Tensor | None, padding: Tensor | None) -> LayerCache:
+    def _project_memory(self, context: ForwardContext) -> LayerCache:
         """Keys and values of the memory; empty without a memory or without cross-attention."""
-        if memory is None or self.cross is None:
+        if context.memory is None or self.cross is None:
             return {}
-        return self.cross.project_memory(memory, padding)
+        return self.cross.project_memory(context.memory, context.memory_padding)
 
     def _after_attention(self, x: Tensor, memory: LayerCache) -> Tensor:
         if self.cross is not None and self.cross_residual is not None:

@@ -95,7 +95,7 @@ class CategoricalHead(Head):
         categories: int,
         *,
         bias: bool = True,
-        weight: nn.Parameter | None = None,
+        weight: Tensor | None = None,
     ) -> None:
         super().__init__()
         if categories < 2:

@@ -73,7 +73,10 @@ class Metrical(PositionConfig):
 
 @dataclass(frozen=True)
 class Rotary(PositionConfig):
-    """Rotation of queries and keys by their position (Su et al. 2021, 2104.09864)."""
+    """Rotation of queries and keys by their position (Su et al. 2021, 2104.09864).
+
+    For attention without learned distances: the bias of relative attention reads rotated queries.
+    """
 
     base: float = 10000.0
     """The longest wavelength is 2 pi times this number of positions."""

@@ -18,6 +18,7 @@ from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
 from triptych.core.positions import PositionConfig, Sinusoidal
 
 MAX_DROPOUT = 0.99
+"""Largest share of dropped features and attention weights."""
 
 
 @dataclass(frozen=True)
@@ -65,18 +66,16 @@ class TransformerConfig:
     def encoder(self, shape: tuple[int, ...], *, n_layers: int | None = None) -> Encoder:
         """A stack that reads in both directions; shape as in `AttentionConfig.build`."""
         blocks = self._blocks(shape, n_layers, causal=False, cross=False)
-        return Encoder(
-            blocks, self._final_norm(), activation_checkpointing=self.activation_checkpointing
-        )
+        checkpointing = self.activation_checkpointing
+        return Encoder(blocks, self._final_norm(), activation_checkpointing=checkpointing)
 
     def decoder(
         self, shape: tuple[int, ...], *, cross: bool = False, n_layers: int | None = None
     ) -> Decoder:
         """A causal stack, with cross-attention in every block where `cross`."""
         blocks = self._blocks(shape, n_layers, causal=True, cross=cross)
-        return Decoder(
-            blocks, self._final_norm(), activation_checkpointing=self.activation_checkpointing
-        )
+        checkpointing = self.activation_checkpointing
+        return Decoder(blocks, self._final_norm(), activation_checkpointing=checkpointing)
 
     def _blocks(
         self, shape: tuple[int, ...], n_layers: int | None, *, causal: bool, cross: bool
@@ -109,29 +108,8 @@ class TransformerConfig:
         return nn.Identity() if self.norm_position == "post" else self.norm.build(self.d_model)
 
 
-class Encoder(nn.Module):
-    """A stack of blocks that read in both directions."""
-
-    def __init__(
-        self,
-        blocks: Sequence[Block],
-        final_norm: nn.Module,
-        *,
-        activation_checkpointing: bool = False,
-    ) -> None:
-        super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-        self.final_norm = final_norm
-        self.activation_checkpointing = activation_checkpointing
-        initialise(self)
-
-    def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """x [B, L, D] -> [B, L, D]."""
-        return run_blocks(self, x, context)
-
-
-class Decoder(nn.Module):
-    """A causal stack; the same blocks train on whole sequences and decode step by step."""
+class Stack(nn.Module):
+    """Blocks one after another, then a final norm."""
 
     def __init__(
         self,
@@ -149,25 +127,36 @@ class Decoder(nn.Module):
 
     def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """x [B, L, D] -> [B, L, D]."""
-        return run_blocks(self, x, context)
+        for block in self.blocks:
+            if self.activation_checkpointing and self.training:
+                x = checkpoint(block, x, context, use_reentrant=False)
+            else:
+                x = block(x, context)
+        y: Tensor = self.final_norm(x)
+        return y
+
+
+class Encoder(Stack):
+    """A stack of blocks that read in both directions."""
+
+
+class Decoder(Stack):
+    """A causal stack; the same blocks train on whole sequences and decode step by step."""
 
     def init_cache(
         self,
         batch: int,
         max_length: int,
-        memory: Tensor | None = None,
-        memory_padding: Tensor | None = None,
+        context: ForwardContext = NO_CONTEXT,
         *,
         lookahead: int = 0,
     ) -> KVCache:
-        """Storage to decode at most `max_length` positions; the memory is projected once, here.
+        """Storage to decode at most `max_length` positions.
 
-        lookahead: as in `SelfAttention.init_cache`.
+        The memory of the context is projected here, once. lookahead: as in
+        `SelfAttention.init_cache`.
         """
-        return [
-            block.init_cache(batch, max_length, lookahead, memory, memory_padding)
-            for block in self._blocks()
-        ]
+        return [block.init_cache(batch, max_length, lookahead, context) for block in self._blocks()]
 
     def prefill(self, x: Tensor, cache: KVCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """Positions 0..P-1 at once into an empty cache: [B, P, D] -> [B, P, D]."""
@@ -187,7 +176,7 @@ class Decoder(nn.Module):
         return y
 
     def step_context(self, positions: Tensor, cache: KVCache) -> StepContexts:
-        """Context of the step at P consecutive positions, int64 [P], for each pattern.
+        """Context of a step at P consecutive positions int64 [P], for each pattern.
 
         It is valid for steps with this very cache, not for another view of it.
         """
@@ -199,7 +188,7 @@ class Decoder(nn.Module):
         return contexts
 
     def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
-        """Contexts of steps of one position each, int64 [R], computed at once."""
+        """Contexts of R steps of one position each, int64 [R], computed at once."""
         together = self.step_context(positions.unsqueeze(1), cache)
         return [
             {key: context.at(step) for key, context in together.items()}
@@ -215,17 +204,6 @@ class Decoder(nn.Module):
 
     def _blocks(self) -> list[Block]:
         return [block for block in self.blocks if isinstance(block, Block)]
-
-
-def run_blocks(stack: Encoder | Decoder, x: Tensor, context: ForwardContext) -> Tensor:
-    """The blocks one after another, then the final norm: [B, L, D] -> [B, L, D]."""
-    for block in stack.blocks:
-        if stack.activation_checkpointing and stack.training:
-            x = checkpoint(block, x, context, use_reentrant=False)
-        else:
-            x = block(x, context)
-    y: Tensor = stack.final_norm(x)
-    return y
 
 
 def initialise(module: nn.Module) -> None:

@@ -126,7 +126,8 @@ class EncoderDecoder(AutoregressiveModel):
         """
         if condition is None:
             raise ValueError("an encoder-decoder model decodes from the memory of its encoder")
-        return self.decoder.init_cache(batch, max_length, condition, padding, lookahead=lookahead)
+        context = ForwardContext(memory=condition, memory_padding=padding)
+        return self.decoder.init_cache(batch, max_length, context, lookahead=lookahead)
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
         """Read the start token and tokens 0..P-1, and predict token P: logits [B, V]."""
