@@ -84,7 +84,7 @@ def test_an_environment_that_lacks_it_too_does_not_go_round_in_circles(clone: Pa
 
 
 @pytest.mark.parametrize(
-    ("word", "code", "said"), [("--help", 0, "Sets everything up"), ("image", 2, "got 'image'")]
+    ("word", "code", "said"), [("--help", 0, "Installs Triptych"), ("image", 2, "got 'image'")]
 )
 def test_the_demo_does_nothing_where_it_is_asked_something(
     clone: Path, word: str, code: int, said: str

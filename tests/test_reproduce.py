@@ -1,10 +1,10 @@
-"""`scripts/reproduce`: a tiny row through the real command line, stops, refusals."""
+"""`scripts/reproduce`: a tiny row through the real command line, stops, refusals, the rows."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import signal
-import subprocess
 import sys
 import time
 from importlib.machinery import SourceFileLoader
@@ -16,46 +16,39 @@ from typing import Any
 import pytest
 import yaml
 
+from triptych.cli import main as cli
+from triptych.config.schema import from_plain
+from triptych.errors import UserError
+
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "scripts"))
 
-import reproduce_runs  # noqa: E402
-import reproductions  # noqa: E402
-
-from triptych.errors import UserError  # noqa: E402
-
-MEASURED = {"tolerance": 0.1, "hardware": "a machine", "minutes": 0.1, "commit": "abc"}
-
 
 def load_script() -> ModuleType:
-    """The script, which has no ending, as a module."""
+    """The script, which has no suffix, as a module."""
     loader = SourceFileLoader("reproduce", str(ROOT / "scripts/reproduce"))
     spec = spec_from_loader(loader.name, loader)
     assert spec is not None
     module = module_from_spec(spec)
+    sys.modules["reproduce"] = module
     loader.exec_module(module)
     return module
 
 
 reproduce = load_script()
+SHIPPED = reproduce.read_rows(reproduce.ROWS)
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     source = {
         "class_path": "triptych.domains.image.synthetic.CopiedRows",
-        "init_args": {"height": 2, "width": 2, "levels": 3, "train": 16, "validation": 4},
+        "init_args": {"height": 2, "width": 2, "levels": 3, "train_size": 16, "validation_size": 4},
     }
+    sizes = {"n_layers": 1, "d_model": 8, "n_heads": 1}
     content = {
         "data": {"source": source, "batch_size": 4, "samples": 0},
-        "model": {
-            "transformer": {
-                "n_layers": 1,
-                "d_model": 8,
-                "n_heads": 1,
-                "feed_forward": {"class_path": "GELU", "init_args": {"d_ff": 8}},
-            }
-        },
+        "model": {"transformer": sizes},
         "run": {"name": "image/tiny"},
         "trainer": {
             "max_steps": 3,
@@ -81,7 +74,7 @@ def write_rows(path: Path, config: Path, **fields: Any) -> Path:
         "config": str(config),
         "metric": "bits_per_dim",
         "splits": ["test"],
-        "options": ["--data.source.init_args.test", "5"],
+        "options": ["--data.source.init_args.test_size", "5"],
         **fields,
     }
     path.write_text(yaml.safe_dump({"tiny": plain}), encoding="utf-8")
@@ -89,17 +82,14 @@ def write_rows(path: Path, config: Path, **fields: Any) -> Path:
 
 
 def call(monkeypatch: pytest.MonkeyPatch, *arguments: Any) -> int:
+    monkeypatch.chdir(Path.cwd())  # the script changes the folder
     monkeypatch.setattr(sys, "argv", ["reproduce", *map(str, arguments)])
     return int(reproduce.main())
 
 
 @pytest.mark.slow
 def test_a_row_from_nothing_to_its_number(
-    config: Path,
-    rows: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    config: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "out"
     arguments = ("tiny", "--seed", 3, "--out", out, "--rows", rows)
@@ -114,20 +104,16 @@ def test_a_row_from_nothing_to_its_number(
     part = result["splits"]["test"]
     assert part["figure"] == evaluation["metrics"]["bits_per_dim"]
     assert part["verdict"] == "nothing to compare"
-    said = capfd.readouterr().out
-    assert f"measured here  {part['figure']:.4f}" in said
-    assert "in the table   not measured" in said
 
-    # A training that had come to its end is found so, and beside a better figure it is worse.
+    # A training that had ended is found so; compared with a better figure it is worse.
     (out / "result.json").write_text(json.dumps({**result, "finished": False}))
-    write_rows(rows, config, ours={"test": {0: part["figure"] - 0.2}}, **MEASURED)
+    write_rows(rows, config, ours={"test": {0: part["figure"] - 0.2}}, tolerance=0.1)
     trained = (out / "run/metrics.csv").read_bytes()
     assert call(monkeypatch, *arguments) == 1
-    assert "worse" in capfd.readouterr().out
     again = json.loads((out / "result.json").read_text())
     assert again["finished"]
     assert again["minutes"] > result["minutes"]
-    assert again["splits"]["test"]["figure"] == part["figure"]
+    assert again["splits"]["test"] == part | {"verdict": "worse"}
     assert (out / "run/metrics.csv").read_bytes() == trained
 
 
@@ -135,16 +121,14 @@ def test_a_row_from_nothing_to_its_number(
 
 
 class Commands:
-    """Stands in for `triptych`: notes what is called, leaves what the real one would leave."""
+    """Replaces the command line: records the calls and writes the files of the real one."""
 
-    def __init__(self, out: Path, answers: list[tuple[int, str]], saves: bool = True) -> None:
+    def __init__(self, out: Path, answers: list[int], saves: bool = True) -> None:
         self.out, self.answers, self.saves = out, answers, saves
         self.called: list[list[str]] = []
-        self.seconds: list[float | None] = []
 
-    def __call__(self, words: list[str], *, seconds: float | None = None) -> tuple[int, str]:
+    def __call__(self, words: list[str]) -> int:
         self.called.append(words)
-        self.seconds.append(seconds)
         (self.out / "run/checkpoints").mkdir(parents=True, exist_ok=True)
         if words[0] == "train":
             if self.saves:
@@ -153,7 +137,7 @@ class Commands:
         file = Path(words[words.index("--json") + 1])
         evaluation = {"metrics": {"bits_per_dim": 1.5}, "details": {}, "checkpoint": {"step": 2}}
         file.write_text(json.dumps(evaluation))
-        return 0, ""
+        return 0
 
     def trainings(self) -> list[list[str]]:
         return [words for words in self.called if words[0] == "train"]
@@ -164,19 +148,13 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_a_stopped_run_is_gone_on_with(
-    rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands = Commands(out, [(143, "signal"), (143, "time"), (0, ""), (0, "")])
-    monkeypatch.setattr(reproduce_runs, "triptych", commands)
+def test_a_stopped_run_is_resumed(rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = Commands(out, [143, 0])
+    monkeypatch.setattr(cli, "main", commands)
     arguments = ("tiny", "--out", out, "--rows", rows)
     assert call(monkeypatch, *arguments) == 143
     assert [words[0] for words in commands.called] == ["train"], "nothing is scored"
     assert "--resume" not in commands.called[0]
-    # Stopped by the clock: what is there is scored, and said to be unfinished.
-    assert call(monkeypatch, *arguments, "--max-minutes", 0.5) == 0
-    assert commands.seconds[1] == pytest.approx(30, abs=5)
-    assert [words[0] for words in commands.called[1:]] == ["train", "evaluate"]
     before = json.loads((out / "result.json").read_text())
     assert not before["finished"]
     assert call(monkeypatch, *arguments) == 0
@@ -185,83 +163,56 @@ def test_a_stopped_run_is_gone_on_with(
     assert after["minutes"] > before["minutes"] > 0
     assert all(words[-1] == "--resume" for words in commands.trainings()[1:])
     assert call(monkeypatch, *arguments) == 0
-    assert len(commands.trainings()) == 3, "a finished run is not trained again"
+    assert len(commands.trainings()) == 2, "a finished run is not trained again"
+
+
+def test_max_minutes_stops_the_training_and_its_checkpoint_is_scored(
+    rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = Commands(out, [0])
+
+    def main(words: list[str]) -> int:
+        if words[0] == "evaluate":
+            return commands(words)
+        stopped: list[int] = []
+        former = signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+        commands(words)
+        deadline = time.monotonic() + 20
+        while not stopped and time.monotonic() < deadline:
+            time.sleep(0.01)
+        signal.signal(signal.SIGTERM, former)
+        return 143 if stopped else 0
+
+    monkeypatch.setattr(cli, "main", main)
+    assert call(monkeypatch, "tiny", "--out", out, "--rows", rows, "--max-minutes", 0.003) == 0
+    assert [words[0] for words in commands.called] == ["train", "evaluate"]
+    assert not json.loads((out / "result.json").read_text())["finished"]
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 
 def test_a_figure_worse_than_the_table_is_exit_code_1(
     config: Path, rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands = Commands(out, [(0, "")])
-    monkeypatch.setattr(reproduce_runs, "triptych", commands)
-    minutes = []
+    commands = Commands(out, [0])
+    monkeypatch.setattr(cli, "main", commands)
     for figure, code in ((1.41, 0), (1.39, 1), (2.0, 0)):  # 1.5 is measured, 0.1 is allowed
-        write_rows(rows, config, ours={"test": {0: figure}}, **MEASURED)
+        write_rows(rows, config, ours={"test": {0: figure}}, tolerance=0.1)
         assert call(monkeypatch, "tiny", "--out", out, "--rows", rows) == code
-        minutes.append(json.loads((out / "result.json").read_text())["minutes"])
-    assert minutes[0] == minutes[1] > 0
     (training,) = commands.trainings()
-    assert training[4:8] == ["--data.source.init_args.test", "5", "--run.seed", "0"]
+    assert training[4:8] == ["--data.source.init_args.test_size", "5", "--run.seed", "0"]
 
 
-def test_a_run_that_never_saved_begins_anew(
+def test_a_run_that_never_saved_begins_anew_and_its_exit_code_is_returned(
     rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commands = Commands(out, [(-9, ""), (143, "time")], saves=False)
-    monkeypatch.setattr(reproduce_runs, "triptych", commands)
+    commands = Commands(out, [2, 0], saves=False)
+    monkeypatch.setattr(cli, "main", commands)
     arguments = ("tiny", "--out", out, "--rows", rows)
-    assert call(monkeypatch, *arguments) == 137
+    assert call(monkeypatch, *arguments) == 2
     (out / "run/left.txt").write_text("half a run")
-    assert call(monkeypatch, *arguments, "--max-minutes", 1) == 1
-    assert len(commands.called) == 2, "nothing was saved, so nothing is scored"
-    assert all("--resume" not in words for words in commands.called)
+    assert call(monkeypatch, *arguments) == 0
+    assert all("--resume" not in words for words in commands.trainings())
     assert not (out / "run/left.txt").exists()
-
-
-def test_a_training_that_fails_hands_its_exit_code_on(
-    rows: Path, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands = Commands(out, [(2, ""), (1, "")])
-    monkeypatch.setattr(reproduce_runs, "triptych", commands)
-    assert call(monkeypatch, "tiny", "--out", out, "--rows", rows) == 2
-    assert call(monkeypatch, "tiny", "--out", out, "--rows", rows, "--max-minutes", 1) == 1
-    assert len(commands.called) == 2
-
-
-def test_a_signal_reaches_the_training_and_time_runs_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = tmp_path / "src/triptych"
-    package.mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "cli.py").write_text(
-        "import signal, sys, time\n"
-        "from pathlib import Path\n"
-        "def stop(*_):\n"
-        "    Path('stopped').write_text('')\n"
-        "    sys.exit(143)\n"
-        "signal.signal(signal.SIGTERM, stop)\n"
-        "Path('ready').write_text('')\n"
-        "time.sleep(0 if sys.argv[1] == 'short' else 60)\n"
-    )
-    monkeypatch.setattr(reproduce_runs, "ROOT", tmp_path)
-    assert reproduce_runs.triptych(["short"], seconds=60) == (0, "")
-    assert reproduce_runs.triptych(["long"], seconds=2) == (143, "time")
-    for name in ("ready", "stopped"):
-        (tmp_path / name).unlink()
-    # The signal comes from outside, to this process alone.
-    sender = (
-        "import os, pathlib, signal, time\n"
-        "while not pathlib.Path('ready').exists(): time.sleep(0.05)\n"
-        "os.kill(os.getppid(), signal.SIGINT)\n"
-    )
-    before = signal.getsignal(signal.SIGINT)
-    started = time.monotonic()
-    other = subprocess.Popen([sys.executable, "-c", sender], cwd=tmp_path)
-    assert reproduce_runs.triptych(["long"]) == (143, "signal")
-    assert other.wait() == 0
-    assert time.monotonic() - started < 30
-    assert (tmp_path / "stopped").exists()
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 # --- refusals ----------------------------------------------------------------------------------
@@ -270,15 +221,15 @@ def test_a_signal_reaches_the_training_and_time_runs_out(
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ([], "expected one of the name"),
-        (["tiny", "--list"], "expected one of the name"),
-        (["tiny", "--seed", "-1"], "--seed must be 0 or more"),
+        ([], "expected either the name"),
+        (["tiny", "--list"], "expected either the name"),
         (["tiny", "--max-minutes", "0"], "above 0"),
         (["other"], "no row other; the rows are tiny"),
         (["tiny", "--rows", "nowhere.yaml"], "nowhere.yaml cannot be read"),
+        (["tiny", "--rows", "wrong.yaml"], "wrong.yaml holds no rows"),
         (["tiny", "--out", "rows.yaml"], "is a file"),
         (["tiny", "--out", "full"], "is not empty and holds no result.json"),
-        (["tiny", "--out", "another"], "holds a run of another command (triptych train music)"),
+        (["tiny", "--out", "another"], "holds a run of another command (train music)"),
     ],
 )
 def test_wrong_use_ends_in_one_sentence(
@@ -290,10 +241,11 @@ def test_wrong_use_ends_in_one_sentence(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for folder, content in (("full", "{}"), ("another", '{"train": ["triptych train music"]}')):
+    for folder, content in (("full", "{}"), ("another", '{"train": ["train", "music"]}')):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "result.json").write_text(content)
-    monkeypatch.setattr(reproduce_runs, "triptych", lambda *_, **__: pytest.fail("it was run"))
+    (tmp_path / "wrong.yaml").write_text("tiny: {colour: red}")
+    monkeypatch.setattr(cli, "main", lambda *_: pytest.fail("a command was run"))
     others = [] if "--rows" in arguments else ["--rows", rows]
     try:
         code = call(monkeypatch, *arguments, *others)
@@ -303,7 +255,58 @@ def test_wrong_use_ends_in_one_sentence(
     assert says in capsys.readouterr().err
 
 
-def test_a_metric_that_was_not_measured_is_named() -> None:
-    row = reproductions.Row("r", "translation", "c.yaml", "bleu_papers", ["test"])
-    with pytest.raises(UserError, match="bleu_papers, but `triptych evaluate` gives bleu, chrf"):
-        reproduce.compare(row, "test", {"metrics": {"bleu": 1.0, "chrf": 2.0}, "details": {}})
+def test_a_metric_that_was_not_measured_is_named(out: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(cli, "main", Commands(out, []))
+    row = reproduce.Row("r", "translation", "c.yaml", "bleu", ["test"])
+    with pytest.raises(UserError, match="of bleu, but `triptych evaluate` gives bits_per_dim"):
+        reproduce.score(row, out, "test")
+
+
+# --- rows --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("metric", "figures", "good", "bad"),
+    [
+        ("nats_per_token", [0.5], [0.3, 0.5, 0.6], [0.6002, 2.0, float("nan"), float("inf")]),
+        ("nats_per_token", [0.5, 0.7], [0.75, 0.8], [0.81]),
+        ("bleu", [40.0, 41.0], [39.9, 50.0], [39.8, float("nan")]),
+    ],
+)
+def test_as_good_as_the_worst_seed_within_the_tolerance(
+    metric: str, figures: list[float], good: list[float], bad: list[float]
+) -> None:
+    ours = {"test": dict(enumerate(figures))}
+    row = reproduce.Row("r", "music", "c.yaml", metric, ["test"], ours=ours, tolerance=0.1)
+    assert {row.verdict("test", figure) for figure in good} == {"reproduced"}
+    assert {row.verdict("test", figure) for figure in bad} == {"worse"}
+    assert row.verdict("validation", 0.0) == "nothing to compare"
+
+
+def test_every_domain_has_a_row_with_a_figure() -> None:
+    domains = {row.domain for row in SHIPPED.values() if row.ours}
+    assert domains == {"translation", "image", "music"}
+
+
+@pytest.mark.parametrize("row", SHIPPED.values(), ids=lambda row: row.name)
+def test_a_shipped_row_is_complete(row: Any) -> None:
+    assert row.config.startswith(f"configs/{row.domain}/")
+    assert (ROOT / row.config).is_file()
+    named = [*row.ours, *([row.published["split"]] if row.published else [])]
+    assert set(named) <= set(row.splits)
+    if row.ours:
+        assert all((row.tolerance, row.hardware, row.minutes, row.commit))
+
+
+@pytest.mark.parametrize("name", ["copied-rows", "copied-motifs", "reversed"])
+def test_the_entropy_in_the_table_and_in_the_config_is_the_sources(name: str) -> None:
+    row = SHIPPED[name]
+    text = (ROOT / row.config).read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    content.pop("trainer")
+    domain = importlib.import_module(f"triptych.domains.{row.domain}.domain").DOMAIN
+    entropy = f"{from_plain(domain.config_class(), content).data.source.entropy():.4f}"
+    assert f"{row.published['figure']:.4f}" == entropy
+    assert entropy in text.split("data:")[0], "in the head of the config"
+    for seen in row.ours.get("test", {}).values():
+        assert float(entropy) * 0.99 < seen < float(entropy) * 1.05
