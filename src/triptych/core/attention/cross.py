@@ -6,7 +6,7 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 
-from triptych.core.attention.backends.sdpa import attend_by_sdpa
+from triptych.core.attention.backends.dispatch import attend_by_sdpa
 from triptych.core.attention.base import LayerCache
 from triptych.core.attention.multihead import head_width
 from triptych.core.attention.reference import dense_attention

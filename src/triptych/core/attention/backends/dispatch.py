@@ -1,21 +1,22 @@
-"""The only place that chooses how attention of a sequence to itself is computed.
+"""The only place that chooses how attention is computed, and attention by PyTorch's SDPA.
 
 | pattern | CPU and other devices | CUDA |
 |---|---|---|
-| full or causal | `sdpa` | `sdpa` |
-| windows (local 2-D) | `windows`, `sdpa` under a mask for short sequences | `flex` |
-| all others | `tiled` | `flex`, `tiled` with token-dependent bias |
+| full or causal | SDPA | SDPA |
+| windows (local 2-D) | `windows`; SDPA under a mask for short sequences | `flex` |
+| all others | `tiled` | `flex`; `tiled` with a token-dependent bias |
 
-With attention dropout CUDA takes the backend of the other devices, as FlexAttention has no dropout.
+SDPA is `scaled_dot_product_attention`, which takes the flash kernels of the device. With attention
+dropout CUDA takes the backend of the other devices, as FlexAttention has none.
 """
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
-from triptych.core.attention.backends.sdpa import attend_by_sdpa
 from triptych.core.attention.backends.tiled import attend_in_tiles
 from triptych.core.attention.backends.windows import Windows, attend_in_windows
 from triptych.core.attention.mask import MaskPattern
@@ -53,3 +54,34 @@ def attend(
 def windows_pay(windows: Windows, length: int) -> bool:
     """Whether windows have less than half of the pairs of full attention, and so pay a gather."""
     return 2 * windows.n_pairs < length**2
+
+
+def attend_by_sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    mask: Tensor | None = None,
+    padding: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """softmax(q k^T / sqrt(E)) v: q [B, H, Q, E], k and v [B, H, K, E] -> [B, H, Q, E].
+
+    causal: hide the keys after the query (needs Q = K). mask: bool, broadcasts to [B, H, Q, K],
+    True where the key is visible. padding: bool [B, K], True on padding. dropout: share of the
+    attention weights that is dropped. A query without a visible key gets zeros.
+    """
+    if padding is not None:
+        real = ~padding[:, None, None, :]  # [B, 1, 1, K]
+        mask = real if mask is None else mask & real
+        if causal:  # SDPA takes either a mask or the causal flag
+            mask, causal = mask & causal_mask(k.shape[2], k.device), False  # [B, 1, Q, K]
+    return F.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout
+    )
+
+
+def causal_mask(length: int, device: torch.device) -> Tensor:
+    """True where the key is not after the query: bool [L, L]."""
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()

@@ -55,7 +55,7 @@ def attend_by_flex(
 
     mask = _block_mask(_Rule(pattern.sharing_key(), pattern), q.shape[2], q.device, compiled)
     plain = not logits and padding is None
-    attention = _compiled("flex_attention") if compiled else flex_attention
+    attention: Callable[..., Any] = _compiled("flex_attention") if compiled else flex_attention
     y: Tensor = attention(q, k, v, score_mod=None if plain else score_mod, block_mask=mask)
     return y  # [B, H, L, E]
 

@@ -7,7 +7,7 @@ logits are skewed tile by tile (Huang et al. 2018, Music Transformer, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
@@ -37,19 +37,28 @@ def attend_in_tiles(
     padding: bool [B, L], True on padding. dropout: share of the attention weights that is dropped.
     A query without a visible key gets zeros -> [B, H, L, E]. Differentiable once.
     """
-    batch, heads, length, _ = v.shape
+    batch, heads, length, width = v.shape
     tiles = tiles_of(pattern, length, q.device)
     farthest = max(tile.farthest for tile in tiles)
     vectors = pattern.relative_vectors(farthest, min(tile.nearest for tile in tiles))
-    largest = batch * max(tile.n_queries * tile.n_keys for tile in tiles) * q.element_size()
-    together = TILE_BYTES // max(1, largest) if q.device.type == "cpu" else heads
-    plan = _Plan(tiles, max(1, min(heads, together)), farthest, padding, dropout)
+    most = max(tile.n_queries * tile.n_keys for tile in tiles) * batch * q.element_size()
+    together = max(1, TILE_BYTES // max(1, most)) if q.device.type == "cpu" else heads
+    by_heads = [x.transpose(0, 1).split(together) for x in (q * width**-0.5, k, v)]
+    tables: Sequence[Tensor | None] = [None] * len(by_heads[0])
     if vectors is not None:
-        vectors = vectors.to(q.dtype)  # [H, F, n, E]
+        tables = vectors.to(q.dtype).split(together)  # each [h, F, n, E]
+    outputs = []
     with _without_autocast(q):
-        by_head = [x.transpose(0, 1) for x in (q, k, v)]  # 3 x [H, B, L, .]
-        y: Tensor = _Tiled.apply(*by_head, vectors, plan)  # [H, B, L, E]
-    return y.transpose(0, 1)  # [B, H, L, E]
+        for *inputs, table in zip(*by_heads, tables, strict=True):
+            n = len(inputs[0])  # h heads, N = h B rows
+            hidden = None if padding is None else padding.unsqueeze(1).repeat(n, 1, 1)  # [N, 1, L]
+            plan = _Plan(tiles, n, pattern.query_kinds, farthest, hidden, dropout)
+            rows = [x.flatten(0, 1).contiguous() for x in inputs]  # 3 x [N, L, .]
+            table = None if table is None else table.flatten(0, 1)  # [h F, n, E]
+            y: Tensor = _Tiled.apply(*rows, table, plan)  # [N, L, E]
+            outputs.append(y.view(n, batch, length, width).permute(1, 2, 0, 3))  # [B, L, h, E]
+    # In this order of memory the output projection joins the heads without a copy.
+    return torch.cat(outputs, dim=2).transpose(1, 2)  # [B, H, L, E]
 
 
 def queries_per_tile(device: torch.device) -> int:
@@ -77,6 +86,10 @@ class Tile(NamedTuple):
     @property
     def n_keys(self) -> int:
         return int(self.keys.stop - self.keys.start)
+
+    def vectors(self, farthest: int) -> slice:
+        """The vectors of the tile's distances, of those from `farthest` downwards."""
+        return slice(farthest - self.farthest, farthest - self.nearest + 1)
 
 
 def tiles_of(pattern: MaskPattern, length: int, device: torch.device) -> tuple[Tile, ...]:
@@ -112,20 +125,21 @@ def tiles_of(pattern: MaskPattern, length: int, device: torch.device) -> tuple[T
 
 
 class _Plan(NamedTuple):
-    """Settings of one call."""
+    """Settings of one call; its rows are N = h heads x B rows of the batch."""
 
     tiles: tuple[Tile, ...]
-    heads_together: int
-    """Heads that are computed together."""
+    n_heads: int
+    kinds: int
+    """`MaskPattern.query_kinds`."""
     farthest: int
     """Distance of the first relative vector."""
     padding: Tensor | None
-    """Bool [B, L], True on padding."""
+    """Bool [N, 1, L], True on padding."""
     dropout: float
 
 
 class _Tiled(torch.autograd.Function):
-    """q, k [H, B, L, E + M], v [H, B, L, E], vectors [H, F, n, E] -> [H, B, L, E]."""
+    """q (scaled), k [N, L, E + M], v [N, L, E], vectors [h F, n, E] -> [N, L, E]."""
 
     @staticmethod
     def forward(
@@ -133,145 +147,96 @@ class _Tiled(torch.autograd.Function):
     ) -> Tensor:
         ctx.plan = plan
         ctx.random_state = _random_state(q) if plan.dropout else None
-        # Memory in the order [B, L, H, E]: the output projection joins the heads without a copy.
-        heads, batch, length, width = v.shape
-        y = v.new_empty(batch, length, heads, width).permute(2, 0, 1, 3)  # [H, B, L, E]
-        for group in _groups(q, k, v, vectors, plan):
-            for tile in plan.tiles:
-                weights = group.weights(tile)  # [N, Q, K]
-                if plan.dropout:
-                    weights.mul_(_dropout_factors(weights, plan.dropout))
-                tile_y = weights.bmm(group.v[:, tile.keys])  # [N, Q, E]
-                y[group.heads, :, tile.queries] = tile_y.unflatten(0, (group.n_heads, batch))
+        y = torch.empty_like(v)
+        for tile in plan.tiles:
+            weights = _weights(q, k, vectors, tile, plan)  # [N, Q, K]
+            if plan.dropout:
+                weights.mul_(_dropout_factors(weights, plan.dropout))
+            y[:, tile.queries] = weights.bmm(v[:, tile.keys])  # [N, Q, E]
         ctx.save_for_backward(q, k, v, vectors, y)
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        q, k, v, vectors, y = ctx.saved_tensors
-        with _without_autocast(q), _random_numbers_from(ctx.random_state, q):
-            return *_gradients(gradients[0], q, k, v, vectors, y, ctx.plan), None
+        with _without_autocast(gradients[0]), _random_numbers_from(ctx.random_state, gradients[0]):
+            return *_gradients(gradients[0].contiguous(), *ctx.saved_tensors, ctx.plan), None
 
 
 def _gradients(
     dy: Tensor, q: Tensor, k: Tensor, v: Tensor, vectors: Tensor | None, y: Tensor, plan: _Plan
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """Gradients of q, k, v and the vectors, from that of the output dy [H, B, L, E]."""
-    batch = q.shape[1]
-    dq, dk, dv = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    d_vectors = None if vectors is None else torch.empty_like(vectors)
-    for group in _groups(q, k, v, vectors, plan):
-        heads = group.heads
-        dy_group = dy[heads].flatten(0, 1).contiguous()  # [N, L, E]
-        # sum_j weights[i, j] d_weights[i, j] of the softmax, with or without dropout.
-        inner = _inner_product(dy_group, y[heads].flatten(0, 1))  # [N, L, 1]
-        dk_group, dv_group = _zeros_like(group.k), _zeros_like(group.v)  # sums over tiles
-        d_table = None if group.table is None else _zeros_like(group.table)  # [h F, n, E]
-        for tile in plan.tiles:
-            q_tile, dy_tile = group.q[:, tile.queries], dy_group[:, tile.queries]  # [N, Q, .]
-            weights = group.weights(tile)  # [N, Q, K]
-            d_weights = dy_tile.bmm(group.v[:, tile.keys].mT)  # [N, Q, K]
-            if plan.dropout:
-                factors = _dropout_factors(weights, plan.dropout)
-                _add_product(dv_group[:, tile.keys], (weights * factors).mT, dy_tile)
-                d_weights.mul_(factors)
-            else:
-                _add_product(dv_group[:, tile.keys], weights.mT, dy_tile)
-            d_logits = d_weights.sub_(inner[:, tile.queries]).mul_(weights)  # softmax's backward
-            _add_product(dk_group[:, tile.keys], d_logits.mT, q_tile)
-            dq_tile = d_logits.bmm(group.k[:, tile.keys])  # [N, Q, E + M]
-            if d_table is not None:
-                dq_tile[..., : v.shape[-1]] += group.relative_backward(tile, d_logits, d_table)
-            dq[heads, :, tile.queries] = dq_tile.mul_(group.scale).unflatten(
-                0, (group.n_heads, batch)
-            )
-        dk[heads], dv[heads] = (
-            x.unflatten(0, (group.n_heads, batch)) for x in (dk_group, dv_group)
-        )
-        if d_vectors is not None and d_table is not None:
-            d_vectors[heads] = d_table.view_as(d_vectors[heads])
-    return dq, dk, dv, d_vectors
+    """Gradients of q, k, v and the vectors, from that of the output dy [N, L, E]."""
+    sums = torch.float32 if q.dtype in (torch.bfloat16, torch.float16) else q.dtype
+    dq = torch.empty_like(q)
+    dk, dv = torch.zeros_like(k, dtype=sums), torch.zeros_like(v, dtype=sums)
+    d_vectors = None if vectors is None else torch.zeros_like(vectors, dtype=sums)
+    # sum_j weights[i, j] d_weights[i, j] of the softmax, with or without dropout.
+    inner = (dy.to(sums) * y.to(sums)).sum(-1, keepdim=True).to(q.dtype)  # [N, L, 1]
+    for tile in plan.tiles:
+        queries, keys = tile.queries, tile.keys
+        weights = used = _weights(q, k, vectors, tile, plan)  # [N, Q, K]
+        d_weights = dy[:, queries].bmm(v[:, keys].mT)  # [N, Q, K]
+        if plan.dropout:
+            factors = _dropout_factors(weights, plan.dropout)
+            used = weights * factors
+            d_weights.mul_(factors)
+        _add_product(dv[:, keys], used.mT, dy[:, queries])
+        d_logits = d_weights.sub_(inner[:, queries]).mul_(weights)  # of the softmax
+        _add_product(dk[:, keys], d_logits.mT, q[:, queries])
+        dq_tile = d_logits.bmm(k[:, keys])  # [N, Q, E + M]
+        if vectors is not None and d_vectors is not None:
+            part = tile.vectors(plan.farthest)
+            d_by_distance = _by_kind(unskewed(d_logits, part.stop - part.start), plan)
+            q_by_kind = _by_kind(q[:, queries, : v.shape[-1]], plan)  # [h F, B Q / F, E]
+            _add_product(d_vectors[:, part], d_by_distance.mT, q_by_kind)
+            d_by_kind = d_by_distance.bmm(vectors[:, part])  # [h F, B Q / F, E]
+            dq_tile[..., : v.shape[-1]] += _by_row(d_by_kind, tile, plan)
+        dq[:, queries] = dq_tile
+    d_vectors = None if d_vectors is None else d_vectors.to(q.dtype)
+    return dq, dk.to(k.dtype), dv.to(v.dtype), d_vectors
 
 
-class _Group:
-    """Some heads with all rows of the batch: N = heads x B."""
-
-    def __init__(
-        self, q: Tensor, k: Tensor, v: Tensor, vectors: Tensor | None, plan: _Plan, heads: slice
-    ) -> None:
-        self.heads, self.plan = heads, plan
-        self.n_heads, self.batch = heads.stop - heads.start, q.shape[1]
-        self.width = v.shape[-1]
-        self.scale = self.width**-0.5
-        q = q[heads].flatten(0, 1)
-        self.q = torch.mul(q, self.scale, out=q.new_empty(q.shape))  # [N, L, E + M], contiguous
-        self.k = k[heads].flatten(0, 1).contiguous()  # [N, L, E + M]
-        self.v = v[heads].flatten(0, 1).contiguous()  # [N, L, E]
-        self.kinds = 1 if vectors is None else vectors.shape[1]  # F
-        self.table = None if vectors is None else vectors[heads].flatten(0, 1)  # [h F, n, E]
-
-    def weights(self, tile: Tile) -> Tensor:
-        """Softmax of the logits of one tile: [N, Q, K]."""
-        q = self.q[:, tile.queries]  # [N, Q, E + M]
-        logits = q.bmm(self.k[:, tile.keys].mT)  # [N, Q, K]
-        if self.table is not None:
-            by_kind = self._by_kind(q[..., : self.width])  # [h F, B Q / F, E]
-            by_distance = by_kind.bmm(self._vectors(self.table, tile).mT)  # [h F, B Q / F, n]
-            logits += skewed(self._by_row(by_distance, tile.n_queries), tile.n_keys)
-        masks = tile.partial_masks
-        if self.plan.padding is not None:
-            padding = self.plan.padding[:, tile.keys].unsqueeze(1)  # [B, 1, K]
-            masks = (*masks, (slice(None), padding.repeat(self.n_heads, 1, 1)))
-        # The lowest finite number instead of -inf: a query without a visible key has no NaN.
-        lowest = torch.finfo(logits.dtype).min
-        for run, hidden in masks:
-            logits[..., run].masked_fill_(hidden, lowest)
-        weights = logits.softmax(-1)
-        for run, hidden in masks:  # such a query has even weights here: they become zeros
-            weights[..., run].masked_fill_(hidden, 0.0)
-        return weights
-
-    def relative_backward(self, tile: Tile, d_logits: Tensor, d_table: Tensor) -> Tensor:
-        """Add to the gradient of the table; that of the tile's queries: [N, Q, E]."""
-        assert self.table is not None
-        vectors = self._vectors(self.table, tile)  # [h F, n, E]
-        d_by_distance = self._by_kind(unskewed(d_logits, vectors.shape[1]))  # [h F, B Q / F, n]
-        q = self._by_kind(self.q[:, tile.queries, : self.width])  # [h F, B Q / F, E]
-        _add_product(self._vectors(d_table, tile), d_by_distance.mT, q)
-        return self._by_row(d_by_distance.bmm(vectors), tile.n_queries)  # [N, Q, E]
-
-    def _vectors(self, table: Tensor, tile: Tile) -> Tensor:
-        """View of the vectors of the tile's distances, largest first: [h F, n, E]."""
-        farthest = self.plan.farthest
-        return table[:, farthest - tile.farthest : farthest - tile.nearest + 1]
-
-    def _by_kind(self, x: Tensor) -> Tensor:
-        """Queries grouped by position modulo F, zeros at the end: [N, Q, e] -> [h F, B Q / F, e].
-
-        A tile begins at a multiple of F.
-        """
-        missing = -x.shape[1] % self.kinds
-        if missing:
-            x = F.pad(x, (0, 0, 0, missing))
-        n, features = self.batch * (x.shape[1] // self.kinds), x.shape[-1]
-        kinds = x.reshape(self.n_heads, n, self.kinds, features)  # [h, B Q / F, F, e]
-        return kinds.transpose(1, 2).reshape(self.n_heads * self.kinds, n, features)
-
-    def _by_row(self, x: Tensor, queries: int) -> Tensor:
-        """The inverse: [h F, B Q / F, e] -> [N, Q, e], contiguous."""
-        n, features = x.shape[1:]
-        kinds = x.view(self.n_heads, self.kinds, n, features).transpose(1, 2)
-        whole = -(-queries // self.kinds) * self.kinds  # Q and the zeros at the end
-        rows = kinds.reshape(self.n_heads * self.batch, whole, features)
-        return rows[:, :queries].contiguous()
+def _weights(q: Tensor, k: Tensor, vectors: Tensor | None, tile: Tile, plan: _Plan) -> Tensor:
+    """Softmax of the logits of one tile: [N, Q, K]."""
+    q = q[:, tile.queries]  # [N, Q, E + M]
+    logits = q.bmm(k[:, tile.keys].mT)  # [N, Q, K]
+    if vectors is not None:
+        by_kind = _by_kind(q[..., : vectors.shape[-1]], plan)  # [h F, B Q / F, E]
+        by_distance = by_kind.bmm(vectors[:, tile.vectors(plan.farthest)].mT)  # [h F, B Q / F, n]
+        logits += skewed(_by_row(by_distance, tile, plan), tile.n_keys)
+    masks = tile.partial_masks
+    if plan.padding is not None:
+        masks = (*masks, (slice(None), plan.padding[..., tile.keys]))
+    # The lowest finite number instead of -inf: a query without a visible key has no NaN.
+    lowest = torch.finfo(logits.dtype).min
+    for run, hidden in masks:
+        logits[..., run].masked_fill_(hidden, lowest)
+    weights = logits.softmax(-1)
+    for run, hidden in masks:  # such a query has even weights here: they become zeros
+        weights[..., run].masked_fill_(hidden, 0.0)
+    return weights
 
 
-def _groups(
-    q: Tensor, k: Tensor, v: Tensor, vectors: Tensor | None, plan: _Plan
-) -> Iterator[_Group]:
-    for first in range(0, len(q), plan.heads_together):
-        yield _Group(q, k, v, vectors, plan, slice(first, min(first + plan.heads_together, len(q))))
+def _by_kind(x: Tensor, plan: _Plan) -> Tensor:
+    """Queries grouped by position modulo F, zeros at the end: [N, Q, e] -> [h F, B Q / F, e].
+
+    A tile begins at a multiple of F.
+    """
+    missing = -x.shape[1] % plan.kinds
+    if missing:
+        x = F.pad(x, (0, 0, 0, missing))
+    steps, features = len(x) // plan.n_heads * (x.shape[1] // plan.kinds), x.shape[-1]
+    kinds = x.reshape(plan.n_heads, steps, plan.kinds, features)  # [h, B Q / F, F, e]
+    return kinds.transpose(1, 2).reshape(plan.n_heads * plan.kinds, steps, features)
+
+
+def _by_row(x: Tensor, tile: Tile, plan: _Plan) -> Tensor:
+    """The inverse of `_by_kind`: [h F, B Q / F, e] -> [N, Q, e], contiguous."""
+    steps = -(-tile.n_queries // plan.kinds)
+    kinds = x.view(plan.n_heads, plan.kinds, -1, x.shape[-1]).transpose(1, 2)
+    rows = kinds.reshape(-1, steps * plan.kinds, x.shape[-1])  # [N, Q + missing, e]
+    return rows[:, : tile.n_queries].contiguous()
 
 
 def skewed(by_distance: Tensor, n_keys: int) -> Tensor:
@@ -305,22 +270,6 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total.baddbmm_(left, right)
     else:
         total += left.bmm(right)
-
-
-def _inner_product(x: Tensor, y: Tensor) -> Tensor:
-    """x . y over the last axis, kept with size 1, from products in the precision of sums."""
-    wide = _sum_dtype(x)
-    return (x.to(wide) * y.to(wide)).sum(-1, keepdim=True).to(x.dtype)
-
-
-def _sum_dtype(x: Tensor) -> torch.dtype:
-    """Precision of sums of x: float32 for half precision."""
-    return torch.float32 if x.dtype in (torch.bfloat16, torch.float16) else x.dtype
-
-
-def _zeros_like(x: Tensor) -> Tensor:
-    """Zeros of the shape of x, in the precision of sums."""
-    return torch.zeros(x.shape, dtype=_sum_dtype(x), device=x.device)
 
 
 def _dropout_factors(weights: Tensor, p: float) -> Tensor:

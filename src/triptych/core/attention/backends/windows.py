@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from triptych.core.attention.backends.sdpa import attend_by_sdpa
 from triptych.core.generation_order import GenerationOrder
 
 
@@ -88,33 +88,30 @@ def attend_in_windows(
     L may be less than the image's length: the first L positions. padding: bool [B, L], True on
     padding. dropout: share of the attention weights that is dropped.
     """
-    batch, _, length, _ = q.shape
+    batch, heads, length, width = q.shape
     n = windows.n_blocks
-    whole = length == windows.length
 
-    def gather(x: Tensor, index: Tensor) -> Tensor:
+    def cut(x: Tensor, index: Tensor | None) -> Tensor:
         """Cells of each block or window: [B, H, L, E] -> [B N, H, cells, E]."""
-        # Rows of all heads are contiguous in the projection, so that a cell is one long copy.
-        cells = x.transpose(1, 2).index_select(1, index)  # [B, N cells, H, E]
-        return cells.unflatten(1, (n, -1)).flatten(0, 1).transpose(1, 2)
+        # The projection leaves the heads of a position next to each other: one long copy a cell.
+        cells = x.transpose(1, 2)  # [B, L, H, E]
+        if index is not None:
+            cells = cells.index_select(1, index)  # [B, N cells, H, E]
+        return cells.reshape(batch * n, -1, *cells.shape[2:]).transpose(1, 2)
 
-    # Positions after the last one are never visible to a query; any key may stand for them.
-    query = windows.query if whole else windows.query.clamp(max=length - 1)
-    key = windows.key if whole else windows.key.clamp(max=length - 1)
-    if whole and windows.in_order:
-        q = q.transpose(1, 2).unflatten(1, (n, -1)).flatten(0, 1).transpose(1, 2)  # [B N, H, Q, E]
-    else:
-        q = gather(q, query)  # [B N, H, Q, E]
+    # Positions after the last one are hidden from every query; another key may stand for them.
+    query, key = windows.query.clamp(max=length - 1), windows.key.clamp(max=length - 1)
+    in_order = windows.in_order and length == windows.length
     mask = windows.masks.index_select(0, windows.kind).unsqueeze(1)  # [N, 1, Q, K]
-    if batch > 1:
-        mask = mask.repeat(batch, 1, 1, 1)  # [B N, 1, Q, K]
+    mask = mask.repeat(batch, 1, 1, 1)  # [B N, 1, Q, K]
     if padding is not None:
-        padding = padding.index_select(1, key).unflatten(1, (n, -1)).flatten(0, 1)  # [B N, K]
-    y = attend_by_sdpa(
-        q, gather(k, key), gather(v, key), mask=mask, padding=padding, dropout=dropout
+        real = ~padding.index_select(1, key)  # [B, N K]
+        mask = mask & real.view(batch * n, 1, 1, -1)
+    y = F.scaled_dot_product_attention(
+        cut(q, None if in_order else query), cut(k, key), cut(v, key), mask, dropout
     )  # [B N, H, Q, E]
-    cells = y.transpose(1, 2).unflatten(0, (batch, n)).flatten(1, 2)  # [B, N Q, H, E]
-    if not (whole and windows.in_order):
+    cells = y.transpose(1, 2).reshape(batch, -1, heads, width)  # [B, N Q, H, E]
+    if not in_order:
         cells = cells.index_select(1, windows.cell[:length])  # [B, L, H, E]
     return cells.transpose(1, 2)  # [B, H, L, E]
 
