@@ -102,6 +102,11 @@ def test_the_pedal_holds_until_it_rises(make_piano, rows_of):
     assert rows_of(midi) == [(60, 0, 2, 66), (62, 2.5, 3, 66)]
 
 
+def test_a_pedal_that_falls_at_the_very_release_holds_the_note(make_piano, rows_of):
+    midi = make_piano([(60, 0, 0.5, 66), (62, 1, 3, 66)], pedal=[(0.5, 127), (2, 0)])
+    assert rows_of(midi) == [(60, 0, 2, 66), (62, 1, 3, 66)]
+
+
 def test_the_pedal_does_not_hold_a_note_released_before_it_falls(make_piano, rows_of):
     midi = make_piano([(60, 0, 0.5, 66), (62, 1, 3, 66)], pedal=[(0.6, 127), (2, 0)])
     assert rows_of(midi) == [(60, 0, 0.5, 66), (62, 1, 3, 66)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from triptych.domains.music.attention import MusicAttention
 from triptych.training.files import write_atomically
 
-if TYPE_CHECKING:  # drawing and playing load these, nothing else does
+if TYPE_CHECKING:  # loaded only where a piece is played or drawn
     import pretty_midi
     from matplotlib.figure import Figure
 
@@ -64,6 +64,7 @@ def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
 def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path, *, title: str = "") -> Path:
     """Draw a piece as a PNG, atomically: one colour per instrument, paler for softer notes."""
     import pretty_midi
+    from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
     parts = [part for part in midi.instruments if part.notes and not part.is_drum]
@@ -73,7 +74,7 @@ def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path, *, title: s
     high = max((note.pitch for note in notes), default=72) + 2
 
     width = min(max(8.0, end / SECONDS_PER_INCH), 40.0)  # inches; a long piece is drawn narrower
-    figure = _figure(width, min(max(3.0, (high - low) / 9), 9.0))
+    figure = Figure(figsize=(width, min(max(3.0, (high - low) / 9), 9.0)), dpi=DOTS_PER_INCH)
     axes = figure.add_subplot()
     for octave in range(low // 12 * 12, high + 12, 12):
         for black in (1, 3, 6, 8, 10):
@@ -110,9 +111,10 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
     An arc is darker and wider for a larger weight. The red note is the predicted one.
     """
     import pretty_midi
+    from matplotlib.figure import Figure
     from matplotlib.patches import FancyArrowPatch
 
-    figure = _figure(10, 6, layout="constrained")
+    figure = Figure(figsize=(10, 6), dpi=DOTS_PER_INCH, layout="constrained")
     roll, rows = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.3))
     start, here = found.seconds[0], found.seconds[-1]
     end = here + max(0.06 * (here - start), 0.3)  # room for arcs to notes of the same instant
@@ -162,16 +164,6 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
     rows.set_xlim(start, end)
     figure.colorbar(mesh, ax=rows, label="attention weight", pad=0.01)
     return _png(figure)
-
-
-def _figure(width: float, height: float, layout: Any = None) -> Figure:
-    """Return an empty figure that needs no display; sizes in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=layout)
-    FigureCanvasAgg(figure)
-    return figure
 
 
 def _png(figure: Figure) -> bytes:
