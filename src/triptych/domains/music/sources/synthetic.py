@@ -56,16 +56,9 @@ class CopiedMotifs(PieceSource, SyntheticSource):
             )
         if not 2 <= self.notes <= MAX_NOTES:
             raise ValueError(f"notes must be from 2 to {MAX_NOTES}, got {self.notes}")
-        if min(self._sizes().values()) < 1:
+        if min(self.train_size, self.validation_size, self.test_size) < 1:
             raise ValueError("train_size, validation_size and test_size must be at least 1 piece")
         self._copy()
-
-    def _sizes(self) -> dict[str, int]:
-        return {
-            "train": self.train_size,
-            "validation": self.validation_size,
-            "test": self.test_size,
-        }
 
     def _copy(self) -> NoisyCopy:
         return NoisyCopy(self.notes, self.change)
@@ -76,7 +69,8 @@ class CopiedMotifs(PieceSource, SyntheticSource):
         return [Piece(f"motif-{split}-{number:04d}", grid) for number, grid in enumerate(grids)]
 
     def _grids(self, split: str) -> Numbers:
-        shape = (self._sizes()[split], self.repeats, self.motif_steps, N_VOICES)
+        count = getattr(self, f"{split}_size")
+        shape = (count, self.repeats, self.motif_steps, N_VOICES)
         drawn = uniform_draws(self.seed, split, shape)
         motifs = [(drawn[:, 0] * self.notes).astype(np.int64)]
         for repeat in range(1, self.repeats):
