@@ -14,6 +14,7 @@ from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import Domain, TrainedModel, Verb
 from triptych.domains.options import SampleOptions
+from triptych.training.checkpoint import load_weights
 from triptych.training.data import ResumableLoader, fixed_batches, shuffled_batches
 from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.training.module import TrainingModule
@@ -97,13 +98,7 @@ class ToyModule(TrainingModule):
 
 
 class TrainedToy(TrainedModel):
-    domain, config = "toy_domain", None
-
-    def __init__(self, checkpoint: dict) -> None:
-        self.config = from_plain(Config, checkpoint["triptych"]["config"])
-        self.model = self.config.model.build()
-        state = checkpoint["state_dict"]
-        self.model.load_state_dict({k.removeprefix("model."): v for k, v in state.items()})
+    domain = "toy_domain"
 
     def evaluate(self, split="test", *, data=None, batch_size=None, limit=None, progress=None):
         count = limit or ITEMS
@@ -140,7 +135,10 @@ class ToyDomain(Domain):
         return ToyModule(config), train, validation
 
     def restore(self, checkpoint, device="auto"):
-        return TrainedToy(checkpoint)
+        config = from_plain(Config, checkpoint["triptych"]["config"])
+        model = config.model.build()
+        load_weights(model, checkpoint["state_dict"])
+        return TrainedToy(config, model)
 
 
 DOMAIN = ToyDomain()

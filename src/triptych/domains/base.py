@@ -7,6 +7,7 @@ its top level, so that help texts and refusals of wrong options appear at once.
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,30 +41,40 @@ class Report(Protocol):
 
 
 class TrainedModel(ABC):
-    """Trained model of a domain, as `triptych.load` returns it. Needs no Lightning."""
+    """Trained model of a domain, as `triptych.load` returns it. Needs no Lightning.
+
+    config: all settings of the run. model: in float32. dtype: number format of sampling and
+    scoring, see `decoding.quantize`.
+    """
 
     domain: ClassVar[str]
     """Name of the domain, as in the header of its checkpoints."""
-    dtype: Dtype = "fp32"
+    config: Any
+    """All settings of the run that trained the model."""
+    dtype: Dtype
     """Number format of the weights in use."""
     full_model: nn.Module
     """Model in float32."""
     model: nn.Module
     """Model in the number format in use."""
 
-    @property
-    @abstractmethod
-    def config(self) -> Any:
-        """All settings of the run that trained the model."""
+    def __init__(self, config: Any, model: nn.Module, *, dtype: Dtype = "fp32") -> None:
+        """Raise UserError for a number format that the device does not offer."""
+        from triptych.decoding.quantize import quantize
+
+        self.config = config
+        self.full_model = model.eval()
+        self.dtype = dtype
+        try:
+            self.model = quantize(model, dtype)
+        except ValueError as error:
+            raise UserError(str(error)) from error
 
     def with_dtype(self, dtype: Dtype) -> Self:
-        """Return the same model with weights in another number format.
-
-        Raises UserError for a format that the domain or the device does not offer.
-        """
-        if dtype != "fp32":
-            raise UserError(f"models of the domain {self.domain} compute in fp32 only, got {dtype}")
-        return self
+        """Return the same model in another number format; raises UserError as the class does."""
+        other = copy.copy(self)
+        TrainedModel.__init__(other, self.config, self.full_model, dtype=dtype)
+        return other
 
     @abstractmethod
     def evaluate(

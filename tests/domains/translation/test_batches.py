@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from types import SimpleNamespace
 
@@ -91,6 +92,17 @@ def test_the_plan_is_a_function_of_the_generator(pairs: EncodedPairs) -> None:
     assert planned(pairs, 3) == planned(pairs, 3)
     assert planned(pairs, 3) != planned(pairs, 4)
     assert planned(pairs, None) == planned(pairs, None)
+
+
+def test_batches_come_in_random_order_in_training_and_sorted_in_scoring(
+    pairs: EncodedPairs,
+) -> None:
+    def longest(batches: list[list[int]]) -> list[int]:
+        return [int(pairs.lengths[batch].max()) for batch in batches]
+
+    assert longest(planned(pairs, None)) == sorted(longest(planned(pairs, None)))
+    rising = [a <= b for a, b in itertools.pairwise(longest(planned(pairs, 0)))]
+    assert 0.3 < sum(rising) / len(rising) < 0.8
 
 
 def test_epochs_mix_pairs_and_not_batches_alone(pairs: EncodedPairs) -> None:

@@ -83,20 +83,20 @@ def test_no_smoothing_and_no_case() -> None:
     assert papers_bleu(["ein Hund bellt da laut"], ["ein Hund bellt laut"], "de")[0] == 0.0
     shouted = [line.upper().replace("ẞ", "SS") for line in REFERENCES]
     scores = score_translations(shouted, REFERENCES, tokenizer="13a", papers_language="de")
-    assert scores.bleu_papers == pytest.approx(100.0)
-    assert scores.bleu < 30
+    assert scores.metrics["bleu_papers"] == pytest.approx(100.0)
+    assert scores.metrics["bleu"] < 30
 
 
 def test_the_two_kinds_of_bleu_cannot_be_confused() -> None:
     scores = score_translations(HYPOTHESES, REFERENCES, tokenizer="13a", papers_language="de")
     without = score_translations(HYPOTHESES, REFERENCES, tokenizer="13a")
-    assert list(scores.metrics()) == ["bleu", "bleu_papers", "chrf", "exact_match"]
-    assert scores.bleu == without.bleu != scores.bleu_papers
-    assert scores.metrics()["bleu"] == scores.bleu
-    assert scores.metrics()["bleu_papers"] == scores.bleu_papers
-    assert without.bleu_papers is None
-    assert list(without.metrics()) == ["bleu", "chrf", "exact_match"]
-    details = scores.details()
+    assert list(scores.metrics) == ["bleu", "bleu_papers", "chrf", "exact_match"]
+    assert scores.metrics["bleu"] == without.metrics["bleu"] != scores.metrics["bleu_papers"]
+    assert scores.metrics["bleu"] == scores.metrics["bleu"]
+    assert scores.metrics["bleu_papers"] == scores.metrics["bleu_papers"]
+    assert "bleu_papers" not in without.metrics
+    assert list(without.metrics) == ["bleu", "chrf", "exact_match"]
+    details = scores.details
     assert details["labels"].keys() == details["signatures"].keys()
     assert "not_scored" not in details
     assert "true case" in details["labels"]["bleu"]
@@ -128,23 +128,23 @@ def test_other_languages_have_a_reason(language: str) -> None:
     reason = f"no tokenisation into words for the language {language}"
     assert reason in str(papers_bleu_unavailable(language))
     scores = score_translations(["a"], ["a"], tokenizer="13a", papers_language=language)
-    assert scores.bleu_papers is None
-    assert "bleu_papers" not in scores.metrics()
-    assert scores.details()["not_scored"] == {"bleu_papers": papers_bleu_unavailable(language)}
-    assert scores.details()["signatures"].keys() == {"bleu", "chrf"}
+    assert "bleu_papers" not in scores.metrics
+    assert "bleu_papers" not in scores.metrics
+    assert scores.details["not_scored"] == {"bleu_papers": papers_bleu_unavailable(language)}
+    assert scores.details["signatures"].keys() == {"bleu", "chrf"}
 
 
 def test_what_is_scored_by_character_has_no_papers_bleu() -> None:
     scores = score_translations(["zwei"], ["zwei"], tokenizer="char", papers_language="de")
-    assert "scored by character" in scores.not_scored["bleu_papers"]
-    assert "bleu_papers" not in scores.metrics()
+    assert "scored by character" in scores.details["not_scored"]["bleu_papers"]
+    assert "bleu_papers" not in scores.metrics
 
 
 def test_without_sacremoses_all_else_is_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "find_spec", lambda name: None)
     scores = score_translations(HYPOTHESES, REFERENCES, tokenizer="13a", papers_language="de")
-    assert scores.bleu > 0
-    assert "the extra `moses`" in scores.not_scored["bleu_papers"]
+    assert scores.metrics["bleu"] > 0
+    assert "the extra `moses`" in scores.details["not_scored"]["bleu_papers"]
 
 
 def test_the_references_have_as_many_tokens_as_the_papers_count(shared_data: Path) -> None:

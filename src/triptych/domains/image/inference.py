@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from triptych.config.schema import from_plain
 from triptych.core.attention.capture import capture_attention
 from triptych.core.heads import CategoricalHead
-from triptych.decoding.quantize import Dtype, quantize
+from triptych.decoding.quantize import Dtype
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import Progress, TrainedModel
 from triptych.domains.image import metrics, render
@@ -25,6 +25,7 @@ from triptych.domains.image.model import ImageTransformer, build_model
 from triptych.domains.options import check_layer_and_head
 from triptych.domains.sources import ALL, check_all, known_entropy, reading_from
 from triptych.errors import UserError
+from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, device_of, scoring, sum_scores
 
@@ -43,6 +44,7 @@ class ImageModel(TrainedModel):
     """
 
     domain: ClassVar[str] = "image"
+    config: Config
     full_model: ImageTransformer
     model: ImageTransformer
 
@@ -54,23 +56,8 @@ class ImageModel(TrainedModel):
         *,
         dtype: Dtype = "fp32",
     ) -> None:
-        self.full_model = model.eval()
-        self._config = config
+        super().__init__(config, model, dtype=dtype)
         self.class_names = tuple(class_names)
-        self.dtype = dtype
-        try:
-            self.model = cast(ImageTransformer, quantize(model, dtype))
-        except ValueError as error:
-            raise UserError(str(error)) from error
-
-    def with_dtype(self, dtype: Dtype) -> ImageModel:
-        """Return the same model with another number format."""
-        return ImageModel(self.full_model, self._config, self.class_names, dtype=dtype)
-
-    @property
-    def config(self) -> Config:
-        """All settings of the run that trained the model."""
-        return self._config
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -286,8 +273,7 @@ def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp3
     header = checkpoint["triptych"]
     config, vocabulary = from_plain(Config, header["config"]), header["vocabulary"]
     model = build_model(config.model, vocabulary)
-    weights = checkpoint["state_dict"].items()
-    model.load_state_dict({name.removeprefix("model."): tensor for name, tensor in weights})
+    load_weights(model, checkpoint["state_dict"])
     return ImageModel(
         model.to(device_named(device)), config, vocabulary["class_names"], dtype=dtype
     )

@@ -15,7 +15,6 @@ from torch import Tensor
 from triptych.core.attention.capture import capture_attention
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis
-from triptych.domains.options import check_layer_and_head
 from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer, Tokenizers
 from triptych.domains.translation.translate import one_line
 from triptych.training.evaluate import device_of, scoring
@@ -43,12 +42,6 @@ class SentenceAttention:
     """Self-attention of the encoder's layer of the same number: [source piece][source piece]."""
 
 
-def check_choice(model: EncoderDecoder, layer: int | None, head: int | None, n_heads: int) -> None:
-    """Raise UserError unless encoder and decoder have the layer and the head, from 1; None fits."""
-    n_layers = min(len(model.encoder.blocks), len(model.decoder.blocks))
-    check_layer_and_head(layer, head, n_layers=n_layers, n_heads=n_heads)
-
-
 def sentence_attention(
     model: EncoderDecoder,
     tokenizers: Tokenizers,
@@ -60,7 +53,7 @@ def sentence_attention(
 ) -> SentenceAttention:
     """Return the attention weights of one line and its hypothesis.
 
-    layer, head: as for `check_choice`; None for the last layer and the mean of all heads.
+    layer, head: from 1, None for the last layer and the mean of all heads.
     """
     device = device_of(model)
     source = [*tokenizers.source.encode(line), END]

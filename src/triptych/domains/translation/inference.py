@@ -7,19 +7,15 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, cast, overload
+from typing import Any, ClassVar
 
 from triptych.config.schema import from_plain
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
-from triptych.decoding.quantize import Dtype, quantize
 from triptych.domains.base import Progress, TrainedModel
+from triptych.domains.options import Dtype, check_layer_and_head
 from triptych.domains.sources import known_entropy, reading_from
-from triptych.domains.translation.attention import (
-    SentenceAttention,
-    check_choice,
-    sentence_attention,
-)
+from triptych.domains.translation.attention import SentenceAttention, sentence_attention
 from triptych.domains.translation.batches import EncodedPairs, evaluation_batches
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import read_split
@@ -34,7 +30,7 @@ from triptych.domains.translation.tokenizer import Tokenizers
 from triptych.domains.translation.translate import hypothesis_texts, search_lines
 from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
-from triptych.training.devices import check_dtype, device_named
+from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, device_of, sum_scores
 
 BATCH_SIZE = 64
@@ -58,6 +54,10 @@ class TranslationModel(TrainedModel):
 
     domain: ClassVar[str] = "translation"
 
+    full_model: EncoderDecoder
+    model: EncoderDecoder
+    config: Config
+
     def __init__(
         self,
         config: Config,
@@ -67,45 +67,21 @@ class TranslationModel(TrainedModel):
         dtype: Dtype = "fp32",
         exact: bool = True,
     ) -> None:
-        device = device_of(model)
-        check_dtype(dtype, device)
-        self._config = config
+        super().__init__(config, model, dtype=dtype)
         self.tokenizers = tokenizers
-        self.full_model = model.eval()
-        """The model in single precision."""
-        self.dtype = dtype
-        self.exact = exact and dtype == "fp32" and device.type != "mps"
         self.tokens_written = 0
         """Number of tokens of all best translations so far, their ends included."""
+        self._exact = exact
 
     @property
-    def config(self) -> Config:
-        """All settings of the run that trained the model."""
-        return self._config
-
-    @cached_property
-    def model(self) -> EncoderDecoder:
-        """The model in the dtype in use."""
-        return cast(EncoderDecoder, quantize(self.full_model, self.dtype))
+    def exact(self) -> bool:
+        """Whether near-ties are searched again in double precision."""
+        return self._exact and self.dtype == "fp32" and device_of(self.full_model).type != "mps"
 
     @cached_property
     def double_model(self) -> EncoderDecoder:
         """The model in double precision."""
         return copy.deepcopy(self.full_model).double()
-
-    def with_dtype(self, dtype: Dtype) -> Self:
-        """Return the same model in another dtype."""
-        return type(self)(self.config, self.tokenizers, self.full_model, dtype=dtype)
-
-    @overload
-    def translate(
-        self, lines: Sequence[str], *, n_best: Literal[1] = 1, **options: Any
-    ) -> list[str]: ...
-
-    @overload
-    def translate(
-        self, lines: Sequence[str], *, n_best: int, **options: Any
-    ) -> list[str] | list[list[str]]: ...
 
     def translate(
         self, lines: Sequence[str], *, n_best: int = 1, **options: Any
@@ -173,16 +149,17 @@ class TranslationModel(TrainedModel):
         layer: from 1, one that encoder and decoder both have; None for the last of each. head: from
         1, None for the mean of all heads. Raises UserError for a layer or head that does not exist.
         """
-        check_choice(self.full_model, layer, head, self.config.model.transformer.n_heads)
+        model = self.full_model
+        check_layer_and_head(
+            layer,
+            head,
+            n_layers=min(len(model.encoder.blocks), len(model.decoder.blocks)),
+            n_heads=self.config.model.transformer.n_heads,
+        )
         found = self.search(lines, beam=beam)
         return (
             sentence_attention(
-                self.full_model,
-                self.tokenizers,
-                line.strip(BLANKS),
-                best[0],
-                layer=layer,
-                head=head,
+                model, self.tokenizers, line.strip(BLANKS), best[0], layer=layer, head=head
             )
             if best
             else None
@@ -229,7 +206,7 @@ class TranslationModel(TrainedModel):
         sources = [source for source, _ in pairs]
         references = [target for _, target in pairs]
         started = time.perf_counter()
-        translations = self.translate(
+        found = self.search(
             sources,
             beam=beam,
             length_penalty=length_penalty,
@@ -237,6 +214,7 @@ class TranslationModel(TrainedModel):
             progress=progress,
         )
         seconds = time.perf_counter() - started
+        translations = [best[0] for best in hypothesis_texts(self.tokenizers, found)]
         scores = score_translations(
             translations,
             references,
@@ -245,7 +223,7 @@ class TranslationModel(TrainedModel):
         )
         samples = zip(sources, references, translations, strict=True)
         details: dict[str, Any] = {
-            **scores.details(),
+            **scores.details,
             "search": {"beam": beam, "length_penalty": str(penalty)},
             "dtype": self.dtype,
             "sentences_per_second": len(pairs) / seconds,
@@ -261,7 +239,7 @@ class TranslationModel(TrainedModel):
             ],
             **({"hypotheses": translations} if hypotheses else {}),
         }
-        metrics = {**likelihood_metrics(totals), **scores.metrics()}
+        metrics = {**likelihood_metrics(totals), **scores.metrics}
         return Evaluation(self.domain, split, metrics, int(totals["pairs"]), details)
 
 

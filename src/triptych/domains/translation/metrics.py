@@ -7,7 +7,7 @@ with its signature: scores with different signatures cannot be compared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -80,29 +80,10 @@ def likelihood_metrics(totals: Mapping[str, float]) -> dict[str, float]:
 class TranslationScores:
     """Corpus scores of translations."""
 
-    bleu: float
-    """Corpus BLEU, 0 to 100."""
-    chrf: float
-    """Corpus chrF2, 0 to 100."""
-    exact_match: float
-    """Share of lines that equal their reference, 0 to 1."""
-    signatures: dict[str, str]
-    """Signature of each BLEU and chrF score by name."""
-    bleu_papers: float | None = None
-    """Corpus BLEU in the papers' convention, 0 to 100; None if it was not computed."""
-    not_scored: dict[str, str] = field(default_factory=dict)
-    """Reason why a requested score was not computed, by name."""
-
-    def metrics(self) -> dict[str, float]:
-        """Return the scores by name."""
-        papers = {} if self.bleu_papers is None else {"bleu_papers": self.bleu_papers}
-        return {"bleu": self.bleu, **papers, "chrf": self.chrf, "exact_match": self.exact_match}
-
-    def details(self) -> dict[str, dict[str, str]]:
-        """Return label and signature of each score, and the reason for a missing one."""
-        labels = {name: LABELS[name] for name in self.signatures}
-        missing = {"not_scored": self.not_scored} if self.not_scored else {}
-        return {"labels": labels, "signatures": self.signatures, **missing}
+    metrics: dict[str, float]
+    """BLEU and chrF2, 0 to 100, and exact_match, the share of lines equal to their reference."""
+    details: dict[str, dict[str, str]]
+    """Labels and signatures by score, and not_scored: the reason why a score is missing."""
 
 
 def score_translations(
@@ -129,28 +110,22 @@ def score_translations(
     if not references:
         raise ValueError("there are no translations to score.")
     # No effective_order: it is for single sentences and not for a corpus.
-    bleu = BLEU(tokenize=tokenizer)
-    chrf = CHRF()
-    bleu_score = bleu.corpus_score(hypotheses, [references]).score
-    chrf_score = chrf.corpus_score(hypotheses, [references]).score
-    matches = sum(map(str.__eq__, hypotheses, references))
-    signatures = {"bleu": str(bleu.get_signature()), "chrf": str(chrf.get_signature())}
-    papers, not_scored = None, {}
+    bleu, chrf = BLEU(tokenize=tokenizer), CHRF()
+    metrics = {"bleu": float(bleu.corpus_score(hypotheses, [references]).score)}
+    signatures = {"bleu": str(bleu.get_signature())}
+    details = {"signatures": signatures}
     if papers_language is not None:
-        by_character = "these translations are scored by character, which is not how papers count"
-        reason = by_character if tokenizer == "char" else papers_bleu_unavailable(papers_language)
+        reason = papers_bleu_unavailable(papers_language, tokenizer)
         if reason is None:
-            papers, signatures["bleu_papers"] = papers_bleu(hypotheses, references, papers_language)
+            score, signature = papers_bleu(hypotheses, references, papers_language)
+            metrics["bleu_papers"], signatures["bleu_papers"] = score, signature
         else:
-            not_scored["bleu_papers"] = reason
-    return TranslationScores(
-        bleu=float(bleu_score),
-        chrf=float(chrf_score),
-        exact_match=matches / len(references),
-        signatures=signatures,
-        bleu_papers=papers,
-        not_scored=not_scored,
-    )
+            details["not_scored"] = {"bleu_papers": reason}
+    metrics["chrf"] = float(chrf.corpus_score(hypotheses, [references]).score)
+    signatures["chrf"] = str(chrf.get_signature())
+    metrics["exact_match"] = sum(map(str.__eq__, hypotheses, references)) / len(references)
+    details["labels"] = {name: LABELS[name] for name in signatures}
+    return TranslationScores(metrics, details)
 
 
 def bleu_tokenizer(language: str) -> str:
@@ -205,12 +180,14 @@ def moses_tokenize(lines: Sequence[str], language: str) -> list[str]:
     ]
 
 
-def papers_bleu_unavailable(language: str) -> str | None:
+def papers_bleu_unavailable(language: str, tokenizer: str = "13a") -> str | None:
     """Return the reason why `papers_bleu` cannot score a target language, None if it can.
 
-    The Moses tokenizer silently treats an unknown language as English, and does not split Chinese
-    or Cantonese into words.
+    tokenizer: of BLEU; "char" has no equivalent. The Moses tokenizer silently treats an unknown
+    language as English, and does not split Chinese or Cantonese into words.
     """
+    if tokenizer == "char":
+        return "these translations are scored by character, which is not how papers count"
     if find_spec("sacremoses") is None:
         return "sacremoses is not installed; it comes with the extra `moses`"
     from sacremoses.corpus import NonbreakingPrefixes

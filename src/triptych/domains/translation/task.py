@@ -84,7 +84,7 @@ class TranslationTask(TrainingModule):
         found = search_lines(self.model, self.tokenizers, sources, beam=data.validation_beam)
         self.hypotheses = [best[0] for best in hypothesis_texts(self.tokenizers, found)]
         tokenizer = data.source.bleu_tokenizer()
-        return score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics()
+        return score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
 
     def log_samples(self, folder: Path) -> list[Media]:
         """Return a table of source, reference, translation and exact match."""
