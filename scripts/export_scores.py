@@ -1,4 +1,4 @@
-"""How good a model of the package is: read from `triptych evaluate --json`, shown in its card."""
+"""Scores of a shipped model: read from `triptych evaluate --json`, written into its card."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from triptych.errors import UserError
 
 
 def read_scores(paths: Sequence[str], block: dict[str, Any], name: str) -> dict[str, Any]:
-    """{split: {"options": those of evaluate, "fp32" or "bf16": metrics}} of files with scores.
+    """Return {split: {"options": of evaluate, "fp32" or "bf16": metrics}} of score files.
 
-    bf16 are those of pretrained:NAME. UserError for a score of another model, of a part of a split,
-    in another dtype, or with other options than the score beside it.
+    bf16: the scores of pretrained:NAME. Raises UserError for a score of another model, of a part of
+    a split, in another dtype, or with other options than another score of the same split.
     """
     found: dict[str, Any] = {}
     for path in paths:
@@ -46,14 +46,14 @@ def read_scores(paths: Sequence[str], block: dict[str, Any], name: str) -> dict[
 
 
 def options_of(details: dict[str, Any]) -> str:
-    """The options of `triptych evaluate` that the score depends on, from the score's details."""
+    """Return the options of `triptych evaluate` that a score depends on, from its details."""
     windows = {name: details.get(name) for name in ("sequence_length", "overlap")}
     given = {**windows, **details.get("search", {})}
     return " ".join(f"--{key} {value}" for key, value in given.items() if value is not None)
 
 
 def joined(before: dict[str, Any], scores: dict[str, Any]) -> dict[str, Any]:
-    """Both, split by split; older ones of a split that were got with other options are dropped."""
+    """Return both by split, without older scores of a split that have other options."""
     both = dict(before)
     for split, found in scores.items():
         old = before.get(split, {})
@@ -62,7 +62,7 @@ def joined(before: dict[str, Any], scores: dict[str, Any]) -> dict[str, Any]:
 
 
 def score_table(metrics: dict[str, Any]) -> str:
-    """The scores as Markdown, one metric a row; — for what was not measured."""
+    """Return the scores as a Markdown table, one metric per row; — for a missing score."""
     rows = ["| split | metric | fp32 | these weights |", "|---|---|---|---|"]
     for split, scores in metrics.items():
         label = f"{split}, `{scores['options']}`" if scores.get("options") else split

@@ -205,6 +205,6 @@ def test_a_tensor_that_came_back_otherwise_is_no_export(
         return content
 
     monkeypatch.setattr(SCRIPT, "unpack", wrong)
-    with pytest.raises(RuntimeError, match="came back with other values"):
+    with pytest.raises(RuntimeError, match="the export has other values"):
         export(*OPTIONS)
     assert not (tmp_path / "new").exists()
