@@ -124,6 +124,19 @@ def test_cut_and_resumed_run_is_bit_exact(variant: str, tmp_path: Path) -> None:
         assert rows(tmp_path, name) == rows(tmp_path, "uncut"), cut
 
 
+def test_a_run_with_workers_is_the_run_without(tmp_path: Path) -> None:
+    uncut = go(tmp_path, "uncut", settings(), uneven=True)
+    tasks = []
+    for resume in (False, True):
+        config = run_config(tmp_path, "workers", data_workers=2)
+        trainer = settings() if resume else settings(callbacks=[KillAt(5)])
+        tasks.append(ToyTask(initial=int(resume)))
+        with contextlib.suppress(Interrupted):
+            loader = train_loader(uneven=True)
+            train(tasks[-1], loader, validation_loader(), config, trainer, resume)
+    assert_equal_runs(uncut, *tasks)
+
+
 def test_two_cuts_one_after_the_other(tmp_path: Path) -> None:
     uncut = go(tmp_path, "uncut", settings(), uneven=False)
     first = go(tmp_path, "cut", settings(callbacks=[KillAt(2)]), uneven=False)

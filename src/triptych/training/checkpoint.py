@@ -48,7 +48,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         found = "is empty" if not start else "is no checkpoint file at all"
         raise UserError(f"The checkpoint {file} {found}; {expected}.")
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
         raise UserError(
             f"The checkpoint {file} holds objects other than weights and plain settings, so "
@@ -90,7 +90,8 @@ def _known_format(content: Any, file: Path, expected: str) -> dict[str, Any]:
             f"{header.get('versions', {}).get('triptych', 'of a newer version')}; this version "
             f"reads formats up to {FORMAT}."
         )
-    return content
+    known: dict[str, Any] = content
+    return known
 
 
 # Shipped models: bf16 weights in NAME.safetensors, the header in NAME.json

@@ -1,4 +1,4 @@
-"""Loaders whose order is a function of (seed, epoch) and that go on exactly where they stopped."""
+"""Data loaders: training batches in a resumable order, and fixed batches for validation."""
 
 from __future__ import annotations
 
@@ -12,44 +12,42 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import distributed
+from torch.utils.data import DataLoader, Dataset
 
 from triptych.errors import UserError
 
 Plan: TypeAlias = Callable[[int, torch.Generator], list[list[int]]]
-"""(epoch, generator of seed and epoch) -> the epoch's batches, each a list of item numbers."""
+"""Function of (epoch, generator of seed and epoch) that returns the batches of item numbers."""
 
 MakeBatch: TypeAlias = Callable[[list[int], torch.Generator | None], Any]
-"""(item numbers, generator for augmentation or None for none) -> what the task's methods read.
+"""Function of (item numbers, generator for augmentation or None) that returns a batch.
 
-Lightning moves the result to the device: a tensor, a tuple, list or dict of tensors, a dataclass
-that is not frozen, or an object with a method `to(device)`.
+A batch is a tensor, a tuple, list or dict of tensors, a dataclass that is not frozen, or an object
+with a method `to(device)`: Lightning moves it to the device.
 """
 
 
 def derive_seed(*numbers: int) -> int:
-    """Mix whole numbers into one seed of 63 bits; other numbers or another order, another seed."""
+    """Return a seed of 63 bits from whole numbers; their order counts."""
     text = ",".join(str(int(number)) for number in numbers)
     digest = hashlib.blake2b(text.encode("ascii"), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
 
 def generator_for(*numbers: int) -> torch.Generator:
-    """Return a CPU generator that depends on these numbers only."""
+    """Return a CPU generator seeded with these numbers."""
     return torch.Generator().manual_seed(derive_seed(*numbers))
 
 
 def rank_and_world() -> tuple[int, int]:
-    """Return this process's rank and the number of processes; (0, 1) where there is only one."""
+    """Return the rank of this process and the number of processes; (0, 1) without DDP."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_rank(), distributed.get_world_size()
     return 0, 1
 
 
 def shuffled_batches(n_items: int, batch_size: int) -> Plan:
-    """Return the plan that shuffles all items every epoch and cuts them into batches.
-
-    Every item occurs once an epoch; the last batch is the smaller one.
-    """
+    """Return a plan that shuffles all items in each epoch; the last batch may be smaller."""
 
     def plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
         order = torch.randperm(n_items, generator=generator).tolist()
@@ -59,28 +57,63 @@ def shuffled_batches(n_items: int, batch_size: int) -> Plan:
 
 
 def cut(items: Sequence[int], batch_size: int) -> list[list[int]]:
-    """Cut item numbers into runs of batch_size, in order; the last run may be shorter."""
+    """Return the items in lists of batch_size, in order; the last list may be shorter."""
     if batch_size < 1:
         raise UserError(f"The batch size is {batch_size}; it must be at least 1.")
     return [list(items[start : start + batch_size]) for start in range(0, len(items), batch_size)]
 
 
+class _Batches(Dataset[Any]):
+    """Batches by (item numbers, numbers that seed the augmentation, or None for none)."""
+
+    def __init__(self, make_batch: MakeBatch) -> None:
+        self.make_batch = make_batch
+
+    def __getitem__(self, key: tuple[list[int], tuple[int, ...] | None]) -> Any:
+        items, seeds = key
+        return self.make_batch(items, None if seeds is None else generator_for(*seeds))
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def _load(
+    make_batch: MakeBatch, keys: Sequence[tuple[list[int], tuple[int, ...] | None]], workers: int
+) -> Iterator[Any]:
+    """Yield the batches of these keys in order, made by a number of worker processes, or here."""
+    if workers == 0:
+        batches = _Batches(make_batch)
+        return (batches[key] for key in keys)
+    # fork: `make_batch` may be a closure and the data need no copy.
+    loader = DataLoader(
+        _Batches(make_batch),
+        batch_size=None,
+        collate_fn=_unchanged,
+        sampler=keys,
+        num_workers=workers,
+        pin_memory=torch.cuda.is_available(),
+        multiprocessing_context="fork",
+        generator=torch.Generator(),  # otherwise a random number of the global generator is used
+    )
+    return iter(loader)
+
+
 class ResumableLoader:
-    """Training batches in an endless order that a few numbers describe.
+    """Training batches in an endless order: plan(0), plan(1), ..., a function of (seed, epoch).
 
-    The order is the batches of plan(0), then plan(1), ...: a function of (seed, epoch). Batch i of
-    epoch e is augmented with a generator of (seed, e, i). In distributed training the ranks take
-    turns on that one order, so together they see each batch once and none is dropped or repeated.
+    Batch i of epoch e is augmented with a generator of (seed, e, i). With DDP the ranks take turns
+    in this order, so that no batch is dropped or repeated.
 
-    Iterating yields `len(loader)` batches from where the loader stands, so that all epochs have one
-    length (Lightning fixes it once) even where the plans differ by a batch or two; what one pass
-    leaves over the next one takes. `state_dict()` counts batches handed out; whoever looks ahead
-    must ask before he does. Lightning does not look ahead in loaders that have a length.
+    An iteration yields `len(loader)` batches, also if the plans differ in length (Lightning needs
+    epochs of one length); the next iteration continues the order. `state_dict()` counts the batches
+    handed out, not those that workers have prepared.
 
-    n_items: number of training items; 0 raises UserError.
-    plan, make_batch: see `Plan` and `MakeBatch`.
-    seed: of the order and of the augmentation.
-    name: what the error message calls the training set.
+    Neither torch's DataLoader nor Lightning resumes in the middle of an epoch; a DataLoader makes
+    the batches if there are workers.
+
+    n_items: number of training items; UserError for 0. name: of the training set, for messages.
+    workers: number of processes that make batches; 0 makes them in this process.
     """
 
     def __init__(
@@ -91,6 +124,7 @@ class ResumableLoader:
         *,
         seed: int,
         name: str = "The training set",
+        workers: int = 0,
     ) -> None:
         if n_items < 1:
             raise UserError(f"{name} is empty; training needs at least one item.")
@@ -99,40 +133,61 @@ class ResumableLoader:
         self.make_batch = make_batch
         self.seed = seed
         self.name = name
+        self.workers = workers
         self.batches_taken = 0
-        """Batches handed out so far, on all ranks together, over all epochs."""
+        """Batches handed out on all ranks, over all epochs."""
         self.seconds_taken = 0.0
-        """Seconds that making batches has taken so far in this process: the training waits."""
+        """Seconds that this process has waited for batches."""
         self._epoch = 0
         self._index = 0
         self._planned: dict[int, list[list[int]]] = {}
         self._first_length = len(self.batches_of(0))
 
     def __len__(self) -> int:
-        """Batches per epoch for one rank."""
+        """Batches per epoch and rank."""
         _, world = rank_and_world()
         return -(-self._first_length // world)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield one epoch's number of batches from where the loader stands."""
+        """Yield `len(self)` batches from the current position."""
         rank, world = rank_and_world()
-        for _ in range(len(self)):
+        turns = list(self._positions(len(self) * world))
+        mine = [
+            (self.batches_of(epoch)[index], (self.seed, epoch, index, 1))
+            for epoch, index in turns[rank:-1:world]
+        ]
+        batches = _load(self.make_batch, mine, self.workers)
+        for number in range(len(mine)):
             began = time.perf_counter()
-            mine: tuple[int, int] | None = None
-            for turn in range(world):
-                if turn == rank:
-                    mine = (self._epoch, self._index)
-                self._advance()
-            assert mine is not None
-            epoch, index = mine
-            items = self.batches_of(epoch)[index]
-            # The state moved on already: a batch that is handed out counts as taken.
-            batch = self.make_batch(items, generator_for(self.seed, epoch, index, 1))
+            batch = next(batches)
             self.seconds_taken += time.perf_counter() - began
+            # The position moves before the batch is trained: a batch handed out counts as taken.
+            self._epoch, self._index = turns[(number + 1) * world]
+            self.batches_taken += world
             yield batch
 
+    def _positions(self, count: int) -> Iterator[tuple[int, int]]:
+        """Yield `count` (epoch, index) from the current position, and the one that follows."""
+        epoch, index = self._epoch, self._index
+        for _ in range(count):
+            yield epoch, index
+            index += 1
+            if index >= len(self.batches_of(epoch)):
+                epoch, index = epoch + 1, 0
+        yield epoch, index
+
+    def batches_of(self, epoch: int) -> list[list[int]]:
+        """Return the batches of an epoch on all ranks."""
+        if epoch not in self._planned:
+            batches = self.plan(epoch, generator_for(self.seed, epoch))
+            if not batches:
+                raise UserError(f"{self.name} gives no batch in epoch {epoch}.")
+            self._planned = {e: b for e, b in self._planned.items() if e >= self._epoch - 1}
+            self._planned[epoch] = batches
+        return self._planned[epoch]
+
     def state_dict(self) -> dict[str, int]:
-        """Return where the loader stands, as plain numbers; equal on all ranks."""
+        """Return the position; equal on all ranks."""
         return {
             "seed": self.seed,
             "n_items": self.n_items,
@@ -143,7 +198,7 @@ class ResumableLoader:
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Stand where `state_dict()` was taken; UserError where seed or number of items differ."""
+        """Set the position; UserError if seed, number of items or batches differ."""
         for key, word in (("seed", "seed"), ("n_items", "number of training items")):
             if state[key] != getattr(self, key):
                 raise UserError(
@@ -152,9 +207,7 @@ class ResumableLoader:
                 )
         before = self._epoch, self._index
         self._epoch, self._index = state["epoch"], state["index"]
-        if state.get("plan", self._fingerprint()) != self._fingerprint() or self._index >= len(
-            self.batches_of(self._epoch)
-        ):
+        if state["plan"] != self._fingerprint():
             self._epoch, self._index = before
             raise UserError(
                 "The run was made with other batches than this one's; to resume with the same data "
@@ -163,63 +216,35 @@ class ResumableLoader:
         self.batches_taken = state["batches_taken"]
 
     def _fingerprint(self) -> int:
-        """A number that differs, all but surely, where the epoch's batches differ."""
+        """Return a hash of the epoch's batches."""
         return zlib.crc32(repr(self.batches_of(self._epoch)).encode())
-
-    def _advance(self) -> None:
-        self.batches_taken += 1
-        self._index += 1
-        if self._index >= len(self.batches_of(self._epoch)):
-            self._epoch += 1
-            self._index = 0
-
-    def batches_of(self, epoch: int) -> list[list[int]]:
-        """Return the batches of an epoch, on all ranks together."""
-        if epoch not in self._planned:
-            batches = self.plan(epoch, generator_for(self.seed, epoch))
-            if not batches:
-                raise UserError(f"{self.name} gives no batch in epoch {epoch}.")
-            # Ranks that take turns look at two epochs at once around a border; older ones can go.
-            self._planned = {e: b for e, b in self._planned.items() if e >= epoch - 1}
-            self._planned[epoch] = batches
-        return self._planned[epoch]
-
-
-def padding_share(batches: Sequence[Sequence[int]], *lengths: NDArray[np.int64]) -> float:
-    """Return the share of padding where the rows of each batch are as long as its longest, 0 to 1.
-
-    lengths: of every item, int64 [N]; several arrays for items of several sides.
-    """
-    room = sum(int(side[batch].max()) * len(batch) for batch in batches for side in lengths)
-    real = sum(int(side[batch].sum()) for batch in batches for side in lengths)
-    return 1.0 - real / room if room else 0.0
 
 
 class FixedBatches:
-    """The same batches every time, each item once, the last batch included: for validation.
+    """The same batches in each iteration, for validation.
 
-    In distributed training rank r takes batches r, r + world, ...; a rank that has none left yields
-    None, so that all ranks take the same number of steps; `validation_step` skips None.
+    With DDP rank r yields batches r, r + world, ...; a rank without a batch left yields None, so
+    that all ranks make the same number of steps.
     """
 
-    def __init__(self, batches: Sequence[Sequence[int]], make_batch: MakeBatch) -> None:
+    def __init__(
+        self, batches: Sequence[Sequence[int]], make_batch: MakeBatch, *, workers: int = 0
+    ) -> None:
         self.batches = [list(batch) for batch in batches if len(batch)]
         self.make_batch = make_batch
+        self.workers = workers
 
     def __len__(self) -> int:
-        """Batches for one rank."""
+        """Batches per rank."""
         _, world = rank_and_world()
         return -(-len(self.batches) // world)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield this rank's batches, made without augmentation."""
+        """Yield the batches of this rank, without augmentation."""
         rank, world = rank_and_world()
-        for start in range(0, len(self.batches), world):
-            position = start + rank
-            if position < len(self.batches):
-                yield self.make_batch(self.batches[position], None)
-            else:
-                yield None
+        mine = [(batch, None) for batch in self.batches[rank::world]]
+        yield from _load(self.make_batch, mine, self.workers)
+        yield from [None] * (len(self) - len(mine))
 
 
 def fixed_batches(
@@ -232,8 +257,8 @@ def fixed_batches(
 ) -> FixedBatches:
     """Return a loader for validation: items in order by batch_size, or in the given batches.
 
-    Raises UserError where there is no item, ValueError where given batches do not hold every item
-    exactly once (a metric over them would not be the whole split's).
+    Raises UserError without items, and ValueError if the given batches do not contain every item
+    exactly once.
     """
     if n_items < 1:
         raise UserError(f"{name} is empty; at least one item is needed.")
@@ -245,3 +270,13 @@ def fixed_batches(
     if sorted(item for batch in batches for item in batch) != list(range(n_items)):
         raise ValueError(f"the batches must hold each of the {n_items} items exactly once")
     return FixedBatches(batches, make_batch)
+
+
+def padding_share(batches: Sequence[Sequence[int]], *lengths: NDArray[np.int64]) -> float:
+    """Return the share of padding, 0 to 1, if each batch is as long as its longest row.
+
+    lengths: lengths of all items, int64 [N]; one array for each side of an item.
+    """
+    room = sum(int(side[batch].max()) * len(batch) for batch in batches for side in lengths)
+    real = sum(int(side[batch].sum()) for batch in batches for side in lengths)
+    return 1.0 - real / room if room else 0.0

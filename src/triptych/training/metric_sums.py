@@ -1,4 +1,4 @@
-"""Sums over a split: added up batch by batch on the device, read and divided once at the end."""
+"""Sums over a split, accumulated in float64 on the device and read once at the end."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from torch import Tensor, distributed
 from triptych.training.data import rank_and_world
 
 Totals = dict[str, Tensor]
-"""Sums so far, float64 scalars on the device (on the CPU where that has no float64)."""
+"""Float64 scalars by name, on the device, or on the CPU if the device has no float64."""
 
 
 @contextmanager
 def full_precision(device: torch.device) -> Iterator[None]:
-    """No gradients and no autocast: what is reported is computed in the weights' own precision."""
+    """Disable gradients and autocast: metrics are computed in the dtype of the weights."""
     with torch.no_grad(), torch.autocast(device_type=device.type, enabled=False):
         yield
 
 
 def in_double(x: Tensor) -> Tensor:
-    """The same numbers in float64, on their device where it has float64 (Apple's GPU has not)."""
+    """Return x in float64, on its device, or on the CPU if the device is MPS (no float64)."""
     return (x.cpu() if x.device.type == "mps" else x).double()
 
 
 def add_sums(totals: Totals, sums: Mapping[str, Tensor], device: torch.device) -> None:
     """Add a batch's sums to the totals."""
     for name, value in sums.items():
-        # Sums stay on the device: reading them every batch would make a GPU wait.
+        # Reading the sums after each batch would synchronise a GPU.
         amount = torch.as_tensor(value).detach()
         on_mps = "mps" in (amount.device.type, device.type)
         amount = in_double(amount if on_mps else amount.to(device))
@@ -38,12 +38,12 @@ def add_sums(totals: Totals, sums: Mapping[str, Tensor], device: torch.device) -
 
 
 def read_totals(totals: Totals) -> dict[str, float]:
-    """Return the sums as Python numbers (one wait for the device)."""
+    """Return the sums as Python numbers; synchronises the device."""
     return {name: float(value) for name, value in totals.items()}
 
 
 def of_all_ranks(totals: dict[str, float]) -> dict[str, float]:
-    """Add up the sums of all ranks, in rank order; a rank may have had no batch at all."""
+    """Return the sums of all ranks, added in rank order; a rank may have had no batch."""
     _, world = rank_and_world()
     if world == 1:
         return totals
@@ -57,5 +57,5 @@ def of_all_ranks(totals: dict[str, float]) -> dict[str, float]:
 
 
 def is_finite(value: float) -> bool:
-    """Tell whether a figure can be reported."""
+    """Return whether a metric is a finite number."""
     return math.isfinite(value)

@@ -221,7 +221,8 @@ class TrainingModule(pl.LightningModule, ABC):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the mean loss since the last report, the speed and the learning rate."""
         step = self.trainer.global_step
-        due = step == 1 or step % max(1, self.trainer.log_every_n_steps) == 0
+        interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        due = step == 1 or step % max(1, interval) == 0
         if step == self._logged_step or step == 0 or not due:
             return
         self._logged_step = step

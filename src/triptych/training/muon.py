@@ -1,4 +1,4 @@
-"""Muon for the matrices of the blocks and AdamW for all else, as one optimiser."""
+"""Muon for the matrices of the blocks and AdamW for all other parameters, as one optimiser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from triptych.errors import UserError
 
 
 def check_muon() -> None:
-    """Raise UserError where this torch has no Muon."""
+    """Raise UserError if this version of torch has no Muon."""
     if not hasattr(torch.optim, "Muon"):
         raise UserError(
             f"optim.optimizer is muon, which needs torch 2.9 or newer; this is {torch.__version__}."
@@ -23,8 +23,7 @@ def check_muon() -> None:
 def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
     """Return the trainable weights of linear layers inside blocks, each once.
 
-    Embeddings, heads and learned tables are left out, as Jordan et al. (2024) advise: their rows
-    are single symbols or distances, and what Muon evens out in a matrix does not exist there.
+    Embeddings, heads and learned tables are excluded, as Jordan et al. (2024) advise.
     """
     found = {
         part.weight: None
@@ -33,18 +32,17 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
         for part in block.modules()
         if isinstance(part, nn.Linear) and part.weight.requires_grad
     }
-    return list(found)
+    return [weight for weight in found if isinstance(weight, nn.Parameter)]
 
 
 class MuonAdamW(torch.optim.Optimizer):
     """torch.optim.Muon on some matrices and torch.optim.AdamW on the rest, under one learning rate.
 
-    Muon (Jordan et al. 2024) turns the running mean of a matrix's gradients (with Nesterov's look
-    ahead) roughly into the nearest matrix whose singular values are all one: they come out between
-    0.5 and 1.5. Times 0.2 sqrt(larger side), its update is as large as AdamW's (Liu et al. 2025,
-    "Muon is scalable for LLM training", section 2.2), so both take the same rate and decay. The
-    projections of q, k and v, which are one matrix here, are evened out as one.
-    Raises UserError where torch is older than 2.9, ValueError without matrices.
+    Muon (Jordan et al. 2024) replaces the Nesterov momentum of a matrix by an approximation of the
+    nearest orthogonal matrix (singular values between 0.5 and 1.5). The factor 0.2 sqrt(larger
+    side) gives updates the size of AdamW's (Liu et al. 2025, "Muon is scalable for LLM training",
+    section 2.2), so that both use the same learning rate and decay. The projection of q, k and v is
+    one matrix here. Raises UserError for torch older than 2.9, ValueError without matrices.
     """
 
     def __init__(
@@ -73,13 +71,13 @@ class MuonAdamW(torch.optim.Optimizer):
         super().__init__([*self._muon.param_groups, *self._adamw.param_groups], {"lr": lr})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Update every parameter that has a gradient."""
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter with a gradient."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        # Loading a state replaces the groups and the state, so the two are told at every step.
+        # load_state_dict replaces the groups and the state of this optimiser.
         self._muon.param_groups, self._adamw.param_groups = (
             self.param_groups[:1],
             self.param_groups[1:],

@@ -95,7 +95,8 @@ def learning_rate_at(
         raise ValueError(f"step is {step}; updates are counted from 1.")
     warmup = config.warmup_steps
     if config.schedule == "noam":
-        return config.learning_rate * d_model**-0.5 * min(step**-0.5, step * warmup**-1.5)
+        shape = min(1 / math.sqrt(step), step / math.sqrt(warmup) ** 3)
+        return config.learning_rate / math.sqrt(d_model) * shape
     if step < warmup:
         return config.learning_rate * step / warmup
     if config.schedule == "constant":

@@ -25,6 +25,8 @@ class RunConfig:
     null for new weights."""
     seed: int = 0
     """Seed of weights, data order, augmentation and dropout."""
+    data_workers: int = 0
+    """Processes that make batches ahead of the training; 0 makes them between the steps."""
     compile: bool = False
     """Compile the training loss with torch.compile; needs a C++ compiler (Triton on a GPU)."""
     wandb: Literal["auto", "online", "offline", "off"] = "auto"
@@ -46,6 +48,8 @@ class RunConfig:
         if self.wandb not in ("auto", "online", "offline", "off"):
             raise ValueError(f"wandb is {self.wandb!r}; allowed are auto, online, offline and off.")
         check_seed(self.seed)
+        if self.data_workers < 0:
+            raise ValueError(f"data_workers is {self.data_workers}; it must not be negative.")
         if self.save_minutes < 0:
             raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative.")
         patience = self.early_stopping_patience

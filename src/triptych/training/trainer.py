@@ -146,6 +146,7 @@ def train(
             check_writable(folder / "checkpoints")
             remove_unfinished(folder / "checkpoints")
         task.seed = run.seed
+        train_loader.workers = validation_loader.workers = run.data_workers
         task.samples_folder = folder / "samples" if run.samples else None
         # Compiled is the function, not the module: names in checkpoints and validation stay.
         task.compiled_loss = torch.compile(task.training_loss) if run.compile else None

@@ -152,7 +152,7 @@ class KeepCheckpoints(Checkpoint):
         if better:
             self.best_value, self.best_step = value, trainer.global_step
         self._late = not self._whole_step
-        if better and not trainer.fast_dev_run:
+        if better and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             # Before last.ckpt, whose state names this score as saved.
             pl_module.check_finite()
             trainer.save_checkpoint(self.best)
@@ -193,7 +193,7 @@ class KeepCheckpoints(Checkpoint):
     ) -> None:
         """Write last.ckpt, on all ranks; copy_best: as a copy of best.ckpt."""
         assert isinstance(pl_module, TrainingModule)
-        if trainer.fast_dev_run:
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         pl_module.check_finite()
         if not copy_best:

@@ -1,4 +1,4 @@
-"""Sample images, sounds, notes and tables: files in the run's folder, and shown in wandb."""
+"""Samples of a validation: images, sounds, MIDI files and tables."""
 
 from __future__ import annotations
 
@@ -11,19 +11,17 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class Media:
-    """One thing to look at or listen to.
+    """Sample as a file, or a table.
 
-    kind "image": path of a .png that was written from uint8 (wandb 0.31 does not rescale floats).
-    kind "audio": path of a .wav. kind "midi": path of a .mid (kept in wandb as an artifact).
-    kind "table": columns and rows of text and numbers; `log_media` needs no file for it, and
-    `write_table` writes it beside the other samples.
+    kind "image": path of a .png. kind "audio": path of a .wav. kind "midi": path of a .mid.
+    kind "table": columns and rows of text and numbers; `collect` writes its file.
     """
 
     kind: Literal["image", "audio", "midi", "table"]
     name: str
-    """Short name without blanks: the key in wandb, and of a table's file."""
+    """Name without blanks: key in wandb, and stem of a table's file."""
     path: Path | None = None
-    """The file, for all kinds but table."""
+    """Path of the file, for all kinds but table."""
     columns: Sequence[str] = ()
     """Headings of a table."""
     rows: Sequence[Sequence[Any]] = ()
@@ -32,7 +30,7 @@ class Media:
     """One line under the image or sound."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError where the parts do not fit the kind."""
+        """Raise ValueError for fields that do not fit the kind."""
         if self.kind not in ("image", "audio", "midi", "table"):
             raise ValueError(f"no media of kind {self.kind!r}")
         if self.kind == "table":
@@ -49,7 +47,7 @@ class Media:
 
 
 def collect(log_samples: Callable[[Path], list[Media]], folder: Path) -> list[Media]:
-    """Call `log_samples` on the folder, write its tables there too, and drop an empty folder."""
+    """Return the samples that `log_samples` writes into the folder; also write its tables."""
     folder.mkdir(parents=True, exist_ok=True)
     media = log_samples(folder)
     for item in media:
@@ -71,7 +69,7 @@ def write_table(media: Media, folder: Path) -> Path:
 
 
 def log_media(loggers: Iterable[Any], media: Sequence[Media], step: int) -> None:
-    """Hand the media to every logger that can show them (those with a method `log_media`)."""
+    """Give the media to every logger with a method `log_media`."""
     for logger in loggers:
         method = getattr(logger, "log_media", None)
         if method is not None and media:
