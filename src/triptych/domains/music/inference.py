@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
 from triptych.config.schema import from_plain
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.decoding.quantize import Dtype, quantize
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import Progress, TrainedModel
 from triptych.domains.music.attention import MusicAttention, find_query, note_attention
@@ -43,38 +42,17 @@ DEFAULT_SECONDS = 30.0
 
 
 class MusicModel(TrainedModel):
-    """A trained music model.
-
-    model: in float32. dtype: see `quantize`; raises UserError for one that the device lacks.
-    """
+    """A trained music model."""
 
     domain: ClassVar[str] = "music"
+    config: Config
     full_model: DecoderOnly
     model: DecoderOnly
-
-    def __init__(self, config: Config, model: DecoderOnly, *, dtype: Dtype = "fp32") -> None:
-        self._config = config
-        model.eval()
-        self.full_model = model
-        try:
-            self.model = cast(DecoderOnly, quantize(model, dtype))
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        self.dtype = dtype
-
-    @property
-    def config(self) -> Config:
-        """All settings of the run that trained the model."""
-        return self._config
 
     @property
     def tokenizer(self) -> MusicTokenizer:
         """Tokenizer of the model's music."""
         return self.config.data.source.tokenizer
-
-    def with_dtype(self, dtype: Dtype) -> MusicModel:
-        """Return the same model with weights in another number format."""
-        return MusicModel(self.config, self.full_model, dtype=dtype)
 
     def sample(
         self,
