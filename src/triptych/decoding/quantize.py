@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import torch
 from torch import nn
 
 Dtype = Literal["fp32", "bf16", "int8"]
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def check_dtype(dtype: str, device: torch.device) -> None:
@@ -20,7 +21,7 @@ def check_dtype(dtype: str, device: torch.device) -> None:
         raise ValueError(f"dtype int8 needs a CPU; this model is on {device}")
 
 
-def quantize(model: nn.Module, dtype: Dtype) -> nn.Module:
+def quantize(model: Model, dtype: Dtype) -> Model:
     """Return the model in another precision, for use without gradients.
 
     fp32: the model itself. bf16: a copy with all parameters in bfloat16. int8: a copy whose
@@ -45,7 +46,5 @@ def quantize(model: nn.Module, dtype: Dtype) -> nn.Module:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.ao.quantization is deprecated.*")
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*")
-        quantized: nn.Module = quantize_dynamic(
-            reduced, {nn.Linear: per_channel_dynamic_qconfig}, inplace=True
-        )
-    return quantized
+        quantize_dynamic(reduced, {nn.Linear: per_channel_dynamic_qconfig}, inplace=True)
+    return reduced
