@@ -116,10 +116,11 @@ def test_a_categorical_likelihood_is_the_softmax_and_sums_to_one() -> None:
 
 
 def test_a_new_categorical_head_is_uniform_and_a_shared_matrix_stays() -> None:
-    x, table = torch.randn(3, 8), torch.nn.Parameter(torch.randn(5, 8))
+    x, values = torch.randn(3, 8), torch.randn(5, 8)
     assert not CategoricalHead(8, 5)(x).any()
+    table = torch.nn.Parameter(values.clone())
     shared = CategoricalHead(8, 5, bias=False, weight=table)
-    torch.testing.assert_close(shared(x), x @ table.T)
+    torch.testing.assert_close(shared(x), x @ values.T)
     assert shared.logits.weight is table
 
 
