@@ -71,7 +71,7 @@ def test_it_opens_and_does_its_work(name: str, tmp_path: Path, monkeypatch: Any)
     model = triptych.load(f"{pretrained.PREFIX}{name}", device="cpu")
     facts = pretrained.read_metadata(pretrained.find(name))
     domain = facts["triptych"]["domain"]
-    network = model.full_model if domain == "image" else model.task
+    network = model.full_model
     assert sum(parameter.numel() for parameter in network.parameters()) == facts["parameters"]
     if domain == "translation":
         (text,) = model.translate(["A man is riding a horse."], beam=1)

@@ -85,7 +85,7 @@ def test_tied_tensors_are_stored_once_and_come_back_tied(folder: Path) -> None:
     assert target not in stored
     state = read_checkpoint(pretrained.find("tiny-translation"))["state_dict"]
     assert state[target].data_ptr() == state[source].data_ptr()
-    model = triptych.load("pretrained:tiny-translation", device="cpu").task.model
+    model = triptych.load("pretrained:tiny-translation", device="cpu").full_model
     assert model.source_embedding.table.weight is model.target_embedding.table.weight
     parameters = sum(parameter.numel() for parameter in model.parameters())
     assert parameters == sum(tensor.numel() for tensor in stored.values())
@@ -212,7 +212,7 @@ def test_what_is_damaged_is_told_in_a_sentence(
 def test_training_does_not_go_on_from_one(
     refused, folder: Path, digits_yaml: Path, words: list[str]
 ) -> None:
-    says = ["cannot go on from pretrained:tiny-image", "--run.init_from pretrained:tiny-image"]
+    says = ["cannot resume from pretrained:tiny-image", "--run.init_from pretrained:tiny-image"]
     refused("train", "image", "--config", digits_yaml, *words, says=says)
 
 

@@ -54,7 +54,7 @@ def test_chorales_in_nats_per_token(cli, tmp_path: Path) -> None:
     )
     assert answer.code == 0, answer.err
 
-    model = triptych.load("pretrained:jsb-chorales", device="cpu").task.eval().model
+    model = triptych.load("pretrained:jsb-chorales", device="cpu").full_model
     flat = [[46 if p < 0 else p - 36 for chord in piece for p in chord] for piece in pieces]
     nats = sum(nats_by_steps(model, values) for values in flat)
     told = json.loads(score.read_text())["metrics"]["nats_per_token"]
@@ -97,17 +97,18 @@ def test_sentences_in_nats_per_token(cli, tmp_path: Path) -> None:
     )
     assert answer.code == 0, answer.err
 
-    task = triptych.load("pretrained:multi30k-en-de", device="cpu").task.eval()
+    trained = triptych.load("pretrained:multi30k-en-de", device="cpu")
+    model = trained.full_model
     start, end = 1, 2  # ids that no piece of text has
     nats, tokens = 0.0, 0
     for english, german in pairs:
-        source = [*task.tokenizers.source.encode(english), end]
-        target = [*task.tokenizers.target.encode(german), end]
+        source = [*trained.tokenizers.source.encode(english), end]
+        target = [*trained.tokenizers.target.encode(german), end]
         with torch.inference_mode():
-            memory = task.model.encode(torch.tensor([source]))
-            state = task.model.init_cache(1, len(target), condition=memory)
+            memory = model.encode(torch.tensor([source]))
+            state = model.init_cache(1, len(target), condition=memory)
             for position, (last, value) in enumerate(zip([start, *target], target, strict=False)):
-                logits = task.model.step(torch.tensor([last]), torch.tensor(position), state)
+                logits = model.step(torch.tensor([last]), torch.tensor(position), state)
                 scores = logits[0].double()
                 nats += float(scores.exp().sum().log() - scores[value])
                 tokens += 1

@@ -14,7 +14,7 @@ import yaml
 import triptych
 from triptych.cli.main import main
 from triptych.config.schema import from_plain
-from triptych.domains.image.task import Config as ImageConfig
+from triptych.domains.image.config import Config as ImageConfig
 from triptych.errors import UserError
 
 TESTS = Path(__file__).resolve().parents[1]
