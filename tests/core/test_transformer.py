@@ -14,6 +14,7 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
+from triptych.core.positions import Rotary
 from triptych.core.transformer import Decoder, TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -154,3 +155,14 @@ def test_attention_compiles_to_one_graph(
     torch.compiler.reset()
     compiled = torch.compile(decoder, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), decoder(x))
+
+
+def test_rotary_positions_reach_every_layer_and_step_as_they_train() -> None:
+    decoder = config(positions=Rotary()).decoder((9,)).double()
+    x = torch.randn(2, 9, 12, dtype=torch.float64)
+    expected = decoder(x)
+    torch.testing.assert_close(decode(decoder, x, 3), expected, **EXACT)
+    for block in decoder.blocks:
+        rotary, block.attention.rotary = block.attention.rotary, None
+        assert not torch.allclose(decoder(x), expected)
+        block.attention.rotary = rotary

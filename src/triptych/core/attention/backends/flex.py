@@ -43,8 +43,6 @@ def attend_by_flex(
     padding: bool, True on padding. compiled: False computes the same from its definition, on any
     device, and holds an L x L tensor.
     """
-    from torch.nn.attention.flex_attention import flex_attention
-
     logits = [x * q.shape[-1] ** -0.5 for x in pattern.relative_logits(q)]  # each [B, H, L, n]
 
     def score_mod(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
@@ -55,7 +53,7 @@ def attend_by_flex(
 
     mask = _block_mask(_Rule(pattern.sharing_key(), pattern), q.shape[2], q.device, compiled)
     plain = not logits and padding is None
-    attention: Callable[..., Any] = _compiled("flex_attention") if compiled else flex_attention
+    attention = _function("flex_attention", compiled)
     y: Tensor = attention(q, k, v, score_mod=None if plain else score_mod, block_mask=mask)
     return y  # [B, H, L, E]
 
@@ -70,18 +68,17 @@ class _Rule:
 
 @lru_cache(maxsize=32)
 def _block_mask(rule: _Rule, length: int, device: torch.device, compiled: bool) -> Any:
-    from torch.nn.attention.flex_attention import create_block_mask
-
     def mask_mod(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return rule.pattern.visible(query, key)
 
-    create = _compiled("create_block_mask") if compiled else create_block_mask
-    return create(mask_mod, None, None, length, length, device=device)
+    create = _function("create_block_mask", compiled)
+    with torch.inference_mode(False):  # kept for training steps, whoever asks first
+        return create(mask_mod, None, None, length, length, device=device)
 
 
-@lru_cache(maxsize=2)
-def _compiled(name: str) -> Callable[..., Any]:
+@lru_cache(maxsize=4)
+def _function(name: str, compiled: bool) -> Callable[..., Any]:
     from torch.nn.attention import flex_attention as module
 
-    function: Callable[..., Any] = torch.compile(getattr(module, name))
-    return function
+    function: Callable[..., Any] = getattr(module, name)
+    return torch.compile(function) if compiled else function

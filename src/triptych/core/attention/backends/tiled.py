@@ -159,8 +159,10 @@ class _Tiled(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        with _without_autocast(gradients[0]), _random_numbers_from(ctx.random_state, gradients[0]):
-            return *_gradients(gradients[0].contiguous(), *ctx.saved_tensors, ctx.plan), None
+        dy = gradients[0].contiguous()
+        q, k, v, vectors, y = ctx.saved_tensors
+        with _without_autocast(dy), _random_numbers_from(ctx.random_state, dy):
+            return *_gradients(dy, q, k, v, vectors, y, ctx.plan), None
 
 
 def _gradients(
