@@ -22,7 +22,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.image import model as model_module
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.data import evaluation_batches
-from triptych.domains.image.inference import ImageModel, load
+from triptych.domains.image.inference import ImageModel, restore
 from triptych.domains.image.model import ModelConfig, build_model
 from triptych.domains.image.sources import Digits, ImageFolder
 from triptych.domains.image.task import ImageTask, prepare
@@ -98,7 +98,7 @@ def checkpoint_of(task: ImageTask) -> dict[str, Any]:
 
 
 def model_of(folder: Path, **options: Any) -> ImageModel:
-    return load(checkpoint_of(prepared(settings(folder, **options))[0]))
+    return restore(checkpoint_of(prepared(settings(folder, **options))[0]))
 
 
 # --- bits per dim ---------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_training_learns_and_its_checkpoint_is_enough(folder: Path) -> None:
 
     for path in folder.rglob("*.png"):  # the training data is gone: a checkpoint needs none
         path.rename(path.with_suffix(".gone"))
-    model = load(read_checkpoint(run / "checkpoints" / "last.ckpt"))
+    model = restore(read_checkpoint(run / "checkpoints" / "last.ckpt"))
     for path in folder.rglob("*.gone"):
         path.rename(path.with_suffix(".png"))
     result = model.evaluate("validation")
@@ -229,7 +229,7 @@ def test_a_loaded_model_scores_and_samples_as_the_trained_one(folder: Path, tmp_
     task, _, batches = prepared(settings(folder, head=MixtureOfLogistics(components=2)))
     torch.save(checkpoint_of(task), tmp_path / "model.ckpt")
     content = read_checkpoint(tmp_path / "model.ckpt")
-    model = load(content)
+    model = restore(content)
     assert model.config == task.config
     assert model.class_names == ("left", "right")
     score = evaluation.evaluate(task, batches)[0]

@@ -94,9 +94,9 @@ class ImageDomain(Domain):
         return prepare(config, vocabulary)
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> ImageModel:
-        from triptych.domains.image.inference import load
+        from triptych.domains.image.inference import restore
 
-        return load(checkpoint, device=device)
+        return restore(checkpoint, device)
 
 
 DOMAIN = ImageDomain()

@@ -178,7 +178,9 @@ class ImageModel(TrainedModel):
             "histogram_bits_per_dim": None if split == ALL else _histogram(settings, images),
             **known_entropy(settings.source),
         }
-        return Evaluation("image", split, metrics.ratios(sums), int(sums["images"]), details)
+        return Evaluation(
+            "image", split, metrics.metrics_from_sums(sums), int(sums["images"]), details
+        )
 
     def attention(
         self,
@@ -268,15 +270,13 @@ class ImageModel(TrainedModel):
         return torch.full((count,), label, device=device_of(self.full_model))
 
 
-def load(checkpoint: dict[str, Any], *, device: str = "cpu", dtype: Dtype = "fp32") -> ImageModel:
+def restore(checkpoint: dict[str, Any], device: str = "cpu") -> ImageModel:
     """Return the model of a checkpoint's content, on a device as in `device_named`."""
     header = checkpoint["triptych"]
     config, vocabulary = from_plain(Config, header["config"]), header["vocabulary"]
     model = build_model(config.model, vocabulary)
     load_weights(model, checkpoint["state_dict"])
-    return ImageModel(
-        model.to(device_named(device)), config, vocabulary["class_names"], dtype=dtype
-    )
+    return ImageModel(model.to(device_named(device)), config, vocabulary["class_names"])
 
 
 def spread_pixels(height: int, width: int) -> list[Pixel]:

@@ -25,7 +25,7 @@ def batch_sums(model: ImageTransformer, batch: Batch) -> dict[str, Tensor]:
     }
 
 
-def ratios(sums: dict[str, float]) -> dict[str, float]:
+def metrics_from_sums(sums: dict[str, float]) -> dict[str, float]:
     """Return bits_per_dim: the mean bits per sub-pixel, from the sums over a split."""
     return {"bits_per_dim": sums["nats"] / math.log(2) / sums["dims"]}
 

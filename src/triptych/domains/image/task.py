@@ -56,7 +56,7 @@ class ImageTask(TrainingModule):
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         """Return bits per dimension from the sums over a split."""
-        return metrics.ratios(totals)
+        return metrics.metrics_from_sums(totals)
 
     def log_samples(self, folder: Path) -> list[Media]:
         """Write a grid of samples at temperature 1, with the same random numbers each time."""

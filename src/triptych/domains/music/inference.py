@@ -19,7 +19,7 @@ from triptych.domains.music.metrics import (
     PositionSums,
     count_models,
     metric_sums,
-    metrics_of,
+    metrics_from_sums,
     token_nll,
 )
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
@@ -167,7 +167,7 @@ class MusicModel(TrainedModel):
             return metric_sums(batch, nll)
 
         sums = sum_scores(scorer.model, score, batches, progress)
-        metrics = metrics_of(sums) | positions.metrics(trained_length)
+        metrics = metrics_from_sums(sums) | positions.metrics(trained_length)
         details: dict[str, Any] = {
             "dtype": self.dtype,
             "tokens": int(sums["tokens"]),

@@ -41,7 +41,7 @@ def metric_sums(batch: Batch, nll: Tensor) -> dict[str, Tensor]:
     }
 
 
-def metrics_of(sums: dict[str, float]) -> dict[str, float]:
+def metrics_from_sums(sums: dict[str, float]) -> dict[str, float]:
     """Return nats per token, and all nats per note, from the sums over a split."""
     return {
         "nats_per_token": sums["nats"] / sums["tokens"],

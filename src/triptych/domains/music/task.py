@@ -12,7 +12,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music import render
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import Batch, evaluation_loader, training_loader
-from triptych.domains.music.metrics import count_models, metric_sums, metrics_of, token_nll
+from triptych.domains.music.metrics import count_models, metric_sums, metrics_from_sums, token_nll
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.sampling import sample_pieces
 from triptych.errors import UserError
@@ -50,7 +50,7 @@ class MusicTask(TrainingModule):
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         """Return nats per token and nats per note."""
-        return metrics_of(totals)
+        return metrics_from_sums(totals)
 
     def log_samples(self, folder: Path) -> list[Media]:
         """Sample pieces at temperature 1 from the run's seed, as MIDI, sound and piano roll."""

@@ -20,8 +20,8 @@ from triptych.domains.translation.batches import EncodedPairs, evaluation_batche
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import read_split
 from triptych.domains.translation.metrics import (
-    likelihood_metrics,
-    score_batch,
+    batch_sums,
+    metrics_from_sums,
     score_translations,
 )
 from triptych.domains.translation.model import build_model
@@ -200,7 +200,7 @@ class TranslationModel(TrainedModel):
         max_tokens = min(MAX_SCORING_TOKENS, self.config.data.max_tokens)
         totals = sum_scores(
             self.model,
-            lambda batch: score_batch(self.model, batch),
+            lambda batch: batch_sums(self.model, batch),
             evaluation_batches(EncodedPairs(pairs, self.tokenizers), max_tokens),
         )
         sources = [source for source, _ in pairs]
@@ -239,7 +239,7 @@ class TranslationModel(TrainedModel):
             ],
             **({"hypotheses": translations} if hypotheses else {}),
         }
-        metrics = {**likelihood_metrics(totals), **scores.metrics}
+        metrics = {**metrics_from_sums(totals), **scores.metrics}
         return Evaluation(self.domain, split, metrics, int(totals["pairs"]), details)
 
 

@@ -57,7 +57,7 @@ def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -
     return nats.masked_fill(~real, 0.0).sum() / real.sum().clamp(min=1)
 
 
-def score_batch(model: EncoderDecoder, batch: Batch) -> dict[str, Tensor]:
+def batch_sums(model: EncoderDecoder, batch: Batch) -> dict[str, Tensor]:
     """Return the sums of a batch: nats without smoothing, target tokens and pairs.
 
     Ends count as tokens, padding does not.
@@ -71,8 +71,8 @@ def score_batch(model: EncoderDecoder, batch: Batch) -> dict[str, Tensor]:
     }
 
 
-def likelihood_metrics(totals: Mapping[str, float]) -> dict[str, float]:
-    """Return nats per target token from the sums of `score_batch` over a split."""
+def metrics_from_sums(totals: Mapping[str, float]) -> dict[str, float]:
+    """Return nats per target token from the sums of `batch_sums` over a split."""
     return {"nats_per_token": totals["nats"] / totals["tokens"]}
 
 

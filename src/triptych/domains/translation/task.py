@@ -15,8 +15,8 @@ from triptych.domains.translation.batches import Batch, EncodedPairs, evaluation
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import read_training_data
 from triptych.domains.translation.metrics import (
-    likelihood_metrics,
-    score_batch,
+    batch_sums,
+    metrics_from_sums,
     score_translations,
     smoothed_cross_entropy,
 )
@@ -67,12 +67,12 @@ class TranslationTask(TrainingModule):
         return loss, (batch.expected != PAD).sum()
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
-        """Return sums of nats, target tokens and pairs; see `metrics.score_batch`."""
-        return score_batch(self.model, batch)
+        """Return sums of nats, target tokens and pairs; see `metrics.batch_sums`."""
+        return batch_sums(self.model, batch)
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         """Return nats per target token from the sums over a split."""
-        return likelihood_metrics(totals)
+        return metrics_from_sums(totals)
 
     def generation_metrics(self) -> dict[str, float]:
         """Return BLEU, chrF and exact match of the model's translations of `generated_pairs`."""
