@@ -35,13 +35,13 @@ def plot(*arguments: Any) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_curves_become_a_small_picture(tmp_path: Path) -> None:
+def test_curves_become_a_small_image(tmp_path: Path) -> None:
     one, two = curve(tmp_path / "a.json", beyond=0.01), curve(tmp_path / "b.json")
     out = tmp_path / "new/length.png"
     done = plot(f"relative={one}", two, "--out", out, "--title", "JSB chorales")
     assert done.returncode == 0, done.stderr
-    with Image.open(out) as picture:
-        assert (picture.format, picture.size) == ("PNG", (800, 400))
+    with Image.open(out) as image:
+        assert (image.format, image.size) == ("PNG", (800, 400))
     assert out.stat().st_size < 60_000
     done = plot(one, "--out", tmp_path)
     assert (done.returncode, "Traceback" in done.stderr) == (2, False)

@@ -125,8 +125,11 @@ def test_positions_tell_the_row_and_column_of_the_same_order(attention: Attentio
         assert torch.equal(alike, same[:, None] == same[None])
 
 
-@each_attention
-@each_head
+@pytest.mark.parametrize(
+    ("attention", "head"),
+    [(Full(), HEADS[0]), (RASTER, HEADS[0]), (BLOCKS, HEADS[1])],
+    ids=["full-softmax", "raster-softmax", "blocks-logistics"],
+)
 def test_an_overfitted_model_draws_its_training_image(
     attention: AttentionConfig, head: HeadConfig
 ) -> None:

@@ -106,7 +106,7 @@ class MNIST(ImageSource):
     def load(self, split: Split) -> ImageDataset:
         """Read one split; raises UserError for a missing or damaged file."""
         if self.download:
-            download("MNIST", self.directory)
+            open_torchvision("MNIST", self.directory, download=True)
         folder = existing_folder(self.directory, "MNIST directory")
         if (folder / "MNIST" / "raw").is_dir():
             folder = folder / "MNIST" / "raw"
@@ -162,8 +162,8 @@ class CIFAR10(ImageSource):
         batches = root / "cifar-10-batches-py"
         names = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch", "batches.meta"]
         if self.download or all((batches / name).is_file() for name in names):
-            content = download(
-                "CIFAR10", self.directory, train=split != "test", fetch=self.download
+            content = open_torchvision(
+                "CIFAR10", self.directory, train=split != "test", download=self.download
             )
             images = from_arrays(content.data, content.targets, tuple(content.classes))
         else:
@@ -194,8 +194,8 @@ class CIFAR10(ImageSource):
         return from_arrays(pixels, labels, class_names)
 
 
-def download(name: str, directory: str, *, train: bool = True, fetch: bool = True) -> Any:
-    """Open a dataset of torchvision, which downloads missing files where `fetch`.
+def open_torchvision(name: str, directory: str, *, download: bool, train: bool = True) -> Any:
+    """Open a dataset of torchvision, after a download of missing files if asked for.
 
     Raises UserError for missing and damaged files and for a failed download.
     """
@@ -203,7 +203,7 @@ def download(name: str, directory: str, *, train: bool = True, fetch: bool = Tru
 
     try:
         root = str(Path(directory).expanduser())
-        return getattr(datasets, name)(root, train=train, download=fetch)
+        return getattr(datasets, name)(root, train=train, download=download)
     # torchvision raises seven types of exception here.
     except Exception as error:
         raise UserError(f"{name} in {directory} cannot be read: {error}") from error
