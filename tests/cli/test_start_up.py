@@ -11,7 +11,7 @@ import pytest
 
 NEVER = (
     "pytorch_lightning", "lightning", "lightning_fabric", "torchvision", "torchmetrics",
-    "transformers", "torch._dynamo", "torch._inductor", "wandb", "music21", "pandas", "rich",
+    "transformers", "torch._dynamo", "torch._inductor", "wandb", "music21", "pandas",
 )  # fmt: skip
 WHEN_USED = ("pretty_midi", "matplotlib", "sacrebleu", "PIL", "sklearn", "scipy", "num2words")
 SAMPLE = ["--out", "out", "--count", "1"]
