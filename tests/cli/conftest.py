@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -238,7 +237,7 @@ def english_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass(frozen=True)
 class MusicRun:
-    """A run trained by the real command in a process of its own, on a folder with bad files."""
+    """A run on a folder with bad files, and what the command printed."""
 
     folder: Path
     corrupt: list[str]
@@ -264,9 +263,14 @@ def music_run(tmp_path_factory: pytest.TempPathFactory) -> MusicRun:
     rows += [f"{name},train" for name in corrupt]
     (pieces / "split.csv").write_text("\n".join(rows) + "\n")
     path = write_yaml(folder / "m.yaml", performances(pieces))
-    command = [sys.executable, "-m", "triptych.cli", "train", "music", "--config", str(path)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    return MusicRun(folder, corrupt, Answer(done.returncode, done.stdout, done.stderr))
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        code = main(["train", "music", "--config", str(path)])
+    return MusicRun(folder, corrupt, Answer(code, out.getvalue(), err.getvalue()))
 
 
 @pytest.fixture(scope="session")

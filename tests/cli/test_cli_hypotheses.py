@@ -98,13 +98,13 @@ def test_what_is_not_scored_is_told(cli, translation_checkpoint: Path) -> None:
 
 
 class TestAFileThatIsThere:
-    """Hours of searching are neither begun for nothing nor written over."""
+    """A file of translations is replaced only if asked for, and checked before the search."""
 
     def test_it_is_kept(self, refused, tmp_path: Path, translation_checkpoint: Path) -> None:
         (tmp_path / "h.txt").write_text("kept")
         refused(
             *command(translation_checkpoint, "--hypotheses", "h.txt"),
-            says=["--hypotheses h.txt is there already", "--overwrite"],
+            says=["--hypotheses h.txt exists", "--overwrite"],
         )
 
     def test_it_is_replaced_when_asked(

@@ -62,7 +62,7 @@ def test_a_translator_keeps_its_vocabulary_with_other_sentences(
 ) -> None:
     path = configs("translation")
     content = yaml.safe_load(path.read_text())
-    content["data"]["source"]["init_args"] |= {"high": 99, "train": 40}
+    content["data"]["source"]["init_args"] |= {"high": 99, "train_size": 40}
     content["data"]["vocabulary_size"] = 300
     path.write_text(yaml.safe_dump(content))
     answer = cli("train", "translation", "--config", path)
@@ -188,7 +188,7 @@ def test_music_in_other_symbols_is_refused_before_it_is_read(
     torch.save(content, tmp_path / "other.ckpt")
     refused(
         *("train", "music", "--config", configs("music"), "--run.init_from", "other.ckpt"),
-        says=["written as 'events' with", "the weights that the run starts with read"],
+        says=["'events' of", "the weights that the run starts with"],
     )
 
 

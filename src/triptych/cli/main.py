@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import logging
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 import triptych
 from triptych import domains
@@ -57,8 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     itself keeps its traceback.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
+        with _warnings_as_sentences():
             code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
         return code
@@ -132,8 +133,31 @@ def _dispatch(arguments: list[str]) -> int:
     return int(importlib.import_module(f"triptych.cli.{command}").run(domain, rest))
 
 
+@contextmanager
+def _warnings_as_sentences() -> Iterator[None]:
+    """Print warnings and log records of Triptych on standard error, one sentence each."""
+    handler, logger = _LogAsSentences(), logging.getLogger("triptych")
+    logger.addHandler(handler)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            yield
+    finally:
+        logger.removeHandler(handler)
+
+
+class _LogAsSentences(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        _say(record.getMessage())
+
+
 def _show_warning(
-    message: Warning | str, category: type[Warning], filename: str, lineno: int, *rest: Any
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
 ) -> None:
     """Print warnings of Triptych as sentences, others as Python does."""
     if Path(filename).is_relative_to(Path(triptych.__file__).parent):

@@ -99,7 +99,8 @@ def parser(domain: Domain) -> SettingsParser:
         "Validation computes in the format of the weights.",
     )
     settings.prefer_int()
-    settings.groups["trainer"].title = "Arguments of Lightning's Trainer"
+    if settings.groups is not None:
+        settings.groups["trainer"].title = "Arguments of Lightning's Trainer"
     settings.hide_group_options()
     return settings
 

@@ -1,4 +1,4 @@
-"""Arguments of Lightning's Trainer as options: which, as what, and refused before time is spent."""
+"""Arguments of Lightning's Trainer as options, checked before any data are read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import inspect
 import math
 from typing import Any
 
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning import Trainer
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
-from pytorch_lightning.utilities.exceptions import MisconfigurationException
 
 from triptych.config.hints import import_class
 from triptych.errors import UserError
@@ -17,10 +17,9 @@ from triptych.training.callbacks.progress import quiet_lightning
 from triptych.training.trainer import check_arguments
 
 PARAMETERS = inspect.signature(Trainer.__init__).parameters
-"""Everything that Lightning's Trainer takes, with its defaults."""
+"""All arguments of Lightning's Trainer, with their defaults."""
 
-# What the run settles itself, or what has no form on a command line. Everything else of the
-# Lightning Trainer is an option.
+# Arguments that the run sets itself or that have no form on a command line; all others are options.
 NOT_OPTIONS = {
     "logger", "callbacks", "plugins", "default_root_dir", "enable_checkpointing",
     "enable_model_summary", "barebones", "model_registry",
@@ -30,16 +29,16 @@ _SMALLEST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "log_every_n_
 
 
 def trainer_settings(values: Any) -> dict[str, Any]:
-    """Arguments for Lightning's Trainer: those that differ from its own defaults."""
+    """Return the arguments for Lightning's Trainer that differ from its own defaults."""
     given = {k: value for k, value in vars(values).items() if value != PARAMETERS[k].default}
     return {name: _lightning_value(name, value) for name, value in given.items()}
 
 
 def check_trainer(settings: dict[str, Any]) -> Trainer:
-    """Raise UserError for values that Lightning's Trainer refuses, now or in its first step.
+    """Raise UserError for values that Lightning's Trainer refuses, at once or in its first step.
 
-    Gives the Trainer that is made to find out, to be asked and thrown away, and a strategy in
-    `settings` with it.
+    Returns the Trainer that was built to find out. It holds the strategy object of `settings`, so
+    build new settings for the run.
     """
     quiet_lightning()
     for name, smallest in _SMALLEST.items():
@@ -54,8 +53,8 @@ def check_trainer(settings: dict[str, Any]) -> Trainer:
         )
     for name in ("max_steps", "max_epochs", "limit_train_batches"):
         if settings.get(name) == 0:
-            raise UserError(f"trainer.{name} is 0, so that nothing would be trained")
-    own = dict.fromkeys(("enable_checkpointing", "enable_model_summary"), False)
+            raise UserError(f"trainer.{name} is 0; nothing would be trained")
+    own: dict[str, Any] = {"enable_checkpointing": False, "enable_model_summary": False}
     arguments = {**check_arguments(settings), "logger": False, "enable_progress_bar": False}
     try:
         tried = Trainer(**arguments, **own)
@@ -64,7 +63,7 @@ def check_trainer(settings: dict[str, Any]) -> Trainer:
         about = f" ({', '.join(names)})" if names else ""
         raise UserError(f"Lightning's Trainer refuses its settings{about}: {error}") from error
     if isinstance(tried.strategy.launcher, _MultiProcessingLauncher):
-        # What happens in its children is lost to the process that started the run.
+        # State of its child processes is lost to the process that started the run.
         raise UserError(
             f"trainer.strategy {settings.get('strategy', 'auto')} trains in copies of this process "
             "(fork or spawn), which Triptych does not support; expected another, such as ddp"
@@ -73,10 +72,9 @@ def check_trainer(settings: dict[str, Any]) -> Trainer:
 
 
 def check_batches(tried: Trainer, n_train: int, n_validation: int) -> None:
-    """Raise UserError where a limit leaves no batch, or where validation would stand beyond the end
-    of every epoch.
+    """Raise UserError where a limit leaves no batch, or where no epoch is long enough to validate.
 
-    tried: what `check_trainer` gave. n_train, n_validation: batches of all processes together.
+    tried: from `check_trainer`. n_train, n_validation: batches of all processes together.
     """
     left = {}
     for name, count in (("train", n_train), ("val", n_validation)):

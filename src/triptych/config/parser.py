@@ -96,7 +96,8 @@ class SettingsParser(jsonargparse.ArgumentParser):
         Every file is first read alone, so that its errors name it and the line.
         Raises UserError for all bad input.
         """
-        paths, others = [], list(arguments)
+        paths: list[Path] = []
+        others = list(arguments)
         if CONFIG_OPTION in self._option_string_actions:
             paths, others = split_config(arguments)
         files = [read_settings_file(path) for path in paths]

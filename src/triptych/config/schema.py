@@ -16,7 +16,8 @@ import functools
 import os
 import re
 import sys
-from typing import Any, TypeVar, get_type_hints
+from collections.abc import Hashable
+from typing import Any, TypeVar, cast, get_type_hints
 
 import jsonargparse
 
@@ -76,7 +77,7 @@ def from_plain(cls: type[Config], plain: Any, *, where: str = "the settings") ->
     """
     packages = {"triptych", cls.__module__.partition(".")[0]}
     _check_packages(cls, plain, "", packages, where)
-    parser = _plain_parser(cls)
+    parser: SettingsParser = _plain_parser(cls)  # type: ignore[arg-type]  # a class has a hash
     with parser.reading(lambda key: where):
         parser.check_keys(plain)
         return build(cls, parser.parse_object(plain), locate=lambda key: where)
@@ -88,11 +89,11 @@ def build(cls: type[Config], values: jsonargparse.Namespace, *, locate: Locate) 
     Raises UserError where `__post_init__` raises ValueError and where a value must not be null;
     `locate` gives the location of a key.
     """
-    return _build(cls, values, "", locate)
+    return cast(Config, _build(cls, values, "", locate))
 
 
 @functools.cache
-def _plain_parser(cls: type) -> SettingsParser:
+def _plain_parser(cls: Hashable) -> SettingsParser:
     parser = SettingsParser()
     parser.add_class_arguments(cls, None, as_group=True)
     return parser
@@ -101,7 +102,8 @@ def _plain_parser(cls: type) -> SettingsParser:
 def _build(kind: Any, values: Any, key: str, locate: Locate) -> Any:
     if isinstance(values, jsonargparse.Namespace) and "class_path" in values:
         cls = import_class(values.class_path)
-        return _build(cls, values.get("init_args") or jsonargparse.Namespace(), key, locate)
+        inner = values.get("init_args") or jsonargparse.Namespace()  # type: ignore[no-untyped-call]
+        return _build(cls, inner, key, locate)
     cls = dataclass_in(kind)
     if cls is None or not isinstance(values, jsonargparse.Namespace):
         return values

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triptych.domains.options import AttentionOptions, SampleOptions, check_seed
+from triptych.domains.options import AttentionOptions, SampleOptions
+from triptych.training.run_config import check_seed
 
 GRID, DRAWING, NUMBERS = "grid.png", "attention.png", "attention.json"
 

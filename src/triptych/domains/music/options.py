@@ -15,8 +15,8 @@ from triptych.domains.options import (
     EvaluateOptions,
     SampleOptions,
     at_least,
-    check_seed,
 )
+from triptych.training.run_config import check_seed
 
 DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
 
