@@ -128,25 +128,24 @@ def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "shape", "slots", "read"),
+    ("config", "shape", "slots"),
     [
-        (Relative(max_distance=9, window=5), (1000,), 5, 5),
-        (Relative(max_distance=9), (100,), 100, 100),
-        (Local1D(block=6, memory=4), (1000,), 10, 10),
-        (Local2D(4, 4, 2, 1), (40, 16, 3), 6 * 16 * 3, 6 * 6 * 3),
-        (Local2D(4, 4, 2, 1, "blocks"), (40, 16, 3), 6 * 16 * 3, 6 * 6 * 3),
+        (Relative(max_distance=9, window=5), (1000,), 5),
+        (Relative(max_distance=9), (100,), 100),
+        (Local1D(block=6, memory=4), (1000,), 10),
+        (Local2D(4, 4, 2, 1), (40, 16, 3), 6 * 16 * 3),
+        (Local2D(4, 4, 2, 1, "blocks"), (40, 16, 3), 6 * 16 * 3),
     ],
     ids=str,
 )
-def test_what_is_kept_and_read_is_the_designs(
-    config: AttentionConfig, shape: tuple[int, ...], slots: int, read: int
+def test_the_capacity_of_the_cache_is_what_the_pattern_reads(
+    config: AttentionConfig, shape: tuple[int, ...], slots: int
 ) -> None:
-    """The table of the design: slots kept, and slots read in a step."""
     layer = config.build(8, 2, shape, causal=True)
     length = torch.Size(shape).numel()
-    state = layer.init_cache(1, length)
-    assert state["key"].shape[2] == state["value"].shape[2] == slots
-    assert layer.step_context(torch.tensor([length - 1]), state).mask.shape == (1, read)
+    cache = layer.init_cache(1, length)
+    assert cache["key"].shape[2] == cache["value"].shape[2] == slots
+    assert layer.step_context(torch.tensor([length - 1]), cache).mask.shape == (1, slots)
 
 
 def test_keys_are_kept_in_the_precision_of_the_layer() -> None:

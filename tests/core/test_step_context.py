@@ -24,9 +24,6 @@ def test_contexts_of_many_steps_are_those_of_each(example: Example) -> None:
         assert torch.equal(found.positions, single.positions)
         assert torch.equal(found.slots, single.slots)
         assert torch.equal(found.mask, single.mask)
-        assert (found.read_slots is None) == (single.read_slots is None)
-        if found.read_slots is not None and single.read_slots is not None:
-            assert torch.equal(found.read_slots, single.read_slots)
         for term, expected in zip(found.relative_index, single.relative_index, strict=True):
             assert torch.equal(term, expected)
 

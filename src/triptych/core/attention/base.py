@@ -1,7 +1,7 @@
 """Interface of the attention variants: a config that builds a layer, and the layer.
 
 Sizes in shape comments: B batch, L positions, K keys, H heads, E width of a head, D width of the
-model, S cache slots, P positions of one step, W slots that a step reads.
+model, S cache slots, P positions of one step.
 """
 
 from __future__ import annotations

@@ -37,12 +37,10 @@ class StepContext:
     """Int64 [P]."""
     slots: Tensor
     """Cache slots to which the keys and values are written: int64 [P]."""
-    read_slots: Tensor | None
-    """Cache slots that are read: int64 [W]; None for all, in their order."""
     mask: Tensor
-    """Added to the logits of the read slots: [P, W], 0 where visible and -inf where not."""
+    """Added to the logits of the slots: [P, S], 0 where visible and -inf where not."""
     relative_index: tuple[Tensor, ...] = ()
-    """`MaskPattern.relative_index` of the positions and the read slots: int64 [P, W] a term."""
+    """`MaskPattern.relative_index` of the positions and the slots: int64 [P, S] per term."""
     token_ids: Tensor | None = None
     """Token ids that the positions have read: int64 [B, P], -1 for none."""
 
@@ -51,7 +49,6 @@ class StepContext:
         return StepContext(
             self.positions[step],
             self.slots[step],
-            None if self.read_slots is None else self.read_slots[step],
             self.mask[step],
             tuple(term[step] for term in self.relative_index),
         )

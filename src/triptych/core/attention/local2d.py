@@ -82,8 +82,7 @@ class Local2DPattern(MaskPattern):
     its sides, and is not after the query. In raster order that includes the right halo above the
     query's row; in block order the right halo is always later, as in the paper.
 
-    The cache keeps the last `halo_up + block height` rows of the image as a ring of rows. A step
-    reads the `block width + 2 halo_side` columns of these rows around its block.
+    The cache keeps the last `halo_up + block height` rows of the image as a ring of rows.
     """
 
     def __init__(
@@ -95,22 +94,15 @@ class Local2DPattern(MaskPattern):
         halo_side: int,
     ) -> None:
         super().__init__()
-        _, width, channels = self.shape = order.shape
+        self.shape = order.shape
         self.block_height, self.block_width = block
         self.halo_up, self.halo_side = halo_up, halo_side
         self.order_hash = hash(tuple(order.steps.flatten().tolist()))
-        # The columns that a block reads are shifted inwards at the border of the image, so that
-        # their number is the same for all blocks; `visible` hides those outside the window.
-        n_read = min(self.block_width + 2 * halo_side, width)
-        first = (torch.arange(0, width, self.block_width) - halo_side).clamp(0, width - n_read)
-        columns = first.unsqueeze(1) + torch.arange(n_read)  # [block columns, columns]
-        reads = columns.unsqueeze(-1) * channels + torch.arange(channels)
         row, column, _ = order.coordinates.unbind(-1)
         steps = order.steps.flatten()
         for name, table in {
             "row": row,
             "column": column,
-            "reads": reads.flatten(1),
             "steps": steps,
             "cells": steps.argsort(),
         }.items():
@@ -121,7 +113,6 @@ class Local2DPattern(MaskPattern):
 
     row: Tensor  # int64 [L], row of the pixel at each position
     column: Tensor  # int64 [L], its column
-    reads: Tensor  # int64 [block columns, .], cells of a row of pixels that a block reads
     steps: Tensor  # int64 [L], position of each cell in raster order
     cells: Tensor  # int64 [L], cell of each position
 
@@ -153,24 +144,17 @@ class Local2DPattern(MaskPattern):
     def slot(self, position: Tensor, n_slots: int) -> Tensor:
         return self.cells[position] % n_slots
 
-    def read_slots(self, position: Tensor, n_slots: int) -> Tensor | None:
-        if position.shape[-1] > 1:  # the positions may belong to different blocks
-            return None
-        block_column = self.column[position] // self.block_width  # [..., 1]
-        _, width, channels = self.shape
-        rows = torch.arange(0, n_slots, width * channels, device=position.device)
-        return (rows.unsqueeze(1) + self.reads[block_column]).flatten(-2)  # [..., W]
+    def slot_positions(self, position: Tensor, n_slots: int) -> Tensor:
+        """Of the rows that share slots of the ring, the one that the query could read.
 
-    def slot_positions(self, position: Tensor, slots: Tensor, n_slots: int) -> Tensor:
-        """Of the rows that share a place in the ring, the one that the query could read.
-
-        From the first row that it reads on, no two rows share one; rows below are not yet written.
+        From the first row that it reads on, no two rows share slots; later ones are not written.
         """
         height, width, channels = self.shape
         size = width * channels  # of a row
+        slots = torch.arange(n_slots, device=position.device)  # [S]
         block_row = self.row[position[..., :1]] // self.block_height
         first = (block_row * self.block_height - self.halo_up).clamp(min=0)  # [..., 1]
-        row = first + (slots // size - first) % (n_slots // size)  # [..., W]
+        row = first + (slots // size - first) % (n_slots // size)  # [..., S]
         cell = row * size + slots % size
         step = self.steps[cell.clamp(max=len(self.steps) - 1)]
         return step.masked_fill(row >= height, -1)

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.backends.windows import Windows
@@ -128,17 +129,13 @@ class MaskPattern(nn.Module, ABC):
         """Slot of a position's key: int64, the shape of `position`. By default a ring."""
         return position % n_slots
 
-    def read_slots(self, position: Tensor, n_slots: int) -> Tensor | None:
-        """Slots that the queries at `position` read: int64 [..., P] -> [..., W]; None for all."""
-        return None
-
-    def slot_positions(self, position: Tensor, slots: Tensor, n_slots: int) -> Tensor:
+    def slot_positions(self, position: Tensor, n_slots: int) -> Tensor:
         """Position whose key each slot holds once `position` is written, below 0 for none.
 
-        position: int64 [..., P], consecutive; slots: int64 [W] or [..., W] -> int64 [..., W].
+        position: int64 [..., P], consecutive -> int64 [..., S].
         """
         last = position[..., -1:]
-        return last - (last - slots) % n_slots
+        return last - (last - torch.arange(n_slots, device=position.device)) % n_slots
 
     def sharing_key(self) -> Hashable:
         """Patterns with the same key have the same masks, relative indices and slots."""

@@ -97,37 +97,30 @@ class MultiHeadAttention(SelfAttention):
         return self._merge(attend(self.pattern, q, k, v))
 
     def step_context(self, positions: Tensor, cache: LayerCache) -> StepContext:
-        key = cache["key"]
-        n_slots = key.shape[2]
-        read = self.pattern.read_slots(positions, n_slots)
-        slots = torch.arange(n_slots, device=key.device) if read is None else read  # [..., W]
-        held = self.pattern.slot_positions(positions, slots, n_slots).unsqueeze(-2)  # [..., 1, W]
+        keys = cache["key"]
+        n_slots = keys.shape[2]
+        key = self.pattern.slot_positions(positions, n_slots).unsqueeze(-2)  # [..., 1, S]
         query = positions.unsqueeze(-1)  # [..., P, 1]
-        visible = self.pattern.visible(query, held.clamp(min=0)) & (held >= 0)  # [..., P, W]
-        mask = torch.zeros(visible.shape, dtype=key.dtype, device=key.device)
+        visible = self.pattern.visible(query, key.clamp(min=0)) & (key >= 0)  # [..., P, S]
+        mask = torch.zeros(visible.shape, dtype=keys.dtype, device=keys.device)
         return StepContext(
             positions=positions,
             slots=self.pattern.slot(positions, n_slots),
-            read_slots=read,
             mask=mask.masked_fill_(~visible, -torch.inf),
-            relative_index=self.pattern.relative_index(query, held),  # [..., P, W]
+            relative_index=self.pattern.relative_index(query, key),  # [..., P, S]
         )
 
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
-        q, k, v = self._heads(x, context.positions)
+        q, k, v = self._heads(x, context.positions)  # 3 x [B, H, P, E]
         keys = cache["key"].index_copy_(2, context.slots, k)  # [B, H, S, E]
         values = cache["value"].index_copy_(2, context.slots, v)  # [B, H, S, E]
-        read = context.read_slots
-        if read is not None:
-            keys, values = keys.index_select(2, read), values.index_select(2, read)  # [B, H, W, E]
-        mask = context.mask  # [P, W]
+        mask = context.mask  # [P, S]
         bias = self.pattern.relative_bias(q, context.relative_index)
         if bias is not None:
-            mask = mask + bias * self.d_head**-0.5  # [B, H, P, W]
+            mask = mask + bias * self.d_head**-0.5  # [B, H, P, S]
         if self.uses_token_ids:
             classes = self.pattern.token_classes(require_token_ids(context))  # [B, P]
             kept = cache["token_class"].index_copy_(1, context.slots, classes)  # [B, S]
-            kept = kept if read is None else kept.index_select(1, read)  # [B, W]
             mask = mask + self.pattern.token_bias(q, classes, kept) * self.d_head**-0.5
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
         return self._merge(y)
