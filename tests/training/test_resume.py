@@ -44,6 +44,7 @@ def settings(**more: Any) -> dict[str, Any]:
         "check_val_every_n_epoch": None,
         "log_every_n_steps": 1,
         "accelerator": "cpu",
+        "precision": "32-true",
         "enable_progress_bar": False,
         "gradient_clip_val": 1.0,
         **more,
@@ -81,6 +82,15 @@ def assert_equal_runs(uncut: ToyTask, first: ToyTask, second: ToyTask) -> None:
         assert torch.equal(value, weights(second)[name]), name
     assert second.latest == uncut.latest
 
+
+@pytest.fixture(scope="session")
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[ToyTask, list[dict[str, str]]]:
+    """The uncut run of the plain settings, and its rows of metrics."""
+    folder = tmp_path_factory.mktemp("plain")
+    return go(folder, "uncut", settings(), uneven=False), rows(folder, "uncut")
+
+
+Uncut = tuple[ToyTask, list[dict[str, str]]]
 
 VARIANTS = {
     "plain": ({}, False),
@@ -137,8 +147,8 @@ def test_a_run_with_workers_is_the_run_without(tmp_path: Path) -> None:
     assert_equal_runs(uncut, *tasks)
 
 
-def test_two_cuts_one_after_the_other(tmp_path: Path) -> None:
-    uncut = go(tmp_path, "uncut", settings(), uneven=False)
+def test_two_cuts_one_after_the_other(plain_run: Uncut, tmp_path: Path) -> None:
+    uncut, _ = plain_run
     first = go(tmp_path, "cut", settings(callbacks=[KillAt(2)]), uneven=False)
     second = go(tmp_path, "cut", settings(callbacks=[KillAt(8)]), uneven=False, resume=True)
     third = go(tmp_path, "cut", settings(), uneven=False, resume=True)
@@ -148,8 +158,10 @@ def test_two_cuts_one_after_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("steps", [3, 4, 7])
-def test_finished_run_goes_on_when_more_steps_are_asked(steps: int, tmp_path: Path) -> None:
-    uncut = go(tmp_path, "uncut", settings(), uneven=False)
+def test_finished_run_goes_on_when_more_steps_are_asked(
+    plain_run: Uncut, steps: int, tmp_path: Path
+) -> None:
+    uncut, _ = plain_run
     first = go(tmp_path, "more", settings(max_steps=steps), uneven=False)
     second = go(tmp_path, "more", settings(), uneven=False, resume=True)
     assert_equal_runs(uncut, first, second)
@@ -166,8 +178,8 @@ class CrashAt(Callback):
             raise RuntimeError("planted")
 
 
-def test_periodic_checkpoint_resumes_exactly(tmp_path: Path) -> None:
-    uncut = go(tmp_path, "uncut", settings(), uneven=False)
+def test_periodic_checkpoint_resumes_exactly(plain_run: Uncut, tmp_path: Path) -> None:
+    uncut, _ = plain_run
     first = ToyTask()
     config = run_config(tmp_path, "crash", save_minutes=1e-9)
     with pytest.raises(RuntimeError, match="planted"):
@@ -178,21 +190,23 @@ def test_periodic_checkpoint_resumes_exactly(tmp_path: Path) -> None:
     assert_equal_runs(uncut, first, second)
 
 
-def test_periodic_checkpoint_does_not_skip_the_validation_that_is_due(tmp_path: Path) -> None:
+def test_periodic_checkpoint_does_not_skip_the_validation_that_is_due(
+    plain_run: Uncut, tmp_path: Path
+) -> None:
     class CrashInValidation(ToyTask):
         def score(self, batch: Any) -> Any:
             if self.trainer.global_step == 8:
                 raise RuntimeError("planted")
             return super().score(batch)
 
-    go(tmp_path, "uncut", settings(), uneven=False)
+    _, expected = plain_run
     config = run_config(tmp_path, "crash", save_minutes=1e-9)
     with pytest.raises(RuntimeError, match="planted"):
         train(CrashInValidation(), train_loader(), validation_loader(), config, settings())
     content = read_checkpoint(tmp_path / "crash" / "checkpoints" / "last.ckpt")
     assert content["triptych"]["step"] == 6, "not at 8, nor at 7, the last batch of its epoch"
     go(tmp_path, "crash", settings(), uneven=False, resume=True)
-    assert rows(tmp_path, "crash") == rows(tmp_path, "uncut")
+    assert rows(tmp_path, "crash") == expected
 
 
 def test_save_that_is_due_amid_accumulated_gradients_waits_for_the_update(tmp_path: Path) -> None:
@@ -246,9 +260,9 @@ def test_second_run_into_the_same_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_damaged_last_checkpoint_falls_back_to_the_best(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    plain_run: Uncut, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    uncut = go(tmp_path, "uncut", settings(), uneven=False)
+    uncut, expected = plain_run
     go(tmp_path, "a", settings(max_steps=6), uneven=False)
     last = tmp_path / "a" / "checkpoints" / "last.ckpt"
     last.write_bytes(last.read_bytes()[:2000])
@@ -260,7 +274,7 @@ def test_damaged_last_checkpoint_falls_back_to_the_best(
     assert "Resuming from step 4" in said
     for name, value in weights(uncut).items():
         assert torch.equal(value, weights(second)[name]), name
-    assert rows(tmp_path, "a") == rows(tmp_path, "uncut")
+    assert rows(tmp_path, "a") == expected
 
 
 def test_both_checkpoints_damaged_is_an_error(tmp_path: Path) -> None:
