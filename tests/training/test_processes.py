@@ -46,7 +46,7 @@ def finish(folder: Path, trainer: dict[str, Any], *flags: str) -> subprocess.Com
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 
@@ -76,7 +76,7 @@ def stop_after_first_step(
             except subprocess.TimeoutExpired:
                 continue
         process.send_signal(signum)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=180)
         return process.returncode, out, err
 
 
