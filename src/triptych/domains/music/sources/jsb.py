@@ -1,7 +1,5 @@
 """The JSB chorales in their public file of sixteenths."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import zlib

@@ -5,8 +5,6 @@ is only located, and its compressed MusicXML (.mxl, a zip archive of one documen
 far as a grid of sixteenths needs it.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import logging
