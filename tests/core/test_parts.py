@@ -118,8 +118,8 @@ def test_layer_norm_is_the_published_formula() -> None:
 def test_the_two_positions_of_the_norm() -> None:
     x, norm = torch.randn(3, D), LayerNorm().build(D)
     pre, post = Residual(norm, "pre", 0.0), Residual(norm, "post", 0.0)
-    torch.testing.assert_close(pre.after(x, 2 * pre.before(x)), x + 2 * norm(x))
-    torch.testing.assert_close(post.after(x, 2 * post.before(x)), norm(3 * x))
+    torch.testing.assert_close(pre.add(x, 2 * pre.sublayer_input(x)), x + 2 * norm(x))
+    torch.testing.assert_close(post.add(x, 2 * post.sublayer_input(x)), norm(3 * x))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 1.0])

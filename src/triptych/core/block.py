@@ -34,7 +34,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """x [B, L, D] -> [B, L, D]."""
         residual = self.attention_residual
-        x = residual.after(x, self.attention(residual.before(x), context))
+        x = residual.add(x, self.attention(residual.sublayer_input(x), context))
         return self._after_attention(x, self._project_memory(context))
 
     def init_cache(
@@ -47,13 +47,13 @@ class Block(nn.Module):
     def prefill(self, x: Tensor, cache: LayerCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """Positions 0..P-1 at once: [B, P, D] -> [B, P, D]."""
         residual = self.attention_residual
-        x = residual.after(x, self.attention.prefill(residual.before(x), cache, context))
+        x = residual.add(x, self.attention.prefill(residual.sublayer_input(x), cache, context))
         return self._after_attention(x, cache)
 
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
         """One position or several: [B, P, D] -> [B, P, D]; as in `SelfAttention.step`."""
         residual = self.attention_residual
-        x = residual.after(x, self.attention.step(residual.before(x), cache, context))
+        x = residual.add(x, self.attention.step(residual.sublayer_input(x), cache, context))
         return self._after_attention(x, cache)
 
     def _project_memory(self, context: ForwardContext) -> LayerCache:
@@ -67,6 +67,6 @@ class Block(nn.Module):
             if "memory_key" not in memory:
                 raise ValueError("a block with cross-attention needs a memory to read")
             residual = self.cross_residual
-            x = residual.after(x, self.cross(residual.before(x), memory))
+            x = residual.add(x, self.cross(residual.sublayer_input(x), memory))
         residual = self.feed_forward_residual
-        return residual.after(x, self.feed_forward(residual.before(x)))
+        return residual.add(x, self.feed_forward(residual.sublayer_input(x)))

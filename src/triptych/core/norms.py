@@ -56,12 +56,12 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.pre_norm = norm_position == "pre"
 
-    def before(self, x: Tensor) -> Tensor:
+    def sublayer_input(self, x: Tensor) -> Tensor:
         """Input of the sub-layer: [..., D] -> [..., D]."""
         y: Tensor = self.norm(x) if self.pre_norm else x
         return y
 
-    def after(self, x: Tensor, y: Tensor) -> Tensor:
-        """Sum of the input x and the sub-layer's output y, both [..., D]."""
+    def add(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the output y of the sub-layer to its input x, both [..., D]."""
         x = x + self.dropout(y)
         return x if self.pre_norm else self.norm(x)

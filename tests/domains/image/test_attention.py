@@ -61,7 +61,7 @@ def test_a_map_holds_the_weights_of_each_earlier_pixel(attention, head, image):
     block = model.core.decoder.blocks[0]
     with torch.no_grad():
         x = model.core._inputs(values[:, :-1], None, None)
-        weights = block.attention.weights(block.attention_residual.before(x))[0, 1].numpy()
+        weights = block.attention.weights(block.attention_residual.sublayer_input(x))[0, 1].numpy()
     cells = order.coordinates.tolist()
     for (row, column), found in zip(PIXELS, maps, strict=True):
         step = cells.index([row, column, 0])

@@ -124,7 +124,7 @@ def test_the_reads_are_the_last_row_of_the_models_weights(attention, query):
     with torch.no_grad():
         x = core._inputs(ids[:, :-1], previous, None)
         context = ForwardContext(token_ids=core._token_ids(ids[:, :-1], previous))
-        weights = block.attention.weights(block.attention_residual.before(x), context)
+        weights = block.attention.weights(block.attention_residual.sublayer_input(x), context)
     assert found.heads == pytest.approx(weights[0, :, -1, 1:].numpy(), abs=1e-12)
     before = weights[0, :, -1, 0].numpy()
     assert found.heads.sum(1) + before == pytest.approx(1, abs=1e-12)

@@ -34,7 +34,7 @@ class AutoregressiveModel(nn.Module, ABC):
         """Storage for predictions of at most `max_length` positions.
 
         lookahead: number of positions that a step reads after its first one, or steps back.
-        condition [B, ...]: what all predictions depend on; kept in the cache.
+        condition [B, ...]: input of all predictions, such as class vectors; kept in the cache.
         """
 
     @abstractmethod
