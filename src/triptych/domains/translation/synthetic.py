@@ -170,10 +170,11 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
                 f"min_words {self.min_words} and max_words {self.max_words} are not a range of "
                 "lengths of at least 1 word."
             )
-        self.noisy_copy()
+        NoisyCopy(self.n_words, self.change)  # raises ValueError for an impossible change
 
+    @property
     def noisy_copy(self) -> NoisyCopy:
-        """Return the distribution of a target word given its source word."""
+        """Distribution of a target word given its source word."""
         return NoisyCopy(self.n_words, self.change)
 
     def check(self) -> None:
@@ -182,22 +183,21 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
     def pairs(self, split: str) -> list[Pair]:
         """Return the pairs of a split, the same at every call."""
         uniform = uniform_draws(self.seed, split, (self.size(split), 1 + 2 * self.max_words))
-        lengths = self.min_words + (uniform[:, 0] * (self.max_words - self.min_words + 1)).astype(
-            int
-        )
+        n_lengths = self.max_words - self.min_words + 1
+        lengths = self.min_words + (uniform[:, 0] * n_lengths).astype(np.int64)  # [N]
         sources = (uniform[:, 1 : self.max_words + 1] * self.n_words).astype(np.int64)  # [N, max]
         noise = uniform[:, self.max_words + 1 :]  # [N, max]
         found = []
         for row, length in enumerate(lengths):
             source = sources[row, :length]  # [n]
-            target = self.noisy_copy().apply(source[::-1], noise[row, :length])  # [n]
+            target = self.noisy_copy.apply(source[::-1], noise[row, :length])  # [n]
             found.append((" ".join(LETTERS[source]), " ".join(LETTERS[target])))
         return found
 
     def entropy(self) -> float:
         """Return the entropy in nats per target token, ends included."""
         length = (self.min_words + self.max_words) / 2
-        return length * self.noisy_copy().entropy() / (length + 1)
+        return length * self.noisy_copy.entropy() / (length + 1)
 
     def nll(self, split: str, limit: int | None = None) -> float:
         """Return the true negative log-likelihood of the split's targets, summed, in nats.
@@ -209,4 +209,4 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
             for source, target in self.pairs(split)[:limit]
             for word, other in zip(reversed(source.split()), target.split(), strict=True)
         ]
-        return self.noisy_copy().nll(sum(kept), len(kept) - sum(kept))
+        return self.noisy_copy.nll(sum(kept), len(kept) - sum(kept))
