@@ -138,7 +138,7 @@ def test_corrupt_images_are_skipped_counted_and_named(
     fill(tmp_path, 20)
     whole = (tmp_path / "000.png").read_bytes()
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
-    (tmp_path / "text.jpg").write_text("not a image")
+    (tmp_path / "text.jpg").write_text("not an image")
     with caplog.at_level(logging.WARNING):
         train = source(tmp_path).load("train")
     assert "skipped 2 of 22 images" in caplog.text

@@ -1,4 +1,4 @@
-"""Every shipped YAML goes through the real parser and builds a model that draws a image."""
+"""Every shipped YAML goes through the real parser and builds a model that samples an image."""
 
 from __future__ import annotations
 

@@ -272,6 +272,18 @@ def test_samples_are_whole_numbers_on_the_levels(folder: Path, tmp_path: Path) -
     assert laid.shape == (line + 3 * (HEIGHT * zoom + line), line + 2 * (WIDTH * zoom + line), 3)
 
 
+def test_the_label_reaches_every_sample_and_dropout_is_off(folder: Path) -> None:
+    model = model_of(folder, dropout=0.5)
+    nn.init.normal_(model.full_model.classes.weight, std=10)  # so that the class matters
+    for label in (0, 1):
+        labels = torch.full((3,), label)
+        generator = torch.Generator().manual_seed(5)
+        expected = model.full_model.sample(3, labels=labels, generator=generator)
+        assert np.array_equal(model.sample(3, label=label, seed=5), expected.numpy())
+    assert not np.array_equal(model.sample(3, label=0, seed=5), model.sample(3, label=1, seed=5))
+    assert not any(module.training for module in model.model.modules())
+
+
 def test_temperature_zero_always_draws_the_same(folder: Path) -> None:
     model = model_of(folder)
     images = model.sample(4, temperature=0, label=1)
