@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTask, prepare
 from triptych.domains.translation.tokenizer import END, PAD, START
+from triptych.domains.translation.translate import hypothesis_texts, search_lines
 from triptych.errors import UserError
 from triptych.training.evaluate import evaluate
 
@@ -101,6 +103,20 @@ def test_validation_scores_what_the_model_says_by_itself(taught: TranslationTask
             logits[[PAD, START]] = -torch.inf
             said.append(int(logits.argmax()))
     assert taught.hypotheses[3] == taught.tokenizers.target.decode(said)
+
+
+def test_validation_searches_with_its_own_beam(taught: TranslationTask) -> None:
+    found = {}
+    for beam in (1, 4):
+        task = copy.copy(taught)
+        task.config = replace(taught.config, data=replace(taught.config.data, validation_beam=beam))
+        task.generated_pairs = taught.config.data.source.pairs("test")
+        task.generation_metrics()
+        sources = [source for source, _ in task.generated_pairs]
+        best = search_lines(taught.model, taught.tokenizers, sources, beam=beam)
+        found[beam] = task.hypotheses
+        assert found[beam] == [texts[0] for texts in hypothesis_texts(taught.tokenizers, best)]
+    assert found[1] != found[4]
 
 
 def test_the_table_shows_source_reference_and_translation(
