@@ -7,14 +7,21 @@ import importlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Union, get_type_hints
 
 import numpy as np
 import pytest
 
 from triptych.config.files import read_settings_file
-from triptych.config.hints import allows_null, in_words
-from triptych.config.parser import parser_for, split_config
+from triptych.config.hints import (
+    allows_null,
+    class_in,
+    import_class,
+    in_words,
+    is_part,
+    subclass_paths,
+)
+from triptych.config.parser import SettingsParser, parser_for, split_config
 from triptych.config.schema import from_plain, to_plain
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
@@ -205,19 +212,36 @@ def test_a_mistake_names_where_it_was_read(plain: Any, says: str) -> None:
     assert says in str(caught.value)
 
 
-def test_every_setting_of_every_kind_has_a_sentence() -> None:
-    """The literal below a field is its help; a field that a class forgot would have none."""
-    for kind in CONFIGS:
-        parser = parser_for(kind, prog="x", description="x", config=False)
-        for action in parser._actions:
-            if action.option_strings and not action.dest.endswith(("help", "config")):
-                assert action.help, f"{kind.__module__}: {action.dest}"
-    for config in OTHERS.values():
-        for part in (config.data.source, config.model.transformer.attention):
-            parser = parser_for(type(part), prog="x", description="x", config=False)
-            helps = {action.dest: action.help for action in parser._actions}
-            for field in dataclasses.fields(part):
-                assert helps[field.name], f"{type(part).__name__}.{field.name}"
+def test_every_setting_of_every_kind_has_a_sentence_and_a_type() -> None:
+    """The literal below a field is its help; an unresolved type would accept any value."""
+    found = set()
+    for config in CONFIGS:
+        groups = [class_in(hint) for hint in get_type_hints(config).values()]
+        hints = [hint for group in groups for hint in get_type_hints(group).values()]
+        parts = [class_in(hint) for hint in hints if is_part(hint)]
+        for kind in [
+            config,
+            *(import_class(path) for part in parts for path in subclass_paths(part)),
+        ]:
+            parser = parser_for(kind, prog="x", description="x", config=False)
+            for action in parser._actions:
+                if action.option_strings and not action.dest.endswith(("help", "config")):
+                    found.add(action.dest)
+                    assert action.help, f"{kind.__module__}: {action.dest}"
+                    unchecked = "Unvalidated" in repr(getattr(action, "_typehint", None))
+                    assert not unchecked, f"{kind.__module__}: {action.dest}"
+    assert {"run.seed", "directory", "model.transformer.n_layers"} <= found
+
+
+@pytest.mark.parametrize("hint", [Union[float, int, None], Union[int, float, str]])  # noqa: UP007
+def test_a_whole_number_stays_whole_in_any_order_of_its_type(hint: Any) -> None:
+    """1 is one batch and 1.0 is all of them, in Lightning's limit_train_batches."""
+    parser = SettingsParser()
+    parser.add_argument("--limit", type=hint)
+    parser.prefer_int()
+    for text, value in (("1", 1), ("1.0", 1.0), ("0.5", 0.5)):
+        found = parser.parse_args(["--limit", text]).limit
+        assert (type(found), found) == (type(value), value)
 
 
 def test_the_place_of_an_error() -> None:
