@@ -1,1 +1,1 @@
-"""Attention: one variant, one file; each is a config that builds the module beside it."""
+"""Attention: one file per variant, with its config and its mask pattern."""

@@ -67,7 +67,10 @@ class MultiHeadAttention(SelfAttention):
     def init_cache(self, batch: int, max_length: int, lookahead: int = 0) -> LayerCache:
         n_slots = self.pattern.n_slots(max_length, lookahead)
         size = (batch, self.n_heads, n_slots, self.d_head)
-        cache = {"key": self.like.new_zeros(size), "value": self.like.new_zeros(size)}
+        # SDPA reads a few queries' keys several times slower in bfloat16 than in float32 on a CPU.
+        half_on_cpu = self.like.dtype == torch.bfloat16 and self.like.device.type == "cpu"
+        dtype = torch.float32 if half_on_cpu else self.like.dtype
+        cache = {name: self.like.new_zeros(size, dtype=dtype) for name in ("key", "value")}
         if self.uses_token_ids:
             none = self.like.new_full((batch, n_slots), -1, dtype=torch.int64)
             cache["token_class"] = self.pattern.token_classes(none)
@@ -111,7 +114,8 @@ class MultiHeadAttention(SelfAttention):
         )
 
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
-        q, k, v = self._heads(x, context.positions)  # 3 x [B, H, P, E]
+        dtype = cache["key"].dtype
+        q, k, v = (part.to(dtype) for part in self._heads(x, context.positions))  # [B, H, P, E]
         keys = cache["key"].index_copy_(2, context.slots, k)  # [B, H, S, E]
         values = cache["value"].index_copy_(2, context.slots, v)  # [B, H, S, E]
         mask = context.mask  # [P, S]
@@ -123,7 +127,7 @@ class MultiHeadAttention(SelfAttention):
             kept = cache["token_class"].index_copy_(1, context.slots, classes)  # [B, S]
             mask = mask + self.pattern.token_bias(q, classes, kept) * self.d_head**-0.5
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
-        return self._merge(y)
+        return self._merge(y.to(x.dtype))
 
     def sharing_key(self) -> Hashable:
         return self.pattern.sharing_key()
