@@ -118,8 +118,13 @@ VARIANTS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "variant",
+    [
+        name if name == "limited" else pytest.param(name, marks=pytest.mark.slow)
+        for name in VARIANTS
+    ],
+)
 def test_cut_and_resumed_run_is_bit_exact(variant: str, tmp_path: Path) -> None:
     more, uneven = VARIANTS[variant]
     uncut = go(tmp_path, "uncut", settings(**more), uneven=uneven)

@@ -210,6 +210,17 @@ def test_learning_rate_follows_the_schedule(tmp_path: Path) -> None:
     assert rates == pytest.approx(expected)
 
 
+def test_every_step_has_a_seed_of_its_own(tmp_path: Path) -> None:
+    seeds = []
+
+    class Look(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            seeds.append(torch.initial_seed())
+
+    run(tmp_path, callbacks=[Look()])
+    assert len(set(seeds)) == 6
+
+
 def test_nan_loss_ends_the_run_and_saves_nothing_more(tmp_path: Path) -> None:
     with pytest.raises(Diverged, match=r"training loss became nan at step 5") as error:
         run(tmp_path, ToyTask(poison_at=4), steps=20)
