@@ -99,9 +99,7 @@ def test_every_option_shown_is_known_to_its_command(
     known = set(re.findall(r"--[\w.]+", capsys.readouterr().out))
     # The settings of a source depend on the class that the YAML names.
     shown = {
-        word
-        for word in command
-        if word.startswith("--") and not word.startswith("--data.source.")
+        word for word in command if word.startswith("--") and not word.startswith("--data.source.")
     }
     assert shown <= known, shown - known
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from triptych.cli.trainer import check_batches, check_trainer
+from triptych.cli.trainer_options import check_batches, check_trainer
 from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import task as task_module
 from triptych.domains.image.config import Config

@@ -13,7 +13,7 @@ import yaml
 
 from triptych.config.schema import from_plain
 from triptych.domains.image.config import Config
-from triptych.domains.image.task import ImageTask
+from triptych.domains.image.task import ImageTrainingModule
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.resume import initialize_from
@@ -208,7 +208,7 @@ def test_sizes_are_compared_in_python_too(image_checkpoint: Path) -> None:
     """Other heads would fit the weights."""
     content = read_checkpoint(image_checkpoint)
     header = content["triptych"]
-    task = ImageTask(from_plain(Config, header["config"]), header["vocabulary"])
+    task = ImageTrainingModule(from_plain(Config, header["config"]), header["vocabulary"])
     task.metadata["config"]["model"]["transformer"]["n_heads"] = 4
     with pytest.raises(UserError, match=r"n_heads 2; the settings say .*n_heads 4"):
         initialize_from(task, str(image_checkpoint))

@@ -12,7 +12,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
-from triptych.domains.base import Domain, TrainedModel, Verb
+from triptych.domains.base import Domain, FolderCommand, TrainedModel
 from triptych.domains.options import SampleOptions
 from triptych.training.checkpoint import load_weights
 from triptych.training.data import ResumableLoader, fixed_batches, shuffled_batches
@@ -122,7 +122,7 @@ def write_samples(model, options, out, report) -> str:
 
 class ToyDomain(Domain):
     name = "toy_domain"
-    sample = Verb(SampleOptions, "Sample sequences.", write_samples)
+    sample = FolderCommand(SampleOptions, "Sample sequences.", write_samples)
 
     def config_class(self):
         return Config

@@ -18,7 +18,7 @@ from toy_task import ToyTask, train_loader, validation_loader, weights
 
 from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.evaluate import evaluate
+from triptych.training.evaluate import sum_scores
 from triptych.training.exceptions import Interrupted
 from triptych.training.loggers.media import Media
 from triptych.training.optim import OptimConfig
@@ -158,10 +158,10 @@ def test_evaluating_the_best_checkpoint_gives_its_metrics_exactly(tmp_path: Path
     best = checkpoint(tmp_path, "a", "best")
     task = ToyTask(initial=9)
     task.load_state_dict(best["state_dict"])
-    metrics, _ = evaluate(task, validation_loader())
+    metrics = task.metrics(sum_scores(task, task.score, validation_loader()))
     assert metrics["nats_per_token"] == best["triptych"]["metrics"]["nats_per_token"]
     task.load_state_dict(best["average"]["weights"])
-    metrics, _ = evaluate(task, validation_loader())
+    metrics = task.metrics(sum_scores(task, task.score, validation_loader()))
     assert metrics["nats_per_token"] != best["triptych"]["metrics"]["nats_per_token"]
 
 
@@ -282,7 +282,7 @@ def test_best_amid_accumulated_gradients_is_the_mean_too(tmp_path: Path) -> None
     assert best["triptych"]["step"] == 1, "validation was after 3 batches"
     task = ToyTask(initial=9)
     task.load_state_dict(best["state_dict"])
-    metrics, _ = evaluate(task, validation_loader())
+    metrics = task.metrics(sum_scores(task, task.score, validation_loader()))
     assert metrics["nats_per_token"] == best["triptych"]["metrics"]["nats_per_token"]
 
 
@@ -389,9 +389,9 @@ def test_two_processes_have_one_mean(tmp_path: Path) -> None:
     assert last["average"]["updates"] == last["triptych"]["step"] == 6
     task = ToyTask(initial=9)
     task.load_state_dict(last["state_dict"])
-    metrics, _ = evaluate(task, validation_loader())
+    metrics = task.metrics(sum_scores(task, task.score, validation_loader()))
     validated = last["triptych"]["metrics"]["nats_per_token"]
     assert metrics["nats_per_token"] == pytest.approx(validated, rel=1e-6)
     task.load_state_dict(last["average"]["weights"])
-    metrics, _ = evaluate(task, validation_loader())
+    metrics = task.metrics(sum_scores(task, task.score, validation_loader()))
     assert metrics["nats_per_token"] != pytest.approx(validated, rel=1e-4)

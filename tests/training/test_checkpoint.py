@@ -20,7 +20,7 @@ from triptych.training.checkpoint import (
     read_checkpoint,
 )
 from triptych.training.exceptions import SaveFailed
-from triptych.training.files import check_writable, remove_unfinished
+from triptych.training.files import create_run_folder, remove_unfinished
 from triptych.training.metadata import FORMAT, header, plain
 
 
@@ -162,9 +162,9 @@ def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) 
 def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot be written.*--run\.directory"):
-        check_writable(tmp_path / "file" / "checkpoints")
+        create_run_folder(tmp_path / "file" / "checkpoints")
     with pytest.raises(UserError, match="cannot be written"):
-        check_writable(Path("/proc/triptych"))
+        create_run_folder(Path("/proc/triptych"))
 
 
 def test_only_plain_settings_are_saved() -> None:

@@ -24,7 +24,7 @@ from triptych.training import throughput as meter_module
 from triptych.training.callbacks.run_control import StopOnSignal
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.data import ResumableLoader, fixed_batches, shuffled_batches
-from triptych.training.evaluate import evaluate
+from triptych.training.evaluate import sum_scores
 from triptych.training.exceptions import Diverged, Interrupted
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
@@ -154,7 +154,8 @@ def test_metrics_do_not_depend_on_the_batch_size_and_validation_equals_evaluate(
     for batch_size in (1, 2, 4, 11):
         task.train()
         loader = fixed_batches(11, make_batch, batch_size=batch_size)
-        metrics, totals = evaluate(task, loader)
+        totals = sum_scores(task, task.score, loader)
+        metrics = task.metrics(totals)
         assert metrics["nats_per_token"] == pytest.approx(task.latest["nats_per_token"], rel=1e-6)
         assert totals["tokens"] == sum(2 + number % 5 for number in range(11))
         assert task.model.training, "evaluate puts the former mode back"
@@ -164,14 +165,15 @@ def test_uniform_model_has_exactly_log_v() -> None:
     task = ToyTask()
     for parameter in task.parameters():
         parameter.data.zero_()
-    metrics, _ = evaluate(task, validation_loader())
+    metrics = task.metrics(sum_scores(task, task.score, validation_loader()))
     assert metrics["nats_per_token"] == pytest.approx(2.302585092994046, rel=1e-7)
 
 
 def test_evaluate_tells_progress_and_skips_none() -> None:
     told = []
     batches = [*validation_loader(), None]
-    evaluate(ToyTask(), batches, lambda done, of: told.append((done, of)))
+    task = ToyTask()
+    sum_scores(task, task.score, batches, lambda done, of: told.append((done, of)))
     assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 

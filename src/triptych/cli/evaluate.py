@@ -18,7 +18,7 @@ from triptych.cli.options import (
 from triptych.cli.progress import ProgressLine
 from triptych.config.parser import SettingsParser
 from triptych.domains.base import Domain, TrainedModel
-from triptych.domains.files import check_writable, json_bytes
+from triptych.domains.files import check_result_file, json_bytes
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
 from triptych.training.files import write_atomically
@@ -107,7 +107,7 @@ def result_paths(options: EvaluateOptions, *, overwrite: bool) -> dict[str, Path
         if (value := getattr(options, name)) is None:
             continue
         replaces = overwrite or name not in options.kept_files
-        file = check_writable(value, name, replaces=replaces)
+        file = check_result_file(value, name, replaces=replaces)
         for other, path in files.items():
             if path.resolve() == file.resolve():
                 raise UserError(f"--{name} and --{other} both name {file}; expected two files")

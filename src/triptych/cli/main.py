@@ -115,8 +115,9 @@ def _dispatch(arguments: list[str]) -> int:
         return int(importlib.import_module("triptych.cli.pretrained").run(rest))
     allowed = offering(command)
     usage = f"triptych {command} {'|'.join(allowed)} [OPTIONS]"
-    if command == "translate" and (not rest or rest[0].startswith("-")):
-        rest = [*allowed, *rest]  # the only domain of Triptych that translates
+    implied = command == "translate" and len(allowed) == 1
+    if implied and (not rest or rest[0].startswith("-")):
+        rest = [*allowed, *rest]
     if not rest:
         raise UserError(f"{command} needs a domain after it: {usage}")
     word, rest = rest[0], rest[1:]

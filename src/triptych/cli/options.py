@@ -13,8 +13,8 @@ from triptych.cli.progress import progress_line
 from triptych.config.parser import SettingsParser, parser_for
 from triptych.config.schema import build
 from triptych.domains import module_exists
-from triptych.domains.base import Domain, TrainedModel, Verb
-from triptych.domains.files import OutputFolder, check_file
+from triptych.domains.base import Domain, FolderCommand, TrainedModel
+from triptych.domains.files import OutputFolder, check_input_file
 from triptych.domains.options import ModelOptions, SampleOptions
 from triptych.errors import UserError
 
@@ -52,7 +52,7 @@ def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
         return pretrained.find(path)
     name = path if path in pretrained.names() else "NAME"
     expected = f"a file such as runs/NAME/checkpoints/best.ckpt, or {pretrained.PREFIX}{name}"
-    return check_file(path, option, expected=expected)
+    return check_input_file(path, option, expected=expected)
 
 
 def check_inputs(options: ModelOptions) -> Path:
@@ -62,7 +62,7 @@ def check_inputs(options: ModelOptions) -> Path:
         raise UserError(f"--plugin {options.plugin} is no module that Python can import")
     for option, expected in options.input_files().items():
         if (value := getattr(options, option)) is not None:
-            check_file(value, option, expected=expected)
+            check_input_file(value, option, expected=expected)
     return path
 
 
@@ -85,7 +85,9 @@ def open_model(
     return domain.restore(content, options.device), content["triptych"]
 
 
-def verb_parser(verb: Verb[Any, Any], name: str, domain: Domain) -> SettingsParser:
+def folder_command_parser(
+    verb: FolderCommand[Any, Any], name: str, domain: Domain
+) -> SettingsParser:
     """Return the parser of a command that writes result files into a folder."""
     return options_parser(
         verb.options,
@@ -95,9 +97,11 @@ def verb_parser(verb: Verb[Any, Any], name: str, domain: Domain) -> SettingsPars
     )
 
 
-def run_verb(verb: Verb[Any, Any], name: str, domain: Domain, arguments: Sequence[str]) -> int:
+def run_folder_command(
+    verb: FolderCommand[Any, Any], name: str, domain: Domain, arguments: Sequence[str]
+) -> int:
     """Run a command that writes result files into a folder; raises UserError for bad input."""
-    parser = verb_parser(verb, name, domain)
+    parser = folder_command_parser(verb, name, domain)
     options, overwrite = read_options(verb.options, parser, arguments)
     path = check_inputs(options)
     out = OutputFolder(options.out, overwrite=overwrite)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from triptych.domains.base import Report
+from triptych.domains.base import ProgressFactory
 
 
 class ProgressLine:
@@ -53,7 +53,7 @@ class ProgressLine:
 
 
 @contextmanager
-def progress_line() -> Iterator[Report]:
+def progress_line() -> Iterator[ProgressFactory]:
     """Give a factory of progress lines, which are finished at the end of the block."""
     lines: list[ProgressLine] = []
 

@@ -35,7 +35,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     for path in paths:  # a missing file or a slip in the YAML is reported before heavy imports
         read_settings_file(path)
 
-    from triptych.cli.trainer import check_batches, check_trainer, trainer_settings
+    from triptych.cli.trainer_options import check_batches, check_trainer, trainer_settings
     from triptych.training.devices import uses_cuda
     from triptych.training.muon import check_muon
     from triptych.training.optim import check_schedule
@@ -46,9 +46,12 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     resume = values.get("resume", False)
     # These checks precede the reading of the data, which can take minutes.
     trainer = trainer_settings(values["trainer"])
-    tried = check_trainer(trainer)
+    probe_trainer = check_trainer(trainer)
     check_patience(config.run.early_stopping_patience, trainer)
-    check_schedule(config.optim, endless=tried.max_steps == -1 and tried.max_epochs in (None, -1))
+    check_schedule(
+        config.optim,
+        endless=probe_trainer.max_steps == -1 and probe_trainer.max_epochs in (None, -1),
+    )
     if config.run.compile:
         check_compiler("cuda" if uses_cuda(trainer) else "cpu")
     if config.optim.optimizer == "muon":
@@ -56,13 +59,15 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     folder = Path(config.run.directory) / config.run.name
     check_run_folder(folder, resume=resume)
     if resume:
-        vocabulary, config = taken_up(folder, domain=domain.name, config=config, trainer=trainer)
+        vocabulary, config = resumed_settings(
+            folder, domain=domain.name, config=config, trainer=trainer
+        )
     else:
         vocabulary = given_vocabulary(config, domain=domain.name)
 
     task, train_loader, validation_loader = domain.prepare(config, vocabulary)
     settings = trainer_settings(values["trainer"])
-    check_batches(tried, len(train_loader), len(validation_loader))
+    check_batches(probe_trainer, len(train_loader), len(validation_loader))
     folder = train(task, train_loader, validation_loader, config.run, settings, resume=resume)
     if folder.exists():
         print(f"the run is in {folder}", file=sys.stderr)
@@ -73,7 +78,7 @@ def parser(domain: Domain) -> SettingsParser:
     """Return the parser of the settings: data, model, optim, run, and Lightning's trainer."""
     from pytorch_lightning import Trainer
 
-    from triptych.cli.trainer import NOT_OPTIONS
+    from triptych.cli.trainer_options import NOT_OPTIONS
     from triptych.training.devices import Precision
 
     settings = parser_for(
@@ -152,7 +157,9 @@ def given_vocabulary(config: Any, *, domain: str) -> Any:
     return content["triptych"]["vocabulary"]
 
 
-def taken_up(folder: Path, *, domain: str, config: Any, trainer: dict[str, Any]) -> tuple[Any, Any]:
+def resumed_settings(
+    folder: Path, *, domain: str, config: Any, trainer: dict[str, Any]
+) -> tuple[Any, Any]:
     """Return the vocabulary that the run was initialised with, and its settings.
 
     The vocabulary is None where the run built its own. The settings keep `run.init_from` of the
@@ -172,10 +179,10 @@ def taken_up(folder: Path, *, domain: str, config: Any, trainer: dict[str, Any])
     check_same_model(*found, domain=domain, config=to_plain(config))
     check_seed(*found, config.run.seed)
     check_epochs(*found, trainer.get("max_epochs"))
-    block = found[1]["triptych"]
-    started = block["config"]["run"].get("init_from")
+    header = found[1]["triptych"]
+    started = header["config"]["run"].get("init_from")
     if started is None:
         return None, config
     if config.run.init_from is None:
         config = replace(config, run=replace(config.run, init_from=started))
-    return block["vocabulary"], config
+    return header["vocabulary"], config

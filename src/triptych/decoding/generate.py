@@ -12,12 +12,11 @@ from triptych.core.attention.context import StepContexts
 from triptych.core.models.base import AutoregressiveModel, select_rows
 from triptych.decoding.sampling import LogitsConstraint, Sampling, constrain, sample_value
 from triptych.decoding.speculative import Draft
+from triptych.types import Progress
 
 CAPACITY_STEP = 16
 """Positions by which the cache views grow, and between two looks for finished rows: making views
 costs time on the host, an empty slot in a view costs time on the device."""
-Progress = Callable[[int, int], None]
-"""Called after each position with (positions sampled, positions in all)."""
 
 
 @torch.no_grad()

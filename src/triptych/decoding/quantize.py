@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 import torch
 from torch import nn
 
-Dtype = Literal["fp32", "bf16", "int8"]
+from triptych.types import Dtype
+
 Model = TypeVar("Model", bound=nn.Module)
 
 

@@ -52,12 +52,12 @@ def domain_of(header: dict[str, Any], *, named: str | None, file: object) -> Dom
     another domain is imported only where the user names it, as importing runs its code.
     file: what errors call the checkpoint. Raises UserError where the domain is another one.
     """
+    from triptych.training.checkpoint import check_domain
+
     found = header["domain"]
-    if named is not None and found != named:
-        raise UserError(
-            f"{file} is of the domain {found}; expected a checkpoint of the domain {named}"
-        )
-    if named is None and found not in names():
+    if named is not None:
+        check_domain(header, named, file)
+    elif found not in names():
         raise UserError(
             f"{file} is of the domain {found!r}, which is not part of Triptych; if you trust the "
             f"package {found}, name it: triptych.load(..., domain={found!r})"

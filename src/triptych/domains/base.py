@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from triptych.domains.files import OutputFolder
-from triptych.domains.options import Dtype, EvaluateOptions, FolderOptions, TranslateOptions
+from triptych.domains.options import EvaluateOptions, FolderOptions, TranslateOptions
 from triptych.errors import UserError
+from triptych.types import Dtype, Progress
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,14 +27,7 @@ if TYPE_CHECKING:
     from triptych.training.module import TrainingModule
 
 
-class Progress(Protocol):
-    """Callback that a long computation calls with its progress."""
-
-    def __call__(self, done: int, total: int, /) -> object:
-        """Report `done` of `total` units; a total of 0 is unknown."""
-
-
-class Report(Protocol):
+class ProgressFactory(Protocol):
     """Factory of progress displays."""
 
     def __call__(self, what: str, *, at_most: bool = False) -> Progress:
@@ -60,21 +54,24 @@ class TrainedModel(ABC):
 
     def __init__(self, config: Any, model: nn.Module, *, dtype: Dtype = "fp32") -> None:
         """Raise UserError for a number format that the device does not offer."""
-        from triptych.decoding.quantize import quantize
-
         self.config = config
         self.full_model = model.eval()
-        self.dtype = dtype
-        try:
-            self.model = quantize(model, dtype)
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        self._set_dtype(dtype)
 
     def with_dtype(self, dtype: Dtype) -> Self:
         """Return the same model in another number format; raises UserError as the class does."""
         other = copy.copy(self)
-        TrainedModel.__init__(other, self.config, self.full_model, dtype=dtype)
+        other._set_dtype(dtype)
         return other
+
+    def _set_dtype(self, dtype: Dtype) -> None:
+        from triptych.decoding.quantize import quantize
+
+        self.dtype = dtype
+        try:
+            self.model = quantize(self.full_model, dtype)
+        except ValueError as error:
+            raise UserError(str(error)) from error
 
     @abstractmethod
     def evaluate(
@@ -117,14 +114,14 @@ Options = TypeVar("Options", bound=FolderOptions)
 
 
 @dataclass(frozen=True)
-class Verb(Generic[Model, Options]):
+class FolderCommand(Generic[Model, Options]):
     """Command of a domain that writes result files into a folder."""
 
     options: type[Options]
     """Options of the command, shown by its --help."""
     description: str
     """What the command does; one sentence for its --help."""
-    run: Callable[[Model, Options, OutputFolder, Report], str]
+    run: Callable[[Model, Options, OutputFolder, ProgressFactory], str]
     """Do the work, write the files and return one sentence that says what was written."""
 
 
@@ -139,9 +136,9 @@ class Domain(ABC):
     translate_options: ClassVar[type[TranslateOptions] | None] = None
     """Options of `triptych translate`; None where the models translate nothing. The models of a
     domain that has them are `TranslatingModel`s."""
-    sample: ClassVar[Verb[Any, Any] | None] = None
+    sample: ClassVar[FolderCommand[Any, Any] | None] = None
     """`triptych sample`, where the domain offers it; its options are `SampleOptions`."""
-    attention: ClassVar[Verb[Any, Any] | None] = None
+    attention: ClassVar[FolderCommand[Any, Any] | None] = None
     """`triptych attention`, where the domain offers it; its options are `AttentionOptions`."""
 
     @abstractmethod

@@ -14,7 +14,7 @@ from triptych.errors import UserError
 from triptych.training.files import write_atomically
 
 
-def check_file(path: str, option: str, *, expected: str) -> Path:
+def check_input_file(path: str, option: str, *, expected: str) -> Path:
     """Return the path of a file that an option names; UserError where there is none."""
     file = Path(path)
     if not path:
@@ -28,7 +28,7 @@ def check_file(path: str, option: str, *, expected: str) -> Path:
     raise UserError(f"--{option} {found}; expected {expected}")
 
 
-def check_writable(path: str, option: str, *, replaces: bool = True) -> Path:
+def check_result_file(path: str, option: str, *, replaces: bool = True) -> Path:
     """Return the path of a file to be written.
 
     Raises UserError where its folder cannot be written, and where the file exists and the option

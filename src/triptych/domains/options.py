@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from triptych.errors import UserError
 from triptych.training.run_config import check_seed
-
-Dtype = Literal["fp32", "bf16", "int8"]
-"""Number format of the weights of a model in use."""
+from triptych.types import Dtype
 
 
 def at_least(options: object, least: int, *names: str) -> None:

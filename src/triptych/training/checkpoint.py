@@ -68,9 +68,9 @@ def load_weights(model: nn.Module, state_dict: Mapping[str, torch.Tensor]) -> No
     model.load_state_dict({name.removeprefix("model."): w for name, w in state_dict.items()})
 
 
-def check_domain(content: dict[str, Any], domain: str, named: str) -> None:
+def check_domain(header: dict[str, Any], domain: str, named: object) -> None:
     """Raise UserError if the checkpoint is of another domain; named: its name in the message."""
-    found = content["triptych"]["domain"]
+    found = header["domain"]
     if found != domain:
         raise UserError(
             f"{named} is of the domain {found}; expected a checkpoint of the domain {domain}"

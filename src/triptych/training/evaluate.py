@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from triptych.training.metric_sums import Totals, add_sums, full_precision, read_totals
-
-if TYPE_CHECKING:
-    from triptych.training.module import TrainingModule
-
-Progress = Callable[[int, int], object]
-"""Called with (units done, units in all, or 0 where that is unknown)."""
+from triptych.types import Progress
 
 
 @dataclass(frozen=True)
@@ -70,21 +65,6 @@ def sum_scores(
             if progress is not None:
                 progress(done, length)
     return read_totals(totals)
-
-
-def evaluate(
-    task: TrainingModule,
-    batches: Iterable[Any],
-    progress: Progress | None = None,
-    *,
-    score: Callable[[Any], Mapping[str, Tensor]] | None = None,
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Score all batches as validation does and return (metrics, totals).
-
-    score: replaces the task's own; see `sum_scores`.
-    """
-    totals = sum_scores(task, task.score if score is None else score, batches, progress)
-    return task.metrics(totals), totals
 
 
 def device_of(model: nn.Module) -> torch.device:

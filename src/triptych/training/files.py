@@ -69,7 +69,7 @@ def write_atomically(path: str | Path, content: bytes) -> Path:
     return path
 
 
-def check_writable(folder: Path) -> None:
+def create_run_folder(folder: Path) -> None:
     """Create the folder of a run and write a file in it; UserError with the reason on failure."""
     try:
         folder.mkdir(parents=True, exist_ok=True)

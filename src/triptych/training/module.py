@@ -68,7 +68,7 @@ class TrainingModule(pl.LightningModule, ABC):
         self.agreed_stop = 0
         """Number of the signal at which all processes stop, 0 for none."""
         self._accumulation = Accumulation()
-        self._given: list[dict[str, Any]] = []
+        self._initial_groups: list[dict[str, Any]] = []
         self._sums: Tensor | None = None
         self._totals: sums.Totals = {}
         self._logged_step = 0
@@ -109,7 +109,7 @@ class TrainingModule(pl.LightningModule, ABC):
         scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         # Lightning cannot clip gradients that a fused optimiser unscales.
         optimizer = optimization.build(self.optim, self, fused=False if scaled else None)
-        self._given = [
+        self._initial_groups = [
             {name: value for name, value in group.items() if name != "params"}
             for group in optimizer.param_groups
         ]
@@ -160,8 +160,10 @@ class TrainingModule(pl.LightningModule, ABC):
         loader = self.trainer.train_dataloader
         self.throughput = Throughput(lambda: getattr(loader, "seconds_taken", 0.0))
         self._logged_step = self.trainer.global_step
-        for group, given in zip(self.trainer.optimizers[0].param_groups, self._given, strict=True):
-            group.update(given)
+        for group, initial in zip(
+            self.trainer.optimizers[0].param_groups, self._initial_groups, strict=True
+        ):
+            group.update(initial)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed torch from (seed, rank, batches taken), so that a resumed step has equal dropout."""
@@ -189,14 +191,16 @@ class TrainingModule(pl.LightningModule, ABC):
         if world == 1:
             self.agreed_stop = self.stop_signal
         else:
-            asked = [float(self.stop_signal == number) for number in STOP_SIGNALS]
-            stepped = torch.cat([stepped, torch.tensor(asked, device=loss.device, dtype=dtype)])
+            stop_votes = [float(self.stop_signal == number) for number in STOP_SIGNALS]
+            stepped = torch.cat(
+                [stepped, torch.tensor(stop_votes, device=loss.device, dtype=dtype)]
+            )
             distributed.all_reduce(stepped)
             loss = loss * (world * targets / stepped[0].clamp(min=1)).to(loss.dtype)
             # Reading this step's sum would synchronise a GPU; the sum of the last step is ready.
-            before = self._sums.tolist()[2:] if self._sums is not None else []
+            previous_votes = self._sums.tolist()[2:] if self._sums is not None else []
             self._sums = stepped
-            for number, ranks in zip(STOP_SIGNALS, before, strict=False):
+            for number, ranks in zip(STOP_SIGNALS, previous_votes, strict=False):
                 if ranks and not self.agreed_stop:
                     self.agreed_stop = int(number)
         if self.trainer.accumulate_grad_batches > 1:

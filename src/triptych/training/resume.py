@@ -16,7 +16,7 @@ from triptych.training.data import ResumableLoader
 from triptych.training.module import TrainingModule
 
 SAME_FUNCTION = ("model.transformer.activation_checkpointing",)
-"""Settings of the model that change how it is computed, not what."""
+"""Settings of the model that do not change the function that it computes."""
 
 SIZES = ("n_layers", "n_decoder_layers", "d_model", "n_heads", "d_ff")
 """Last parts of the names of settings that determine a model's sizes."""
@@ -108,11 +108,7 @@ def check_same_model(
     config: settings as JSON types. Needs neither data nor model.
     """
     header = content["triptych"]
-    if header["domain"] != domain:
-        raise UserError(
-            f"{path} is of the domain {header['domain']}, this run of the domain {domain}; it "
-            "cannot be resumed."
-        )
+    check_domain(header, domain, path)
     before, now = flat(header["config"]), flat(config)
     if "optim.optimizer" in before and before["optim.optimizer"] != now["optim.optimizer"]:
         raise UserError(
@@ -188,7 +184,7 @@ def read_initial(name: str, *, domain: str, config: dict[str, Any]) -> dict[str,
     """
     path = pretrained.find(name) if name.startswith(pretrained.PREFIX) else Path(name)
     content = read_checkpoint(path)
-    check_domain(content, domain, f"run.init_from {name}")
+    check_domain(content["triptych"], domain, f"run.init_from {name}")
     before, now = (_sizes(settings) for settings in (content["triptych"]["config"], config))
     if wrong := changed(before, now):
         there, here = (", ".join(f"{n} {sizes.get(n)}" for n in wrong) for sizes in (before, now))

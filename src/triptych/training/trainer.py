@@ -24,7 +24,7 @@ from triptych.training.callbacks.run_control import Patience, StopOnSignal
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.devices import choose_precision, uses_cuda
 from triptych.training.exceptions import Interrupted
-from triptych.training.files import check_writable, remove_unfinished
+from triptych.training.files import create_run_folder, remove_unfinished
 from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.wandb import WandbMetrics, open_wandb
 from triptych.training.metadata import code_commit, plain, versions
@@ -143,7 +143,7 @@ def train(
         elif run.init_from is not None:
             initialize_from(task, run.init_from)
         if first:
-            check_writable(folder / "checkpoints")
+            create_run_folder(folder / "checkpoints")
             remove_unfinished(folder / "checkpoints")
         task.seed = run.seed
         train_loader.workers = validation_loader.workers = run.data_workers

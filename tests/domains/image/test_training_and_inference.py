@@ -25,10 +25,10 @@ from triptych.domains.image.data import evaluation_batches
 from triptych.domains.image.inference import ImageModel, restore
 from triptych.domains.image.model import ModelConfig, build_model
 from triptych.domains.image.sources import Digits, ImageFolder
-from triptych.domains.image.task import ImageTask, prepare
+from triptych.domains.image.task import ImageTrainingModule, prepare
 from triptych.errors import UserError
-from triptych.training import evaluate as evaluation
 from triptych.training.checkpoint import read_checkpoint
+from triptych.training.evaluate import sum_scores
 from triptych.training.metadata import header
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
@@ -52,7 +52,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def prepared(config: Config) -> tuple[ImageTask, Any, Any]:
+def prepared(config: Config) -> tuple[ImageTrainingModule, Any, Any]:
     """`prepare`, with a random head: one that is zero predicts nothing of what it reads."""
     task, loader, batches = prepare(config)
     return with_random_head(task), loader, batches
@@ -90,7 +90,7 @@ def settings(
     )
 
 
-def checkpoint_of(task: ImageTask) -> dict[str, Any]:
+def checkpoint_of(task: ImageTrainingModule) -> dict[str, Any]:
     return {
         "triptych": header(task.metadata, seed=0, step=1, metrics={}),
         "state_dict": task.state_dict(),
@@ -111,7 +111,8 @@ def test_a_uniform_model_has_exactly_the_logarithm_of_the_levels(
     task, _, batches = prepared(settings(folder, bits=bits))
     for parameter in task.model.core.head.parameters():
         nn.init.zeros_(parameter)
-    metrics, totals = evaluation.evaluate(task, batches)
+    totals = sum_scores(task, task.score, batches)
+    metrics = task.metrics(totals)
     assert metrics["bits_per_dim"] == pytest.approx(8 if bits is None else bits, abs=1e-6)
     images = task.config.data.read("validation")
     assert totals["dims"] == images.pixels.numel()  # every sub-pixel, the first one too
@@ -120,7 +121,7 @@ def test_a_uniform_model_has_exactly_the_logarithm_of_the_levels(
 @pytest.mark.parametrize("head", [Categorical(), MixtureOfLogistics(components=2)])
 def test_bits_per_dim_by_hand(folder: Path, head: HeadConfig) -> None:
     task, _, batches = prepared(settings(folder, head=head))
-    metrics, _ = evaluation.evaluate(task, batches)
+    metrics = task.metrics(sum_scores(task, task.score, batches))
     images = task.config.data.read("validation")
     assert images.labels is not None
     by_hand = 0.0
@@ -138,18 +139,19 @@ def test_bits_per_dim_does_not_depend_on_the_batch_size_and_leaves_no_image_out(
     images = task.config.data.read("train")
     assert len(images) % 5 != 0  # so that there is a smaller last batch
     results = [
-        evaluation.evaluate(task, evaluation_batches(images, batch_size=size))
+        sum_scores(task, task.score, evaluation_batches(images, batch_size=size))
         for size in (1, 5, 64)
     ]
-    for metrics, totals in results:
+    first = task.metrics(results[0])["bits_per_dim"]
+    for totals in results:
         assert totals["images"] == len(images)
-        assert metrics["bits_per_dim"] == pytest.approx(results[0][0]["bits_per_dim"], rel=1e-6)
+        assert task.metrics(totals)["bits_per_dim"] == pytest.approx(first, rel=1e-6)
 
 
 def test_dropout_is_off_when_scoring_and_on_when_training(folder: Path) -> None:
     task, loader, batches = prepared(settings(folder, dropout=0.5))
     task.train()
-    scores = {evaluation.evaluate(task, batches)[0]["bits_per_dim"] for _ in range(3)}
+    scores = {task.metrics(sum_scores(task, task.score, batches))["bits_per_dim"] for _ in range(3)}
     assert len(scores) == 1
     batch = next(iter(loader))
     losses = {task.training_loss(batch)[0].item() for _ in range(3)}
@@ -206,7 +208,7 @@ def test_the_same_seed_builds_the_same_model(folder: Path) -> None:
 def test_training_learns_and_its_checkpoint_is_enough(folder: Path) -> None:
     config = settings(folder)
     task, loader, batches = prepared(config)
-    before = evaluation.evaluate(task, batches)[0]["bits_per_dim"]
+    before = task.metrics(sum_scores(task, task.score, batches))["bits_per_dim"]
     trainer = {"max_steps": 120, "val_check_interval": 60, "check_val_every_n_epoch": None}
     run = train(task, loader, batches, config.run, trainer | {"accelerator": "cpu"})
     grids = sorted((run / "samples").rglob("*.png"))
@@ -232,7 +234,7 @@ def test_a_loaded_model_scores_and_samples_as_the_trained_one(folder: Path, tmp_
     model = restore(content)
     assert model.config == task.config
     assert model.class_names == ("left", "right")
-    score = evaluation.evaluate(task, batches)[0]
+    score = task.metrics(sum_scores(task, task.score, batches))
     assert model.evaluate("validation").metrics == score
     trained = ImageModel(task.model, task.config, ("left", "right"))
     assert np.array_equal(trained.sample(3), model.sample(3))

@@ -19,7 +19,7 @@ from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.attention import find_query, note_attention
+from triptych.domains.music.attention_maps import find_query, note_attention
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel

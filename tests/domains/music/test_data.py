@@ -13,9 +13,9 @@ from triptych.domains.music.data import (
     TokenisedPiece,
     Window,
     crop_start,
-    evaluation_loader,
+    evaluation_batches,
     make_batch,
-    training_loader,
+    training_batches,
     window_starts,
 )
 from triptych.domains.music.sources.base import Piece, PieceSource
@@ -85,7 +85,7 @@ def test_the_evaluation_holds_whole_pieces_unvaried(batch_size):
     kind = ChoraleTokenizer()
     heard = [[] for _ in pieces]
     number = -1
-    for batch in evaluation_loader(pieces, settings(), batch_size=batch_size):
+    for batch in evaluation_batches(pieces, settings(), batch_size=batch_size):
         for values, previous, scored in zip(
             batch.values, batch.previous, batch.scored, strict=True
         ):
@@ -99,13 +99,13 @@ def test_notes_are_counted_once_however_windows_cut_them():
     pieces = chorales([40, 100, 16, 33])
     kind = ChoraleTokenizer()
     whole = sum(int(kind.onsets(kind.tokens(piece.content)).sum()) for piece in pieces)
-    batches = evaluation_loader(pieces, settings(sequence_length=64, overlap=0), batch_size=5)
+    batches = evaluation_batches(pieces, settings(sequence_length=64, overlap=0), batch_size=5)
     assert sum(int(batch.onsets.sum()) for batch in batches) == whole
 
 
 def test_large_windows_are_scored_few_at_a_time():
     config = settings(sequence_length=8192, overlap=64)
-    batches = list(evaluation_loader(chorales([16] * 9), config, batch_size=64))
+    batches = list(evaluation_batches(chorales([16] * 9), config, batch_size=64))
     assert max(len(batch.values) for batch in batches) == 2
 
 
@@ -114,7 +114,7 @@ def test_chorale_crops_start_at_bars_and_know_the_token_before():
     kind = ChoraleTokenizer()
     texts = [kind.tokens(piece.content) for piece in pieces]
     config = settings(augmentation=Augmentation(transpose=0), batch_size=4)
-    loader = training_loader(pieces, config, seed=1)
+    loader = training_batches(pieces, config, seed=1)
     starts = set()
     for _ in range(12):
         for batch in loader:
@@ -150,7 +150,7 @@ def test_every_token_can_be_in_a_crop():
 def test_crops_are_transposed_with_what_stands_before_them():
     piece = Piece("p", np.full((100, 4), 60))
     config = settings(augmentation=Augmentation(transpose=5), batch_size=1)
-    loader = training_loader([piece], config, seed=0)
+    loader = training_batches([piece], config, seed=0)
     shifts = set()
     for _ in range(20):
         for batch in loader:
@@ -164,7 +164,7 @@ def test_crops_are_transposed_with_what_stands_before_them():
 
 def test_training_batches_depend_on_the_seed_alone():
     def run(seed):
-        loader = training_loader(chorales([100, 70, 33]), settings(), seed=seed)
+        loader = training_batches(chorales([100, 70, 33]), settings(), seed=seed)
         return [batch.values.tolist() for _ in range(2) for batch in loader]
 
     assert run(3) == run(3)
@@ -187,12 +187,12 @@ def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece, sounding):
     config = settings(
         source=Performances(), sequence_length=1024, overlap=0
     )  # a crop is a whole piece
-    trained = next(iter(training_loader(pieces, config, seed=0)))
+    trained = next(iter(training_batches(pieces, config, seed=0)))
     assert trained.scored[trained.values == END].tolist() == [True, True]
     cut = settings(source=Performances(), sequence_length=100, overlap=50)
     scored = [
         int((batch.values[batch.scored] == END).sum())
-        for batch in evaluation_loader(pieces, cut, batch_size=3)
+        for batch in evaluation_batches(pieces, cut, batch_size=3)
     ]
     assert sum(scored) == 2
 
@@ -200,7 +200,7 @@ def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece, sounding):
 def test_performance_crops_start_anywhere_and_reach_the_end(busy_piece, sounding):
     pieces = [Piece("p", sounding(busy_piece(seed))) for seed in range(2)]
     config = settings(source=Performances(), sequence_length=100, overlap=50)
-    loader = training_loader(pieces, config, seed=0)
+    loader = training_batches(pieces, config, seed=0)
     batches = [batch for _ in range(5) for batch in loader]
     assert {batch.values.shape[1] for batch in batches} == {100}
     assert all((batch.scored == (batch.values >= 0)).all() for batch in batches)

@@ -21,7 +21,7 @@ from triptych.domains.music.sampling import continue_tokens
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
-from triptych.domains.music.task import MusicTask
+from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import (
     SECONDS_PER_STEP,
     ChoraleTokenizer,
@@ -339,7 +339,7 @@ def test_data_names_another_folder(choir, tmp_path, busy_piece):
 def test_a_checkpoint_is_enough(tmp_path):
     source = JSBChorales(str(tmp_path / "gone"))
     data = DataConfig(source=source, sequence_length=128, overlap=64)
-    task = MusicTask(Config(data=data, model=model_of(Chorales()).config.model))
+    task = MusicTrainingModule(Config(data=data, model=model_of(Chorales()).config.model))
     checkpoint = {"triptych": task.metadata, "state_dict": task.state_dict()}
     expected = midi_bytes(MusicModel(task.config, task.model).sample(1, length=20)[0])
     for device in ("cpu", "auto"):

@@ -25,18 +25,18 @@ from triptych.decoding.speculative import Draft
 from triptych.domains.music import sampling
 from triptych.domains.music.augmentation import Augmentation
 from triptych.domains.music.config import Config
-from triptych.domains.music.data import PADDING, DataConfig, evaluation_loader
+from triptych.domains.music.data import PADDING, DataConfig, evaluation_batches
 from triptych.domains.music.inference import restore
 from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
-from triptych.domains.music.task import MusicTask, prepare
+from triptych.domains.music.task import MusicTrainingModule, prepare
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
-from triptych.training.evaluate import evaluate
+from triptych.training.evaluate import sum_scores
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
 
@@ -81,14 +81,15 @@ def config(attention=None):
 @pytest.fixture
 def task():
     torch.manual_seed(0)
-    return with_random_head(MusicTask(config()))
+    return with_random_head(MusicTrainingModule(config()))
 
 
 def test_a_uniform_model_gives_exactly_log_v(task):
     for parameter in task.model.head.parameters():
         torch.nn.init.zeros_(parameter)
     pieces = Scales().load("validation")
-    metrics, totals = evaluate(task, evaluation_loader(pieces, config().data, batch_size=2))
+    totals = sum_scores(task, task.score, evaluation_batches(pieces, config().data, batch_size=2))
+    metrics = task.metrics(totals)
     assert metrics["nats_per_token"] == pytest.approx(math.log(47), abs=1e-6)
     assert totals["tokens"] == sum(4 * len(piece.content) for piece in pieces)
 
@@ -96,7 +97,8 @@ def test_a_uniform_model_gives_exactly_log_v(task):
 def test_nats_per_note_share_all_nats_among_the_notes(task):
     kind = ChoraleTokenizer()
     pieces = Scales().load("validation")
-    metrics, totals = evaluate(task, evaluation_loader(pieces, config().data, batch_size=2))
+    totals = sum_scores(task, task.score, evaluation_batches(pieces, config().data, batch_size=2))
+    metrics = task.metrics(totals)
     notes = sum(int(kind.onsets(kind.tokens(piece.content)).sum()) for piece in pieces)
     assert totals["notes"] == notes
     assert metrics["nats_per_note"] * notes == pytest.approx(totals["nats"])
@@ -105,10 +107,12 @@ def test_nats_per_note_share_all_nats_among_the_notes(task):
 @pytest.mark.parametrize("attention", [Full(), Relative(max_distance=16)])
 def test_the_score_does_not_depend_on_the_batch_size(attention):
     torch.manual_seed(0)
-    task = with_random_head(MusicTask(config(attention=attention))).double()
+    task = with_random_head(MusicTrainingModule(config(attention=attention))).double()
     pieces = Scales().load("validation")
     scores = [
-        evaluate(task, evaluation_loader(pieces, config().data, batch_size=size))[0]
+        task.metrics(
+            sum_scores(task, task.score, evaluation_batches(pieces, config().data, batch_size=size))
+        )
         for size in (1, 2, 5, 64)
     ]
     for score in scores[1:]:
@@ -129,7 +133,9 @@ def test_the_score_is_that_of_each_token_by_hand(task):
             previous = tokens[start - 1 : start] if start else torch.tensor([-1])
             seen = tokens[start : place + 1].unsqueeze(0)
             total += task.model.nll(seen, previous=previous)[0, -1].item()
-    metrics, _ = evaluate(task, evaluation_loader([piece], data, batch_size=3))
+    metrics = task.metrics(
+        sum_scores(task, task.score, evaluation_batches([piece], data, batch_size=3))
+    )
     assert len(tokens) > 2 * length - overlap  # at least three windows
     assert metrics["nats_per_token"] == pytest.approx(total / len(tokens), abs=1e-10)
 
@@ -137,7 +143,7 @@ def test_the_score_is_that_of_each_token_by_hand(task):
 def test_padding_changes_neither_loss_nor_gradient(task):
     task = task.double().eval()
     pieces = Scales().load("train")
-    batch = next(iter(evaluation_loader(pieces[:3], config().data, batch_size=3)))
+    batch = next(iter(evaluation_batches(pieces[:3], config().data, batch_size=3)))
     loss, count = task.training_loss(batch)
     loss.backward()
     before = [p.grad.clone() for p in task.parameters() if p.grad is not None]
@@ -160,7 +166,7 @@ def test_padding_changes_neither_loss_nor_gradient(task):
 def test_a_few_steps_learn():
     settings = config()
     task, loader, validation = prepare(settings)
-    first, _ = evaluate(task, validation)
+    first = task.metrics(sum_scores(task, task.score, validation))
     optimizer = torch.optim.Adam(task.parameters(), lr=1e-2)
     for _ in range(15):
         for batch in loader:
@@ -168,7 +174,7 @@ def test_a_few_steps_learn():
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    last, _ = evaluate(task, validation)
+    last = task.metrics(sum_scores(task, task.score, validation))
     assert last["nats_per_token"] < 0.6 * first["nats_per_token"]
 
 
@@ -186,7 +192,7 @@ def test_prepare_is_a_function_of_the_seed():
 
 def test_a_checkpoint_restores_the_model_without_data(tmp_path):
     settings = replace(config(), data=DataConfig(source=JSBChorales(str(tmp_path / "gone"))))
-    task = with_random_head(MusicTask(settings))
+    task = with_random_head(MusicTrainingModule(settings))
     path = tmp_path / "a.ckpt"
     torch.save({"triptych": task.metadata, "state_dict": task.state_dict()}, path)
     again = restore(torch.load(path, weights_only=True))
@@ -196,7 +202,7 @@ def test_a_checkpoint_restores_the_model_without_data(tmp_path):
 
 
 def test_a_checkpoint_of_another_vocabulary_is_refused():
-    task = MusicTask(replace(config(), data=DataConfig()))
+    task = MusicTrainingModule(replace(config(), data=DataConfig()))
     for change in ({"tokenizer": "abc"}, {"symbols": ["x"]}):
         metadata = {**task.metadata, "vocabulary": {**task.metadata["vocabulary"], **change}}
         with pytest.raises(UserError, match="was trained with the tokenizer"):
@@ -265,7 +271,7 @@ def test_guessing_held_notes_changes_no_piece(count, drafted, monkeypatch):
         return original(*arguments, **options)
 
     monkeypatch.setattr(generation, "generate", noted)
-    task = with_random_head(MusicTask(config())).double().eval()
+    task = with_random_head(MusicTrainingModule(config())).double().eval()
     sample = partial(sample_pieces, task.model, task.config.data, count, length=12, seed=3)
     pieces = sample()
     assert all(draft == (Draft(4) if drafted else None) for draft in drafts)

@@ -13,7 +13,7 @@ from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import DataConfig
 from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.synthetic import NumberWords
-from triptych.domains.translation.task import TranslationTask, prepare
+from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.training.optim import OptimConfig
 
 
@@ -36,10 +36,10 @@ def tiny_config() -> Config:
 
 
 @pytest.fixture(scope="session")
-def teach() -> Callable[[Config, int], TranslationTask]:
+def teach() -> Callable[[Config, int], TranslationTrainingModule]:
     """Train for so many steps, without Lightning: (config, steps) -> task in eval mode."""
 
-    def run(config: Config, steps: int) -> TranslationTask:
+    def run(config: Config, steps: int) -> TranslationTrainingModule:
         task, loader, _ = prepare(config)
         optimizer = torch.optim.Adam(task.parameters(), lr=config.optim.learning_rate)
         task.train()
@@ -58,6 +58,8 @@ def teach() -> Callable[[Config, int], TranslationTask]:
 
 
 @pytest.fixture(scope="session")
-def taught(tiny_config: Config, teach: Callable[[Config, int], TranslationTask]) -> TranslationTask:
+def taught(
+    tiny_config: Config, teach: Callable[[Config, int], TranslationTrainingModule]
+) -> TranslationTrainingModule:
     torch.manual_seed(0)
     return teach(tiny_config, 60)

@@ -10,10 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.translation.attention import merge_pieces, pieces
+from triptych.domains.translation.attention_maps import merge_pieces, pieces
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import DEFAULT_FONT, fonts_for, heat_map
-from triptych.domains.translation.task import TranslationTask
+from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer
 from triptych.domains.translation.translate import search_lines
 from triptych.errors import UserError
@@ -22,7 +22,7 @@ LINES = ["two hundred and thirty-four", "", "저는 grüße 機器"]
 
 
 @pytest.fixture(scope="module")
-def translator(taught: TranslationTask) -> TranslationModel:
+def translator(taught: TranslationTrainingModule) -> TranslationModel:
     return TranslationModel(taught.config, taught.tokenizers, taught.model)
 
 
@@ -47,7 +47,7 @@ def test_bytes_that_make_no_text_stand_alone(bytes_only: BytePairTokenizer) -> N
     assert runs == [1, 1, 3, 1]
 
 
-def test_pieces_are_the_ids_where_these_are_text(taught: TranslationTask) -> None:
+def test_pieces_are_the_ids_where_these_are_text(taught: TranslationTrainingModule) -> None:
     tokenizer = taught.tokenizers.source
     ids = tokenizer.encode(LINES[0])
     runs, names = pieces(tokenizer, ids)

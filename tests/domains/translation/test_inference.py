@@ -13,12 +13,11 @@ import torch
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import SearchResult
-from triptych.decoding.quantize import Dtype
 from triptych.domains.translation import translate
 from triptych.domains.translation.batches import EncodedPairs
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.sources import ParallelText
-from triptych.domains.translation.task import TranslationTask
+from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.domains.translation.tokenizer import END, PAD, START
 from triptych.domains.translation.translate import (
     FORBIDDEN,
@@ -28,6 +27,7 @@ from triptych.domains.translation.translate import (
     search_lines,
 )
 from triptych.errors import UserError
+from triptych.types import Dtype
 
 LINES = [
     "seven",
@@ -43,11 +43,11 @@ LINES = [
 
 
 @pytest.fixture(scope="module")
-def translator(taught: TranslationTask) -> TranslationModel:
+def translator(taught: TranslationTrainingModule) -> TranslationModel:
     return in_use(taught)
 
 
-def in_use(task: TranslationTask, **options: Any) -> TranslationModel:
+def in_use(task: TranslationTrainingModule, **options: Any) -> TranslationModel:
     return TranslationModel(task.config, task.tokenizers, task.model, **options)
 
 
@@ -94,7 +94,7 @@ def test_the_text_is_the_same_at_every_batch_size(translator: TranslationModel, 
 
 
 def test_sources_in_use_look_as_they_did_in_training(
-    taught: TranslationTask, monkeypatch: pytest.MonkeyPatch
+    taught: TranslationTrainingModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same marks at both ends; a start or end on one side only would shift everything."""
     trained_on: list[torch.Tensor] = []
@@ -115,7 +115,7 @@ def test_sources_in_use_look_as_they_did_in_training(
 
 
 def test_scores_of_a_row_are_those_of_the_row_alone_to_double_precision(
-    translator: TranslationModel, taught: TranslationTask
+    translator: TranslationModel, taught: TranslationTrainingModule
 ) -> None:
     model = translator.double_model
     assert next(model.parameters()).dtype == torch.float64
@@ -163,7 +163,9 @@ def test_what_single_precision_cannot_decide_is_searched_in_double(
     assert loose != expected
 
 
-def test_double_precision_is_made_only_where_it_is_needed(taught: TranslationTask) -> None:
+def test_double_precision_is_made_only_where_it_is_needed(
+    taught: TranslationTrainingModule,
+) -> None:
     class NoDouble(TranslationModel):
         @property
         def double_model(self) -> EncoderDecoder:  # type: ignore[override]
@@ -190,7 +192,7 @@ def test_a_line_of_a_thousand_words_beside_short_ones(translator: TranslationMod
 
 
 def test_a_translation_has_at_most_fifty_tokens_more_than_its_source(
-    translator: TranslationModel, taught: TranslationTask, monkeypatch: pytest.MonkeyPatch
+    translator: TranslationModel, taught: TranslationTrainingModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[list[int]] = []
     search = translate.beam_search
@@ -206,7 +208,7 @@ def test_a_translation_has_at_most_fifty_tokens_more_than_its_source(
     assert sorted(limits[0]) == sorted(len(row) + 1 + 50 for row in ids)  # its end counts
 
 
-def test_a_model_that_never_ends_is_stopped(taught: TranslationTask) -> None:
+def test_a_model_that_never_ends_is_stopped(taught: TranslationTrainingModule) -> None:
     class Endless(torch.nn.Module):
         """Says one token for ever; it has the model's parts that the search needs."""
 
@@ -297,7 +299,7 @@ def test_other_precisions_translate_much_alike(translator: TranslationModel, dty
     assert sum(map(str.__eq__, found, plain)) > 0.3 * len(lines)
 
 
-def test_dtypes_that_cannot_be_are_refused(taught: TranslationTask) -> None:
+def test_dtypes_that_cannot_be_are_refused(taught: TranslationTrainingModule) -> None:
     with pytest.raises(UserError, match="dtype is fp32, bf16, int8, got fp16"):
         in_use(taught, dtype="fp16")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="int8 needs a CPU"):
@@ -384,12 +386,14 @@ def test_a_limit_scores_the_first_lines_and_hypotheses_come_when_asked(
         translator.evaluate(limit=0)
 
 
-def test_another_folder_may_hold_the_data(taught: TranslationTask, tmp_path: Path) -> None:
+def test_another_folder_may_hold_the_data(
+    taught: TranslationTrainingModule, tmp_path: Path
+) -> None:
     with pytest.raises(UserError, match="NumberWords, which reads no folder"):
         in_use(taught).evaluate(data=tmp_path)
     corpus = ParallelText(directory="/nowhere", files={"test": ["t.{language}"]})
     config = replace(taught.config, data=replace(taught.config.data, source=corpus))
-    task = TranslationTask(config, taught.tokenizers)
+    task = TranslationTrainingModule(config, taught.tokenizers)
     task.load_state_dict(taught.state_dict())
     (tmp_path / "t.en").write_text("seven\n\nnine\n")
     (tmp_path / "t.de").write_text("sieben\nnichts\nneun\n")
@@ -408,7 +412,9 @@ def test_another_folder_may_hold_the_data(taught: TranslationTask, tmp_path: Pat
         translator.evaluate()
 
 
-def test_a_checkpoint_is_enough(taught: TranslationTask, translator: TranslationModel) -> None:
+def test_a_checkpoint_is_enough(
+    taught: TranslationTrainingModule, translator: TranslationModel
+) -> None:
     again = restore({"triptych": taught.metadata, "state_dict": taught.state_dict()}, device="auto")
     lines = many_lines(12)
     assert again.translate(lines, beam=2) == translator.translate(lines, beam=2)

@@ -20,9 +20,9 @@ from triptych.domains.translation.data import DataConfig
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.synthetic import NumberWords, ReversedSentences
-from triptych.domains.translation.task import TranslationTask, prepare
+from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.domains.translation.tokenizer import END, Tokenizers
-from triptych.training.evaluate import evaluate
+from triptych.training.evaluate import sum_scores
 
 # Numbers in words --------------------------------------------------------------------------------
 
@@ -182,13 +182,13 @@ def test_splits_are_the_same_every_time_and_differ() -> None:
 
 
 @pytest.fixture(scope="module")
-def task() -> TranslationTask:
+def task() -> TranslationTrainingModule:
     data = DataConfig(source=TINY, vocabulary_size=300, max_tokens=64, max_length=16)
     sizes = ModelConfig(TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8)))
     return prepare(Config(data=data, model=sizes))[0]
 
 
-def test_every_word_is_one_token(task: TranslationTask) -> None:
+def test_every_word_is_one_token(task: TranslationTrainingModule) -> None:
     for split in TINY.splits():
         pairs = TINY.pairs(split)
         encoded = EncodedPairs(pairs, task.tokenizers)
@@ -217,16 +217,17 @@ class Perfect(nn.Module):
         return said
 
 
-def test_a_perfect_model_scores_what_the_law_scores(task: TranslationTask) -> None:
-    perfect = TranslationTask(task.config, task.tokenizers)
+def test_a_perfect_model_scores_what_the_law_scores(task: TranslationTrainingModule) -> None:
+    perfect = TranslationTrainingModule(task.config, task.tokenizers)
     perfect.model = Perfect(task.tokenizers)  # type: ignore[assignment]
     encoded = EncodedPairs(TINY.pairs("test"), task.tokenizers)
-    metrics, totals = evaluate(perfect, evaluation_batches(encoded, 64))
+    totals = sum_scores(perfect, perfect.score, evaluation_batches(encoded, 64))
+    metrics = perfect.metrics(totals)
     law = TINY.nll("test") / totals["tokens"]
     assert metrics["nats_per_token"] == pytest.approx(law, rel=1e-6)
 
 
-def test_evaluation_reports_the_entropy_of_the_source(task: TranslationTask) -> None:
+def test_evaluation_reports_the_entropy_of_the_source(task: TranslationTrainingModule) -> None:
     found = TranslationModel(task.config, task.tokenizers, task.model).evaluate(
         "test", limit=3, beam=1
     )

@@ -24,11 +24,11 @@ from triptych.domains.translation.config import Config
 from triptych.domains.translation.inference import restore
 from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.sources import ParallelText
-from triptych.domains.translation.task import TranslationTask, prepare
+from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.domains.translation.tokenizer import END, PAD, START
 from triptych.domains.translation.translate import hypothesis_texts, search_lines
 from triptych.errors import UserError
-from triptych.training.evaluate import evaluate
+from triptych.training.evaluate import sum_scores
 
 # Scores ------------------------------------------------------------------------------------------
 
@@ -37,7 +37,8 @@ def test_a_uniform_model_scores_exactly_log_v(tiny_config: Config) -> None:
     task, _, validation = prepare(tiny_config)
     with torch.no_grad():
         task.model.target_embedding.table.weight.zero_()  # tied: all logits are zero
-    metrics, totals = evaluate(task, validation)
+    totals = sum_scores(task, task.score, validation)
+    metrics = task.metrics(totals)
     vocabulary = len(task.tokenizers.target)
     assert metrics["nats_per_token"] == pytest.approx(math.log(vocabulary), rel=1e-6)
     pairs = tiny_config.data.source.pairs("validation")
@@ -47,11 +48,13 @@ def test_a_uniform_model_scores_exactly_log_v(tiny_config: Config) -> None:
 
 
 def test_nats_do_not_depend_on_batches_padding_smoothing_or_dropout(
-    taught: TranslationTask,
+    taught: TranslationTrainingModule,
 ) -> None:
     pairs = EncodedPairs(taught.config.data.source.pairs("validation"), taught.tokenizers)
     figures = [
-        evaluate(taught, evaluation_batches(pairs, budget))[0]["nats_per_token"]
+        taught.metrics(sum_scores(taught, taught.score, evaluation_batches(pairs, budget)))[
+            "nats_per_token"
+        ]
         for budget in (1, 64, 100_000)
     ]
     assert figures == pytest.approx([figures[0]] * 3, rel=1e-5)
@@ -65,13 +68,15 @@ def test_nats_do_not_depend_on_batches_padding_smoothing_or_dropout(
         total, count = total - float(right.sum()), count + right.numel()
     assert figures[0] == pytest.approx(total / count, rel=1e-5)
     taught.train()
-    again = evaluate(taught, evaluation_batches(pairs, 64))[0]["nats_per_token"]
+    again = taught.metrics(sum_scores(taught, taught.score, evaluation_batches(pairs, 64)))[
+        "nats_per_token"
+    ]
     assert taught.training
     taught.eval()
     assert again == pytest.approx(figures[0], rel=1e-6)
 
 
-def test_more_padding_changes_no_loss(taught: TranslationTask) -> None:
+def test_more_padding_changes_no_loss(taught: TranslationTrainingModule) -> None:
     pairs = EncodedPairs([("one", "eins"), ("seven hundred", "siebenhundert")], taught.tokenizers)
     batch = pairs.batch([0, 1])
     wider = Batch(
@@ -88,7 +93,7 @@ def test_more_padding_changes_no_loss(taught: TranslationTask) -> None:
 # Validation decodes ------------------------------------------------------------------------------
 
 
-def test_validation_scores_what_the_model_says_by_itself(taught: TranslationTask) -> None:
+def test_validation_scores_what_the_model_says_by_itself(taught: TranslationTrainingModule) -> None:
     metrics = taught.generation_metrics()
     assert metrics.keys() == {"bleu", "chrf", "exact_match"}
     assert len(taught.hypotheses) == taught.config.data.validation_lines == 10
@@ -105,7 +110,7 @@ def test_validation_scores_what_the_model_says_by_itself(taught: TranslationTask
     assert taught.hypotheses[3] == taught.tokenizers.target.decode(said)
 
 
-def test_validation_searches_with_its_own_beam(taught: TranslationTask) -> None:
+def test_validation_searches_with_its_own_beam(taught: TranslationTrainingModule) -> None:
     found = {}
     for beam in (1, 4):
         task = copy.copy(taught)
@@ -120,7 +125,7 @@ def test_validation_searches_with_its_own_beam(taught: TranslationTask) -> None:
 
 
 def test_the_table_shows_source_reference_and_translation(
-    taught: TranslationTask, tmp_path: Path
+    taught: TranslationTrainingModule, tmp_path: Path
 ) -> None:
     taught.generation_metrics()
     (table,) = taught.log_samples(tmp_path)
@@ -144,15 +149,17 @@ def test_decoding_can_be_switched_off(tiny_config: Config, tmp_path: Path) -> No
 
 
 def test_a_few_steps_learn_something(
-    tiny_config: Config, teach: Callable[[Config, int], TranslationTask], taught: TranslationTask
+    tiny_config: Config,
+    teach: Callable[[Config, int], TranslationTrainingModule],
+    taught: TranslationTrainingModule,
 ) -> None:
     fresh, _, validation = prepare(tiny_config)
-    before = evaluate(fresh, validation)[0]["nats_per_token"]
-    after = evaluate(taught, validation)[0]["nats_per_token"]
+    before = fresh.metrics(sum_scores(fresh, fresh.score, validation))["nats_per_token"]
+    after = taught.metrics(sum_scores(taught, taught.score, validation))["nats_per_token"]
     assert after < 0.6 * before
 
 
-def test_a_checkpoint_brings_everything(taught: TranslationTask) -> None:
+def test_a_checkpoint_brings_everything(taught: TranslationTrainingModule) -> None:
     # What training writes: JSON types beside the weights.
     metadata = json.loads(json.dumps(taught.metadata))
     again = restore({"triptych": metadata, "state_dict": taught.state_dict()})
@@ -240,7 +247,7 @@ def test_one_matrix_for_two_vocabularies_is_refused() -> None:
 
 
 def test_separate_vocabularies_train_and_come_back(
-    tiny_config: Config, teach: Callable[[Config, int], TranslationTask]
+    tiny_config: Config, teach: Callable[[Config, int], TranslationTrainingModule]
 ) -> None:
     config = replace(
         tiny_config,

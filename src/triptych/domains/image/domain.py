@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from triptych.domains.base import Domain, Report, Verb
+from triptych.domains.base import Domain, FolderCommand, ProgressFactory
 from triptych.domains.files import OutputFolder
 from triptych.domains.image.options import (
     DRAWING,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def write_samples(
-    model: ImageModel, options: ImageSampleOptions, out: OutputFolder, report: Report
+    model: ImageModel, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
 ) -> str:
     """Sample images and write each as a PNG, and all as one grid."""
     images = model.sample(
@@ -37,7 +37,7 @@ def write_samples(
 
 
 def write_attention(
-    model: ImageModel, options: ImageAttentionOptions, out: OutputFolder, report: Report
+    model: ImageModel, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
 ) -> str:
     """Sample an image and write the attention weights that predicted some of its pixels."""
     from triptych.domains.image.inference import spread_pixels
@@ -74,8 +74,8 @@ class ImageDomain(Domain):
     """Images as sequences of pixels."""
 
     name: ClassVar[str] = "image"
-    sample = Verb(ImageSampleOptions, "Sample images.", write_samples)
-    attention = Verb(
+    sample = FolderCommand(ImageSampleOptions, "Sample images.", write_samples)
+    attention = FolderCommand(
         ImageAttentionOptions,
         "Sample an image and draw the attention weights that predicted some of its pixels.",
         write_attention,

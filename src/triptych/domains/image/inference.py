@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from triptych.config.schema import from_plain
 from triptych.core.attention.capture import capture_attention
 from triptych.core.heads import CategoricalHead
-from triptych.decoding.quantize import Dtype
 from triptych.decoding.sampling import Sampling
-from triptych.domains.base import Progress, TrainedModel
+from triptych.domains.base import TrainedModel
 from triptych.domains.image import metrics, render
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.data import ImageDataset, evaluation_batches
@@ -28,6 +27,7 @@ from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, device_of, scoring, sum_scores
+from triptych.types import Dtype, Progress
 
 SAMPLE_BATCH = 64
 """Images sampled together; constant, so that a seed gives the same images on every machine."""

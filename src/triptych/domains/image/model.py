@@ -4,7 +4,6 @@ Parmar et al. 2018, "Image Transformer", 1802.05751. The attention variant deter
 which training, sampling and likelihoods share.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +18,7 @@ from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
+from triptych.types import Progress
 
 
 @dataclass(frozen=True)
@@ -150,7 +150,7 @@ class ImageTransformer(nn.Module):
         labels: Tensor | None = None,
         sampling: Sampling | None = None,
         generator: torch.Generator | None = None,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
         compile: bool = False,
     ) -> Tensor:
         """Sample images in generation order: uint8 [count, H, W, C].

@@ -19,7 +19,7 @@ from triptych.training.loggers.media import Media
 from triptych.training.module import TrainingModule
 
 
-class ImageTask(TrainingModule):
+class ImageTrainingModule(TrainingModule):
     """Training of an autoregressive image model, validated by bits per dimension."""
 
     domain: ClassVar[str] = "image"
@@ -78,7 +78,7 @@ class ImageTask(TrainingModule):
 
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
-) -> tuple[ImageTask, ResumableLoader, FixedBatches]:
+) -> tuple[ImageTrainingModule, ResumableLoader, FixedBatches]:
     """Read the images; return the training module and the loaders of training and validation.
 
     vocabulary: of the weights that initialise the run, see `ImageDataset.vocabulary`. Raises
@@ -101,7 +101,7 @@ def prepare(
     validation = validation.first(config.data.validation_limit)
     torch.manual_seed(config.run.seed)
     try:
-        task = ImageTask(config, train.vocabulary())
+        task = ImageTrainingModule(config, train.vocabulary())
     except ValueError as error:  # an attention variant that does not support this shape
         raise UserError(f"the model does not fit the images: {error}") from error
     histogram = metrics.histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)

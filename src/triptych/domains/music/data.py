@@ -153,7 +153,7 @@ def crop_start(n_tokens: int, *, length: int, bar: int, generator: torch.Generat
     return bar * int(torch.randint(last + 1, (), generator=generator))
 
 
-def training_loader(pieces: list[Piece], config: DataConfig, *, seed: int) -> ResumableLoader:
+def training_batches(pieces: list[Piece], config: DataConfig, *, seed: int) -> ResumableLoader:
     """Return random crops of augmented pieces.
 
     In an epoch, a piece gives as many crops as windows without overlap would cover it.
@@ -179,7 +179,7 @@ def training_loader(pieces: list[Piece], config: DataConfig, *, seed: int) -> Re
     return ResumableLoader(len(items), plan, batch, seed=seed, name="The training music")
 
 
-def evaluation_loader(pieces: list[Piece], config: DataConfig, *, batch_size: int) -> FixedBatches:
+def evaluation_batches(pieces: list[Piece], config: DataConfig, *, batch_size: int) -> FixedBatches:
     """Return windows over whole pieces, without augmentation, that score each token once.
 
     batch_size: windows at a time, fewer where they would exceed MAX_TOKENS_PER_BATCH.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from triptych.domains.base import Domain, Report, Verb
+from triptych.domains.base import Domain, FolderCommand, ProgressFactory
 from triptych.domains.files import OutputFolder
 from triptych.domains.music.options import (
     DRAWING,
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def write_samples(
-    model: MusicModel, options: MusicSampleOptions, out: OutputFolder, report: Report
+    model: MusicModel, options: MusicSampleOptions, out: OutputFolder, report: ProgressFactory
 ) -> str:
     """Sample pieces and write each as MIDI, sound and piano roll."""
     from triptych.domains.music.midi import write_midi
@@ -50,7 +50,7 @@ def write_samples(
 
 
 def write_attention(
-    model: MusicModel, options: MusicAttentionOptions, out: OutputFolder, report: Report
+    model: MusicModel, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
 ) -> str:
     """Write the attention weights that predicted one note of a piece."""
     from triptych.domains.music.midi import midi_bytes
@@ -90,8 +90,8 @@ class MusicDomain(Domain):
 
     name: ClassVar[str] = "music"
     evaluate_options = MusicEvaluateOptions
-    sample = Verb(MusicSampleOptions, "Sample pieces of music.", write_samples)
-    attention = Verb(
+    sample = FolderCommand(MusicSampleOptions, "Sample pieces of music.", write_samples)
+    attention = FolderCommand(
         MusicAttentionOptions,
         "Draw the attention weights that predicted a note: arcs over the piano roll, and each head "
         "over time.",

@@ -11,14 +11,14 @@ from torch import Tensor
 from triptych.config.schema import from_plain
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import Sampling
-from triptych.domains.base import Progress, TrainedModel
-from triptych.domains.music.attention import MusicAttention, find_query, note_attention
+from triptych.domains.base import TrainedModel
+from triptych.domains.music.attention_maps import MusicAttention, find_query, note_attention
 from triptych.domains.music.config import Config
-from triptych.domains.music.data import Batch, evaluation_loader, read_pieces
+from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.metrics import (
     PositionSums,
+    batch_sums,
     count_models,
-    metric_sums,
     metrics_from_sums,
     token_nll,
 )
@@ -33,6 +33,7 @@ from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, sum_scores
+from triptych.types import Progress
 
 if TYPE_CHECKING:
     import pretty_midi
@@ -157,14 +158,14 @@ class MusicModel(TrainedModel):
         if data is not None:
             windows = replace(windows, source=reading_from(windows.source, str(data)))
         pieces = read_pieces(windows.source, split)[:limit]
-        batches = evaluation_loader(pieces, windows, batch_size=batch_size or windows.batch_size)
+        batches = evaluation_batches(pieces, windows, batch_size=batch_size or windows.batch_size)
         trained_length = self.config.data.sequence_length
         positions = PositionSums(windows.sequence_length)
 
         def score(batch: Batch) -> dict[str, Tensor]:
             nll = token_nll(scorer.model, batch)  # [B, L]
             positions.add(batch, nll)
-            return metric_sums(batch, nll)
+            return batch_sums(batch, nll)
 
         sums = sum_scores(scorer.model, score, batches, progress)
         metrics = metrics_from_sums(sums) | positions.metrics(trained_length)

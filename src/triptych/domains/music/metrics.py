@@ -32,7 +32,7 @@ def token_nll(model: DecoderOnly, batch: Batch) -> Tensor:
     return nll.masked_fill(~batch.scored, 0.0)
 
 
-def metric_sums(batch: Batch, nll: Tensor) -> dict[str, Tensor]:
+def batch_sums(batch: Batch, nll: Tensor) -> dict[str, Tensor]:
     """Return the sums over a batch of nats, scored tokens and notes; nll [B, L] of `token_nll`."""
     return {
         "nats": in_double(nll).sum(),

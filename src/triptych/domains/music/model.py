@@ -8,7 +8,7 @@ from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.generation_order import raster
-from triptych.core.heads import Categorical
+from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Metrical, NoPositions, SumOfEmbeddings
 from triptych.core.transformer import TransformerConfig
@@ -45,7 +45,7 @@ class ModelConfig:
             TokenEmbedding(vocabulary, transformer.d_model),
             self._positions(tokenizer, length),
             transformer.decoder((length,)),
-            Categorical().build(transformer.d_model, levels=vocabulary, channels=1),
+            CategoricalHead(transformer.d_model, vocabulary),
             d_model=transformer.d_model,
             dropout=transformer.dropout,
         )

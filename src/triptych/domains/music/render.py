@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.attention import MusicAttention
+from triptych.domains.music.attention_maps import MusicAttention
 from triptych.training.files import write_atomically
 
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn

@@ -8,8 +8,6 @@ scored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -20,12 +18,10 @@ from triptych.decoding.sampling import LogitsConstraint, Sampling
 from triptych.decoding.speculative import Draft
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.types import Progress
 
 MAX_DRAFTED_ROWS = 4
 """Largest number of pieces sampled with drafts; all rows wait for the worst draft."""
-
-Progress = Callable[[int, int], object]
-"""Called with (tokens sampled, largest number of tokens)."""
 
 
 def sample_pieces(
@@ -134,7 +130,7 @@ def _with_past(constraint: LogitsConstraint | None, before: Tensor) -> LogitsCon
     return lambda values: constraint(torch.cat([before, values], dim=1))
 
 
-def _counted(progress: Progress | None, done: int, total: int) -> Callable[[int, int], None] | None:
+def _counted(progress: Progress | None, done: int, total: int) -> Progress | None:
     """Return a callback that counts over all windows."""
     if progress is None:
         return None

@@ -11,8 +11,8 @@ from triptych.config.schema import to_plain
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music import render
 from triptych.domains.music.config import Config
-from triptych.domains.music.data import Batch, evaluation_loader, training_loader
-from triptych.domains.music.metrics import count_models, metric_sums, metrics_from_sums, token_nll
+from triptych.domains.music.data import Batch, evaluation_batches, training_batches
+from triptych.domains.music.metrics import batch_sums, count_models, metrics_from_sums, token_nll
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.sampling import sample_pieces
 from triptych.errors import UserError
@@ -21,7 +21,7 @@ from triptych.training.loggers.media import Media
 from triptych.training.module import TrainingModule
 
 
-class MusicTask(TrainingModule):
+class MusicTrainingModule(TrainingModule):
     """LightningModule of an autoregressive model of music."""
 
     domain: ClassVar[str] = "music"
@@ -46,7 +46,7 @@ class MusicTask(TrainingModule):
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """Return the sums of nats, scored tokens and notes."""
-        return metric_sums(batch, token_nll(self.model, batch))
+        return batch_sums(batch, token_nll(self.model, batch))
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         """Return nats per token and nats per note."""
@@ -75,7 +75,7 @@ class MusicTask(TrainingModule):
 
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
-) -> tuple[MusicTask, ResumableLoader, FixedBatches]:
+) -> tuple[MusicTrainingModule, ResumableLoader, FixedBatches]:
     """Read the pieces; build the training module and the loaders of both splits.
 
     vocabulary: of the checkpoint whose weights initialise the run; None for a new run. Raises
@@ -90,7 +90,7 @@ def prepare(
         )
     torch.manual_seed(config.run.seed)
     try:  # before the pieces are read, which takes minutes
-        task = MusicTask(config)
+        task = MusicTrainingModule(config)
     except ValueError as error:
         raise UserError(f"the model does not fit the music: {error}") from error
     train, validation = data.source.load("train"), data.source.load("validation")
@@ -103,5 +103,5 @@ def prepare(
         + ", ".join(f"{name} {nats:.3f}" for name, nats in baselines.items()),
         file=sys.stderr,
     )
-    loader = training_loader(train, data, seed=config.run.seed)
-    return task, loader, evaluation_loader(validation, data, batch_size=data.batch_size)
+    loader = training_batches(train, data, seed=config.run.seed)
+    return task, loader, evaluation_batches(validation, data, batch_size=data.batch_size)

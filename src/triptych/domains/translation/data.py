@@ -24,7 +24,7 @@ class DataConfig:
     source: Corpus = field(default_factory=NumberWords)
     """Corpus: NumberWords, ReversedSentences, ParallelText or TabSeparated."""
     vocabulary_size: int = 8_000
-    """Size of the byte-level BPE vocabulary in types, special ids and 256 bytes included; a small
+    """Size of the byte-level BPE vocabulary in tokens, special ids and 256 bytes included; a small
     corpus gives fewer."""
     shared_vocabulary: bool = True
     """Whether one vocabulary is learnt from both languages together, or one from each."""
@@ -80,7 +80,7 @@ def read_training_data(
 
     seed: of the order of the training pairs. vocabulary: of the checkpoint that initialises the
     run, which replaces the one to learn; see `Tokenizers.to_plain`. Prints the number of pairs,
-    types and batches. Raises UserError for missing or damaged files and without a training pair.
+    tokens and batches. Raises UserError for missing or damaged files and without a training pair.
     """
     config.source.check()
     read = read_split(config.source, "train")
@@ -112,11 +112,11 @@ def read_training_data(
             f"no training pair is left: {counts}; data.max_length is too small for these sentences."
         )
     print(f"{counts}; {tokenizers}", file=sys.stderr)
-    loader = training_loader(encoded, chosen, max_tokens=config.max_tokens, seed=seed)
+    loader = training_batches(encoded, chosen, max_tokens=config.max_tokens, seed=seed)
     return TrainingData(tokenizers, loader, validation)
 
 
-def training_loader(
+def training_batches(
     pairs: EncodedPairs, chosen: Sequence[int], *, max_tokens: int, seed: int
 ) -> ResumableLoader:
     """Return the loader of the chosen pairs; prints the number of batches and their padding."""

@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from triptych.domains.base import Domain, Report, Verb
+from triptych.domains.base import Domain, FolderCommand, ProgressFactory
 from triptych.domains.files import OutputFolder, read_input_lines
 from triptych.domains.options import counted
 from triptych.domains.translation.options import (
@@ -18,14 +18,17 @@ from triptych.domains.translation.options import (
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
-    from triptych.domains.translation.attention import SentenceAttention
+    from triptych.domains.translation.attention_maps import SentenceAttention
     from triptych.domains.translation.inference import TranslationModel
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.module import TrainingModule
 
 
 def write_attention(
-    model: TranslationModel, options: TranslationAttentionOptions, out: OutputFolder, report: Report
+    model: TranslationModel,
+    options: TranslationAttentionOptions,
+    out: OutputFolder,
+    report: ProgressFactory,
 ) -> str:
     """Translate each sentence and write the attention weights of its translation."""
     lines = {
@@ -94,7 +97,7 @@ class TranslationDomain(Domain):
     name: ClassVar[str] = "translation"
     evaluate_options = TranslationEvaluateOptions
     translate_options = TranslationTranslateOptions
-    attention = Verb(
+    attention = FolderCommand(
         TranslationAttentionOptions,
         "Translate lines and draw, for each, the attention weights between source and translation.",
         write_attention,

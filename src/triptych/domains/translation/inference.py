@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 from triptych.config.schema import from_plain
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
-from triptych.domains.base import Progress, TrainedModel
-from triptych.domains.options import Dtype, check_layer_and_head
+from triptych.domains.base import TrainedModel
+from triptych.domains.options import check_layer_and_head
 from triptych.domains.sources import known_entropy, reading_from
-from triptych.domains.translation.attention import SentenceAttention, sentence_attention
+from triptych.domains.translation.attention_maps import SentenceAttention, sentence_attention
 from triptych.domains.translation.batches import EncodedPairs, evaluation_batches
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import read_split
@@ -25,13 +25,14 @@ from triptych.domains.translation.metrics import (
     score_translations,
 )
 from triptych.domains.translation.model import build_model
-from triptych.domains.translation.text_files import BLANKS, check_folder
+from triptych.domains.translation.text_files import SPACES, check_folder
 from triptych.domains.translation.tokenizer import Tokenizers
 from triptych.domains.translation.translate import hypothesis_texts, search_lines
 from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, device_of, sum_scores
+from triptych.types import Dtype, Progress
 
 BATCH_SIZE = 64
 """Default number of lines to translate at a time."""
@@ -159,7 +160,7 @@ class TranslationModel(TrainedModel):
         found = self.search(lines, beam=beam)
         return (
             sentence_attention(
-                model, self.tokenizers, line.strip(BLANKS), best[0], layer=layer, head=head
+                model, self.tokenizers, line.strip(SPACES), best[0], layer=layer, head=head
             )
             if best
             else None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CHARACTER_LANGUAGES = ("ko", "zh", "ja")
 """Target languages whose BLEU counts characters: sacrebleu's default tokenizer is for languages
-with blanks between words, and a Korean word includes its particles."""
+with spaces between words, and a Korean word includes its particles."""
 LABELS = {
     "bleu": "BLEU of raw text, true case, by sacrebleu",
     "chrf": "chrF2 of raw text, true case, by sacrebleu",
@@ -38,7 +38,7 @@ LABELS = {
 def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
     """Label-smoothed cross-entropy in nats, averaged over the targets that are not padding.
 
-    The share `smoothing` of each target distribution is uniform over all types but padding
+    The share `smoothing` of each target distribution is uniform over all tokens but padding
     (1706.03762, section 5.4); `F.cross_entropy` would give padding its share too.
 
     logits [B, T, V], expected int64 [B, T] -> scalar, float32 or wider; 0 if all targets are
@@ -163,7 +163,7 @@ def papers_bleu(
 
 
 def moses_tokenize(lines: Sequence[str], language: str) -> list[str]:
-    """Return lowercased lines with normalised punctuation, as tokens separated by blanks.
+    """Return lowercased lines with normalised punctuation, as tokens separated by spaces.
 
     The Moses scripts lowercase.perl, normalize-punctuation.perl and tokenizer.perl in this order
     (multi30k/dataset, scripts/task1-tokenize.sh). The tokenizer escapes apostrophes and quotes;

@@ -140,8 +140,8 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
     the n_words types. Each word of the reversed target is kept with probability 1 - change, else
     replaced by one of the other types, uniformly. Given its source, a target of n words has n h
     nats, with h = -(1 - change) ln(1 - change) - change ln(change / (n_words - 1)), and n + 1
-    tokens: words are single letters between blanks, and byte-pair encoding never merges across a
-    blank, so each word is one token (with its blank, if the training split holds both together).
+    tokens: words are single letters between spaces, and byte-pair encoding never merges across a
+    space, so each word is one token (with its space, if the training split holds both together).
     The end token has probability 1 because the source gives the length. Averaged over sentences of
     mean length n, a token has n h / (n + 1) nats.
     """

@@ -30,7 +30,7 @@ from triptych.training.loggers.media import Media
 from triptych.training.module import TrainingModule
 
 
-class TranslationTask(TrainingModule):
+class TranslationTrainingModule(TrainingModule):
     """Training of an encoder-decoder model on sentence pairs.
 
     validation: pairs whose sources are translated after each validation.
@@ -102,7 +102,7 @@ class TranslationTask(TrainingModule):
 
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
-) -> tuple[TranslationTask, ResumableLoader, FixedBatches]:
+) -> tuple[TranslationTrainingModule, ResumableLoader, FixedBatches]:
     """Read the data and return the training module and the loaders of training and validation.
 
     vocabulary: of the checkpoint that initialises the run; None to learn one. Raises UserError for
@@ -111,7 +111,7 @@ def prepare(
     data = read_training_data(config.data, seed=config.run.seed, vocabulary=vocabulary)
     torch.manual_seed(config.run.seed)
     try:
-        task = TranslationTask(
+        task = TranslationTrainingModule(
             config, data.tokenizers, data.validation[: config.data.validation_lines]
         )
     except ValueError as error:  # an attention variant that cannot read sentences

@@ -10,7 +10,7 @@ from pathlib import Path
 from triptych.domains.files import split_lines
 from triptych.errors import UserError
 
-BLANKS = " \t\r"
+SPACES = " \t\r"
 """Characters stripped from both ends of a line. `str.strip` without arguments would also remove
 U+2028, U+0085 and the no-break space, which are part of the text."""
 
@@ -39,7 +39,7 @@ def check_file(path: Path) -> None:
 def read_lines(path: Path, *, strip: bool = True) -> list[str]:
     r"""Return all lines of a UTF-8 file; a name ending in .gz is decompressed.
 
-    Only "\n" ends a line. strip: remove `BLANKS` from both ends of each line. Raises UserError for
+    Only "\n" ends a line. strip: remove `SPACES` from both ends of each line. Raises UserError for
     a missing file, a truncated or damaged gzip file and bytes that are not UTF-8.
     """
     check_file(path)
@@ -53,7 +53,7 @@ def read_lines(path: Path, *, strip: bool = True) -> list[str]:
     except OSError as error:
         raise UserError(f"the text file {path} cannot be read: {error.strerror}.") from error
     lines = split_lines(io.BytesIO(content), name=str(path))
-    return [line.strip(BLANKS) for line in lines] if strip else lines
+    return [line.strip(SPACES) for line in lines] if strip else lines
 
 
 def read_columns(path: Path, columns: list[str]) -> list[list[str]]:
@@ -64,7 +64,7 @@ def read_columns(path: Path, columns: list[str]) -> list[list[str]]:
     """
     # Lines are not stripped before they are split: an empty last cell is a cell.
     lines = read_lines(path, strip=False)
-    header = [cell.strip(BLANKS) for cell in lines[0].split("\t")] if lines else []
+    header = [cell.strip(SPACES) for cell in lines[0].split("\t")] if lines else []
     for name in columns:
         if name not in header:
             raise UserError(
@@ -79,5 +79,5 @@ def read_columns(path: Path, columns: list[str]) -> list[list[str]]:
                 f"line {number} of {path} has {len(cells)} tab-separated cells and the header has "
                 f"{len(header)}."
             )
-        rows.append([cells[index].strip(BLANKS) for index in indices])
+        rows.append([cells[index].strip(SPACES) for index in indices])
     return rows

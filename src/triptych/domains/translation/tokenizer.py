@@ -37,7 +37,7 @@ class BytePairTokenizer:
                 f"need at least {MIN_VOCABULARY}."
             )
         bpe = Tokenizer(models.BPE())
-        # Splits before blanks and between letters, digits and punctuation, as GPT-2 does.
+        # Splits before spaces and between letters, digits and punctuation, as GPT-2 does.
         bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
         bpe.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
@@ -123,5 +123,5 @@ class Tokenizers:
 
     def __str__(self) -> str:
         if self.shared:
-            return f"one vocabulary of {len(self.source):,} types"
-        return f"vocabularies of {len(self.source):,} source and {len(self.target):,} target types"
+            return f"one vocabulary of {len(self.source):,} tokens"
+        return f"vocabularies of {len(self.source):,} source and {len(self.target):,} target tokens"

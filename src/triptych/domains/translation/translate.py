@@ -14,9 +14,10 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.domains.translation.batches import pad_rows
-from triptych.domains.translation.text_files import BLANKS
+from triptych.domains.translation.text_files import SPACES
 from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
-from triptych.training.evaluate import Progress, device_of
+from triptych.training.evaluate import device_of
+from triptych.types import Progress
 
 FORBIDDEN = (PAD, START)
 """Tokens that no translation contains."""
@@ -49,7 +50,7 @@ def search_lines(
     `SAFE_MARGIN` are searched again with it. progress: called with (lines done, lines in all).
     The model searches in eval mode and is then set back to its former mode.
     """
-    cleaned = [line.strip(BLANKS) for line in lines]
+    cleaned = [line.strip(SPACES) for line in lines]
     found: list[list[Hypothesis]] = [[] for _ in lines]
     filled = [index for index, line in enumerate(cleaned) if line and not line.isspace()]
     sources = [[*ids, END] for ids in tokenizers.source.encode_batch([cleaned[i] for i in filled])]
@@ -143,5 +144,5 @@ def hypothesis_texts(
 
 
 def one_line(text: str) -> str:
-    """Return the text with a blank in place of every line end."""
+    """Return the text with a space in place of every line end."""
     return text.replace("\r", " ").replace("\n", " ")

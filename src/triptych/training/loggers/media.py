@@ -19,7 +19,7 @@ class Media:
 
     kind: Literal["image", "audio", "midi", "table"]
     name: str
-    """Name without blanks: key in wandb, and stem of a table's file."""
+    """Name without spaces: key in wandb, and stem of a table's file."""
     path: Path | None = None
     """Path of the file, for all kinds but table."""
     columns: Sequence[str] = ()

@@ -57,36 +57,39 @@ def check_trainer(settings: dict[str, Any]) -> Trainer:
     own: dict[str, Any] = {"enable_checkpointing": False, "enable_model_summary": False}
     arguments = {**check_arguments(settings), "logger": False, "enable_progress_bar": False}
     try:
-        tried = Trainer(**arguments, **own)
+        probe_trainer = Trainer(**arguments, **own)
     except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
         names = [f"trainer.{name}" for name in settings if name in str(error)]
         about = f" ({', '.join(names)})" if names else ""
         raise UserError(f"Lightning's Trainer refuses its settings{about}: {error}") from error
-    if isinstance(tried.strategy.launcher, _MultiProcessingLauncher):
+    if isinstance(probe_trainer.strategy.launcher, _MultiProcessingLauncher):
         # State of its child processes is lost to the process that started the run.
         raise UserError(
             f"trainer.strategy {settings.get('strategy', 'auto')} trains in copies of this process "
             "(fork or spawn), which Triptych does not support; expected another, such as ddp"
         )
-    return tried
+    return probe_trainer
 
 
-def check_batches(tried: Trainer, n_train: int, n_validation: int) -> None:
+def check_batches(probe_trainer: Trainer, n_train: int, n_validation: int) -> None:
     """Raise UserError where a limit leaves no batch, or where no epoch is long enough to validate.
 
-    tried: from `check_trainer`. n_train, n_validation: batches of all processes together.
+    probe_trainer: from `check_trainer`. n_train, n_validation: batches of all processes together.
     """
     left = {}
     for name, count in (("train", n_train), ("val", n_validation)):
-        each = -(-count // tried.world_size)
-        limit = getattr(tried, f"limit_{name}_batches")
+        each = -(-count // probe_trainer.world_size)
+        limit = getattr(probe_trainer, f"limit_{name}_batches")
         left[name] = min(each, limit) if isinstance(limit, int) else int(each * limit)
         if limit > 0 and left[name] == 0:
             raise UserError(
                 f"trainer.limit_{name}_batches is {limit}, which leaves none of {each} batches; "
                 f"expected at least {math.ceil(1000 / each) / 1000:g}, or a whole number of batches"
             )
-    interval, by_epoch = tried.val_check_interval, tried.check_val_every_n_epoch is not None
+    interval, by_epoch = (
+        probe_trainer.val_check_interval,
+        probe_trainer.check_val_every_n_epoch is not None,
+    )
     validates = by_epoch and left["val"] > 0
     if validates and isinstance(interval, int) and interval > left["train"]:
         raise UserError(

@@ -19,8 +19,8 @@ from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer
 from triptych.domains.translation.translate import one_line
 from triptych.training.evaluate import device_of, scoring
 
-BLANK = "·"
-"""Visible character for a blank in a piece."""
+SPACE = "·"
+"""Visible character for a space in a piece."""
 END_NAME = "<end>"
 
 
@@ -110,7 +110,7 @@ def pieces(tokenizer: BytePairTokenizer, ids: Sequence[int]) -> tuple[list[int],
                 (1, "\ufffd"),
             )
         runs.append(size)
-        names.append(one_line(name).replace(" ", BLANK))
+        names.append(one_line(name).replace(" ", SPACE))
         start += size
     return runs, names
 
