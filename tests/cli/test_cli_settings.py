@@ -88,14 +88,14 @@ ATTENTION = (
         ("", ["holds nothing"]),
         ("- a\n- b", ["holds a list"]),
         ("resume: true", ["unknown key resume"]),
-        ("trainer: {accelerator: cpu}", ["Nothing says when to stop", "max_steps"]),
+        ("trainer: {accelerator: cpu}", ["nothing says when to stop", "max_steps"]),
     ],
     ids=lambda value: value.replace("\n", "|")[:60] if isinstance(value, str) else "",
 )
 def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[str]) -> None:
     (tmp_path / "slip.yaml").write_text(text, encoding="utf-8")
     answer = refused("train", "image", "--config", "slip.yaml", says=says)
-    assert "slip.yaml" in answer or "Nothing says" in answer
+    assert "slip.yaml" in answer or "nothing says" in answer
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
 
 def test_a_folder_without_anything_to_use_is_told(tmp_path: Path) -> None:
     source = MidiFolder(directory=str(tmp_path))
-    with pytest.raises(UserError, match=r"holds 0 MIDI files and none that can be used\.$"):
+    with pytest.raises(UserError, match=r"holds 0 MIDI files and none that can be used$"):
         read_pieces(source, "all")
     (tmp_path / "broken.mid").write_bytes(b"MThd")
     with pytest.raises(UserError, match=r"holds 1 MIDI files and none .*\. broken.mid"):

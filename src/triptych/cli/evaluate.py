@@ -93,7 +93,7 @@ def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluatio
         folder = getattr(source, "directory", None)
         moved = folder is not None and not Path(folder).expanduser().exists()
         if options.data is None and moved and "--data" not in str(error):
-            raise UserError(f"{error} Give the folder of the data with --data.") from error
+            raise UserError(f"{error}; give the folder of the data with --data") from error
         raise
 
 

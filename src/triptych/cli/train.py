@@ -36,10 +36,9 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         read_settings_file(path)
 
     from triptych.cli.trainer_options import check_batches, check_trainer, trainer_settings
-    from triptych.training.devices import uses_cuda
     from triptych.training.muon import check_muon
     from triptych.training.optim import check_schedule
-    from triptych.training.trainer import check_compiler, check_patience, train
+    from triptych.training.trainer import check_run, train
 
     values, locate = parser(domain).parse_settings(arguments)
     config = build(domain.config_class(), values, locate=locate)
@@ -47,13 +46,11 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     # These checks precede the reading of the data, which can take minutes.
     trainer = trainer_settings(values["trainer"])
     probe_trainer = check_trainer(trainer)
-    check_patience(config.run.early_stopping_patience, trainer)
+    check_run(config.run, trainer)
     check_schedule(
         config.optim,
         endless=probe_trainer.max_steps == -1 and probe_trainer.max_epochs in (None, -1),
     )
-    if config.run.compile:
-        check_compiler("cuda" if uses_cuda(trainer) else "cpu")
     if config.optim.optimizer == "muon":
         check_muon()
     folder = Path(config.run.directory) / config.run.name

@@ -14,16 +14,14 @@ from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 from triptych.config.hints import import_class
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import quiet_lightning
-from triptych.training.trainer import check_arguments
+from triptych.training.trainer import NOT_ALLOWED, OBJECTS, check_arguments
 
 PARAMETERS = inspect.signature(Trainer.__init__).parameters
 """All arguments of Lightning's Trainer, with their defaults."""
 
-# Arguments that the run sets itself or that have no form on a command line; all others are options.
-NOT_OPTIONS = {
-    "logger", "callbacks", "plugins", "default_root_dir", "enable_checkpointing",
-    "enable_model_summary", "barebones", "model_registry",
-} & set(PARAMETERS)  # fmt: skip
+# `overfit_batches` stays an option, so that its refusal names the alternative.
+NOT_OPTIONS = ({*NOT_ALLOWED, *OBJECTS, "model_registry"} - {"overfit_batches"}) & set(PARAMETERS)
+"""Arguments that the run sets itself or that a command line cannot express."""
 
 _SMALLEST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "log_every_n_steps": 1}
 

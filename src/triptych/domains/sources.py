@@ -103,11 +103,9 @@ class NoisyCopy:
 
     def __post_init__(self) -> None:
         if self.n_values < 2:
-            raise ValueError(f"a copy needs at least 2 values to choose from, got {self.n_values}.")
+            raise ValueError(f"a copy needs at least 2 values to choose from, got {self.n_values}")
         if not 0 < self.change < 1:
-            raise ValueError(
-                f"change is {self.change}; expected a probability above 0 and below 1."
-            )
+            raise ValueError(f"change is {self.change}; expected a probability above 0 and below 1")
 
     def apply(self, values: Numbers, uniform: NDArray[np.float64]) -> Numbers:
         """Return noisy copies of values in 0 .. n_values - 1; uniform: one draw in [0, 1) each."""

@@ -34,31 +34,31 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     file = Path(path)
     expected = "expected a file such as runs/NAME/checkpoints/best.ckpt from `triptych train`"
     if file.is_dir():
-        raise UserError(f"The checkpoint {file} is a folder; {expected}.")
+        raise UserError(f"the checkpoint {file} is a folder; {expected}")
     if not file.is_file():
-        raise UserError(f"The checkpoint {file} does not exist; {expected}.")
+        raise UserError(f"the checkpoint {file} does not exist; {expected}")
     try:
         if file.suffix == WEIGHTS:
             return _known_format(read_pretrained(file), file, expected)
         with file.open("rb") as reader:
             start = reader.read(len(ZIP_START))
     except OSError as error:
-        raise UserError(f"The checkpoint {file} cannot be read ({error.strerror}).") from error
+        raise UserError(f"the checkpoint {file} cannot be read ({error.strerror})") from error
     if start != ZIP_START:
         found = "is empty" if not start else "is no checkpoint file at all"
-        raise UserError(f"The checkpoint {file} {found}; {expected}.")
+        raise UserError(f"the checkpoint {file} {found}; {expected}")
     try:
         content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     except pickle.UnpicklingError as error:
         raise UserError(
-            f"The checkpoint {file} holds objects other than weights and plain settings, so "
-            f"it was not written by Triptych and is not opened; {expected}."
+            f"the checkpoint {file} holds objects other than weights and plain settings, so "
+            f"it was not written by Triptych and is not opened; {expected}"
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         size = file.stat().st_size
         raise UserError(
-            f"The checkpoint {file} is cut off or damaged ({size:,} bytes do not make a whole "
-            f"file); {expected}."
+            f"the checkpoint {file} is cut off or damaged ({size:,} bytes do not make a whole "
+            f"file); {expected}"
         ) from error
     return _known_format(content, file, expected)
 
@@ -81,14 +81,14 @@ def _known_format(content: Any, file: Path, expected: str) -> dict[str, Any]:
     header = content.get("triptych") if isinstance(content, dict) else None
     if not isinstance(header, dict) or "format" not in header or "state_dict" not in content:
         raise UserError(
-            f"The checkpoint {file} was not written by Triptych (it has no header 'triptych'); "
-            f"{expected}."
+            f"the checkpoint {file} was not written by Triptych (it has no header 'triptych'); "
+            f"{expected}"
         )
     if header["format"] > FORMAT:
         raise UserError(
-            f"The checkpoint {file} has format {header['format']}, written by Triptych "
+            f"the checkpoint {file} has format {header['format']}, written by Triptych "
             f"{header.get('versions', {}).get('triptych', 'of a newer version')}; this version "
-            f"reads formats up to {FORMAT}."
+            f"reads formats up to {FORMAT}"
         )
     known: dict[str, Any] = content
     return known

@@ -59,7 +59,7 @@ def shuffled_batches(n_items: int, batch_size: int) -> Plan:
 def cut(items: Sequence[int], batch_size: int) -> list[list[int]]:
     """Return the items in lists of batch_size, in order; the last list may be shorter."""
     if batch_size < 1:
-        raise UserError(f"The batch size is {batch_size}; it must be at least 1.")
+        raise UserError(f"the batch size is {batch_size}; it must be at least 1")
     return [list(items[start : start + batch_size]) for start in range(0, len(items), batch_size)]
 
 
@@ -123,11 +123,11 @@ class ResumableLoader:
         make_batch: MakeBatch,
         *,
         seed: int,
-        name: str = "The training set",
+        name: str = "the training set",
         workers: int = 0,
     ) -> None:
         if n_items < 1:
-            raise UserError(f"{name} is empty; training needs at least one item.")
+            raise UserError(f"{name} is empty; training needs at least one item")
         self.n_items = n_items
         self.plan = plan
         self.make_batch = make_batch
@@ -181,7 +181,7 @@ class ResumableLoader:
         if epoch not in self._planned:
             batches = self.plan(epoch, generator_for(self.seed, epoch))
             if not batches:
-                raise UserError(f"{self.name} gives no batch in epoch {epoch}.")
+                raise UserError(f"{self.name} gives no batch in epoch {epoch}")
             self._planned = {e: b for e, b in self._planned.items() if e >= self._epoch - 1}
             self._planned[epoch] = batches
         return self._planned[epoch]
@@ -202,16 +202,16 @@ class ResumableLoader:
         for key, word in (("seed", "seed"), ("n_items", "number of training items")):
             if state[key] != getattr(self, key):
                 raise UserError(
-                    f"The run was made with {word} {state[key]}, this one has "
-                    f"{getattr(self, key)}; to resume with the same data order they must be equal."
+                    f"the run was made with {word} {state[key]}, this one has "
+                    f"{getattr(self, key)}; to resume with the same data order they must be equal"
                 )
         before = self._epoch, self._index
         self._epoch, self._index = state["epoch"], state["index"]
         if state["plan"] != self._fingerprint():
             self._epoch, self._index = before
             raise UserError(
-                "The run was made with other batches than this one's; to resume with the same data "
-                "order, the sizes of batches and the lengths of items must be as they were."
+                "the run was made with other batches than this one's; to resume with the same data "
+                "order, the sizes of batches and the lengths of items must be as they were"
             )
         self.batches_taken = state["batches_taken"]
 
@@ -261,7 +261,7 @@ def fixed_batches(
     exactly once.
     """
     if n_items < 1:
-        raise UserError(f"{name} is empty; at least one item is needed.")
+        raise UserError(f"{name} is empty; at least one item is needed")
     if (batch_size is None) == (batches is None):
         raise ValueError("give either batch_size or batches")
     if batches is None:

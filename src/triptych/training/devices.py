@@ -59,7 +59,7 @@ def choose_precision(trainer: dict[str, Any]) -> str:
     on_gpu = uses_cuda(trainer)
     if wanted in ("16", "16-mixed", "16-true") and not on_gpu:
         raise UserError(
-            f"trainer.precision is {wanted}, which needs a CUDA device; use bf16-mixed or 32-true."
+            f"trainer.precision is {wanted}, which needs a CUDA device; use bf16-mixed or 32-true"
         )
     if wanted != "auto":
         return wanted

@@ -65,7 +65,7 @@ def write_atomically(path: str | Path, content: bytes) -> Path:
             with atomic_file(Path(os.path.realpath(path))) as file:  # a link stays a link
                 file.write(content)
     except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror or error}.") from error
+        raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
     return path
 
 
@@ -79,8 +79,8 @@ def create_run_folder(folder: Path) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise UserError(
-            f"The folder {folder} cannot be written ({error.strerror}); choose another with "
-            "--run.directory."
+            f"the folder {folder} cannot be written ({error.strerror}); choose another with "
+            "--run.directory"
         ) from error
 
 

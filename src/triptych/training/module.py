@@ -216,10 +216,10 @@ class TrainingModule(pl.LightningModule, ABC):
         """Raise Diverged if a loss since the last report was NaN or infinite."""
         if not self.throughput.is_finite():
             raise Diverged(
-                f"The training loss became {self.throughput.loss()} at step "
-                f"{self.trainer.global_step + 1}; checkpoints written before stay as they are. "
-                "A lower optim.learning_rate, a longer optim.warmup_steps or "
-                "trainer.gradient_clip_val usually helps."
+                f"the training loss became {self.throughput.loss()} at step "
+                f"{self.trainer.global_step + 1}; checkpoints written before stay as they are; "
+                "a lower optim.learning_rate, a longer optim.warmup_steps or "
+                "trainer.gradient_clip_val usually helps"
             )
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -274,7 +274,7 @@ class TrainingModule(pl.LightningModule, ABC):
         if not sums.is_finite(metrics[self.monitor]):
             raise Diverged(
                 f"val/{self.monitor} is {metrics[self.monitor]} at step {step}; checkpoints "
-                "written before stay as they are. A lower optim.learning_rate usually helps."
+                "written before stay as they are; a lower optim.learning_rate usually helps"
             )
         self.latest = {name: float(value) for name, value in metrics.items()}
         named = {f"val/{name}": value for name, value in self.latest.items()}

@@ -16,7 +16,7 @@ def check_muon() -> None:
     """Raise UserError if this version of torch has no Muon."""
     if not hasattr(torch.optim, "Muon"):
         raise UserError(
-            f"optim.optimizer is muon, which needs torch 2.9 or newer; this is {torch.__version__}."
+            f"optim.optimizer is muon, which needs torch 2.9 or newer; this is {torch.__version__}"
         )
 
 
@@ -59,7 +59,7 @@ class MuonAdamW(torch.optim.Optimizer):
     ) -> None:
         check_muon()
         if not matrices:
-            raise ValueError("optimizer is muon, but there are no matrices in blocks to train.")
+            raise ValueError("optimizer is muon, but there are no matrices in blocks to train")
         self._muon = torch.optim.Muon(
             matrices,
             lr=lr,

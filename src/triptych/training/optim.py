@@ -42,35 +42,35 @@ class OptimConfig:
     def __post_init__(self) -> None:
         """Raise ValueError for impossible values."""
         if self.optimizer not in ("adamw", "adam", "muon"):
-            raise ValueError(f"optimizer is {self.optimizer!r}; allowed are adamw, adam and muon.")
+            raise ValueError(f"optimizer is {self.optimizer!r}; allowed are adamw, adam and muon")
         if self.schedule not in ("inverse_sqrt", "cosine", "constant", "noam"):
             raise ValueError(
                 f"schedule is {self.schedule!r}; "
-                "allowed are inverse_sqrt, cosine, constant and noam."
+                "allowed are inverse_sqrt, cosine, constant and noam"
             )
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"learning_rate is {self.learning_rate}; it must be above 0.")
+            raise ValueError(f"learning_rate is {self.learning_rate}; it must be above 0")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas are {self.betas}; two numbers from 0 to below 1 are needed.")
+            raise ValueError(f"betas are {self.betas}; two numbers from 0 to below 1 are needed")
         if not self.epsilon > 0:
-            raise ValueError(f"epsilon is {self.epsilon}; it must be above 0.")
+            raise ValueError(f"epsilon is {self.epsilon}; it must be above 0")
         if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay is {self.weight_decay}; it must not be negative.")
+            raise ValueError(f"weight_decay is {self.weight_decay}; it must not be negative")
         if self.optimizer == "adam" and self.weight_decay:
             raise ValueError(
                 f"weight_decay is {self.weight_decay} with optimizer adam, which has none; "
-                "use optimizer adamw."
+                "use optimizer adamw"
             )
         if self.warmup_steps < 0 or (self.schedule == "noam" and self.warmup_steps == 0):
             least = 1 if self.schedule == "noam" else 0
             raise ValueError(
                 f"warmup_steps is {self.warmup_steps}; it must be at least {least} "
-                f"with schedule {self.schedule}."
+                f"with schedule {self.schedule}"
             )
         if not 0 <= self.min_lr_ratio <= 1:
-            raise ValueError(f"min_lr_ratio is {self.min_lr_ratio}; it must be from 0 to 1.")
+            raise ValueError(f"min_lr_ratio is {self.min_lr_ratio}; it must be from 0 to 1")
         if not 0 <= self.ema_decay < 1:
-            raise ValueError(f"ema_decay is {self.ema_decay}; it must be from 0 to below 1.")
+            raise ValueError(f"ema_decay is {self.ema_decay}; it must be from 0 to below 1")
 
 
 def check_schedule(optim: OptimConfig, *, endless: bool) -> None:
@@ -78,7 +78,7 @@ def check_schedule(optim: OptimConfig, *, endless: bool) -> None:
     if optim.schedule == "cosine" and endless:
         raise UserError(
             "optim.schedule is cosine, which needs an end: set trainer.max_steps or "
-            "trainer.max_epochs."
+            "trainer.max_epochs"
         )
 
 
@@ -92,7 +92,7 @@ def learning_rate_at(
     Raises ValueError for cosine without total_steps and for a step below 1.
     """
     if step < 1:
-        raise ValueError(f"step is {step}; updates are counted from 1.")
+        raise ValueError(f"step is {step}; updates are counted from 1")
     warmup = config.warmup_steps
     if config.schedule == "noam":
         shape = min(1 / math.sqrt(step), step / math.sqrt(warmup) ** 3)
@@ -104,7 +104,7 @@ def learning_rate_at(
     if config.schedule == "inverse_sqrt":
         return config.learning_rate * math.sqrt(max(warmup, 1) / step)
     if total_steps is None:
-        raise ValueError("schedule cosine needs the number of updates: set trainer.max_steps.")
+        raise ValueError("schedule cosine needs the number of updates: set trainer.max_steps")
     progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
     share = 0.5 * (1.0 + math.cos(math.pi * progress))
     return config.learning_rate * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * share)

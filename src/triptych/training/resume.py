@@ -23,7 +23,7 @@ SIZES = ("n_layers", "n_decoder_layers", "d_model", "n_heads", "d_ff")
 
 _FIXED_MODEL = (
     "a model cannot change on --resume: give the former settings, or another --run.name to begin "
-    "anew."
+    "anew"
 )
 
 
@@ -93,10 +93,10 @@ def find_checkpoint(
             refused.append(str(error))
             continue
         for sentence in refused:
-            tell(f"{sentence} Resuming from {path} instead.")
+            tell(f"{sentence}; resuming from {path} instead")
         return path, content
     if refused:
-        raise UserError(" ".join(refused))
+        raise UserError("; ".join(refused))
     return None
 
 
@@ -113,7 +113,7 @@ def check_same_model(
     if "optim.optimizer" in before and before["optim.optimizer"] != now["optim.optimizer"]:
         raise UserError(
             f"{_describe(path, ['optim.optimizer'], before, now)}; an optimiser cannot take up "
-            "another's state: give the former one, or another --run.name to begin anew."
+            "another's state: give the former one, or another --run.name to begin anew"
         )
     if names := _changed_model(before, now):
         raise UserError(f"{_describe(path, names, before, now)}; {_FIXED_MODEL}")
@@ -125,7 +125,7 @@ def check_epochs(path: Path, content: dict[str, Any], max_epochs: int | None) ->
     if max_epochs is not None and 0 <= max_epochs < done:
         raise UserError(
             f"{path} is in epoch {done + 1}, but trainer.max_epochs is {max_epochs}; expected at "
-            f"least {done + 1}, or -1 for no limit."
+            f"least {done + 1}, or -1 for no limit"
         )
 
 
@@ -135,7 +135,7 @@ def check_seed(path: Path, content: dict[str, Any], seed: int) -> None:
     if before != seed:
         raise UserError(
             f"{path} was made with run.seed {before}, this run has {seed}; to resume "
-            "with the same data order they must be equal."
+            "with the same data order they must be equal"
         )
 
 
@@ -158,13 +158,13 @@ def resume(
     shaping = [name for name in changed(before, now) if name.startswith(("data.", "model."))]
     why = f"{_describe(path, shaping, before, now)}; " if shaping else ""
     if header.get("vocabulary") != task.metadata.get("vocabulary"):
-        raise UserError(f"{why}{path} has another vocabulary than this run; it cannot be resumed.")
+        raise UserError(f"{why}{path} has another vocabulary than this run; it cannot be resumed")
     if (wrong := _misfit(content["state_dict"], task.state_dict())) is not None:
         raise UserError(f"{why or f'{path} holds other weights: '}{wrong}; {_FIXED_MODEL}")
     check_seed(path, content, seed)
     states = content["loops"]["fit_loop"]["state_dict"].get("combined_loader") or []
     if not states:
-        raise UserError(f"{path} does not contain the position in the data; it cannot be resumed.")
+        raise UserError(f"{path} does not contain the position in the data; it cannot be resumed")
     loader.load_state_dict(states[0])
     for name in changed(before, now):
         say(f"Changed since the run began: {name} was {before.get(name)}, is {now.get(name)}.")
@@ -188,7 +188,7 @@ def read_initial(name: str, *, domain: str, config: dict[str, Any]) -> dict[str,
     before, now = (_sizes(settings) for settings in (content["triptych"]["config"], config))
     if wrong := changed(before, now):
         there, here = (", ".join(f"{n} {sizes.get(n)}" for n in wrong) for sizes in (before, now))
-        raise UserError(f"run.init_from is {name}, with {there}; the settings say {here}.")
+        raise UserError(f"run.init_from is {name}, with {there}; the settings say {here}")
     return content
 
 
@@ -209,10 +209,10 @@ def initialize_from(task: TrainingModule, name: str) -> None:
     if not task.same_vocabulary(header["vocabulary"]):
         raise UserError(
             f"run.init_from is {name}, whose vocabulary is another than that of these data{why}; "
-            "the weights would mean something else."
+            "the weights would mean something else"
         )
     if (wrong := _misfit(content["state_dict"], task.state_dict())) is not None:
-        raise UserError(f"run.init_from is {name}, but {wrong}{why}.")
+        raise UserError(f"run.init_from is {name}, but {wrong}{why}")
     task.load_state_dict(content["state_dict"])
     for line in differing:
         say(f"Other than in {name}: {line}.")

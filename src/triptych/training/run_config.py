@@ -44,16 +44,16 @@ class RunConfig:
         """Raise ValueError for impossible values."""
         parts = self.name.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
-            raise ValueError(f"name is {self.name!r}; the name of a folder is needed.")
+            raise ValueError(f"name is {self.name!r}; the name of a folder is needed")
         if self.wandb not in ("auto", "online", "offline", "off"):
-            raise ValueError(f"wandb is {self.wandb!r}; allowed are auto, online, offline and off.")
+            raise ValueError(f"wandb is {self.wandb!r}; allowed are auto, online, offline and off")
         check_seed(self.seed)
         if self.data_workers < 0:
-            raise ValueError(f"data_workers is {self.data_workers}; it must not be negative.")
+            raise ValueError(f"data_workers is {self.data_workers}; it must not be negative")
         if self.save_minutes < 0:
-            raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative.")
+            raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative")
         patience = self.early_stopping_patience
         if patience is not None and patience < 1:
             raise ValueError(
-                f"early_stopping_patience is {patience}; it must be at least 1, or null."
+                f"early_stopping_patience is {patience}; it must be at least 1, or null"
             )

@@ -34,24 +34,24 @@ def holds_checkpoint(folder: Path) -> bool:
 def refuse_overwriting(folder: Path, *, resume: bool) -> None:
     """Raise UserError if the folder contains a run, or with `resume` if it contains none."""
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; the run needs a folder of that name.")
+        raise UserError(f"{folder} is a file; the run needs a folder of that name")
     occupied = folder.is_dir() and any(folder.iterdir())
     checkpoints = folder / "checkpoints"
     if occupied and not holds_checkpoint(folder):
         raise UserError(
-            f"The folder {folder} is not empty, but {checkpoints} holds no last.ckpt or best.ckpt: "
-            "there is nothing to resume, and nothing is overwritten. Delete it, or choose another "
-            "--run.name."
+            f"the folder {folder} is not empty, but {checkpoints} holds no last.ckpt or best.ckpt: "
+            "there is nothing to resume, and nothing is overwritten; delete it, or choose another "
+            "--run.name"
         )
     if resume:
         raise UserError(
-            f"There is nothing to resume: there is no {checkpoints / 'last.ckpt'} or best.ckpt. "
-            "Leave --resume out to start the run."
+            f"there is nothing to resume: there is no {checkpoints / 'last.ckpt'} or best.ckpt; "
+            "leave --resume out to start the run"
         )
     if occupied:
         raise UserError(
-            f"The folder {folder} holds a run already and nothing is overwritten: give --resume to "
-            "go on with it, or another --run.name."
+            f"the folder {folder} holds a run already and nothing is overwritten: give --resume to "
+            "go on with it, or another --run.name"
         )
 
 

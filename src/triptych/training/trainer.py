@@ -50,6 +50,9 @@ NOT_ALLOWED = {
 }
 """Trainer arguments that the run sets itself, and the alternative."""
 
+OBJECTS = ("callbacks", "logger", "plugins")
+"""Trainer arguments that are objects; `train` adds them to its own."""
+
 
 def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:
     """Return the Trainer's arguments with a chosen precision; UserError for unknown ones."""
@@ -57,17 +60,17 @@ def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:
     for name, value in trainer.items():
         if name not in parameters or name == "self":
             near = difflib.get_close_matches(name, list(parameters), n=1)
-            hint = f"; did you mean trainer.{near[0]}?" if near else "."
+            hint = f"; did you mean trainer.{near[0]}?" if near else ""
             raise UserError(f"trainer.{name} is no argument of Lightning's Trainer{hint}")
         if name in NOT_ALLOWED and value is not None and value != parameters[name].default:
-            raise UserError(f"trainer.{name} is set by the run: {NOT_ALLOWED[name]}.")
+            raise UserError(f"trainer.{name} is set by the run: {NOT_ALLOWED[name]}")
     limits = ("max_steps", "max_epochs", "max_time")
     if all(trainer.get(name) in (None, -1) for name in limits) and not trainer.get("fast_dev_run"):
         raise UserError(
-            "Nothing says when to stop: set --trainer.max_steps (or trainer.max_epochs or "
-            "trainer.max_time)."
+            "nothing says when to stop: set --trainer.max_steps (or trainer.max_epochs or "
+            "trainer.max_time)"
         )
-    handled = {*NOT_ALLOWED, "callbacks", "logger", "plugins"}
+    handled = {*NOT_ALLOWED, *OBJECTS}
     kept = {name: value for name, value in trainer.items() if name not in handled}
     # One validation batch before the first step shows errors in validation early.
     if kept.get("num_sanity_val_steps") is None:
@@ -75,13 +78,22 @@ def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "precision": choose_precision(trainer)}
 
 
-def check_patience(patience: int | None, arguments: dict[str, Any]) -> None:
-    """Raise UserError for early stopping without validations."""
+def check_run(run: RunConfig, trainer: dict[str, Any]) -> dict[str, Any]:
+    """Return the Trainer's arguments as `check_arguments` does, before any data are read.
+
+    Raises UserError for unknown arguments, early stopping without validations, and run.compile
+    without a compiler.
+    """
+    arguments = check_arguments(trainer)
+    patience = run.early_stopping_patience
     if patience is not None and arguments.get("limit_val_batches") == 0:
         raise UserError(
             f"run.early_stopping_patience is {patience} validations, but "
-            "trainer.limit_val_batches is 0; set one of them to null."
+            "trainer.limit_val_batches is 0; set one of them to null"
         )
+    if run.compile:
+        check_compiler("cuda" if uses_cuda(arguments) else "cpu")
+    return arguments
 
 
 @functools.cache
@@ -95,7 +107,7 @@ def check_compiler(device: str = "cpu") -> None:
         needs = "a working C++ compiler (g++)" if device == "cpu" else "Triton and a C compiler"
         raise UserError(
             f"run.compile needs {needs} on this machine, and compiling a small function failed: "
-            f"{reason[:200].rstrip('. :')}. Install it, or leave run.compile off."
+            f"{reason[:200].rstrip('. :')}; install it, or leave run.compile off"
         ) from error
 
 
@@ -118,10 +130,7 @@ def train(
     torch before it builds the model; random numbers of the training depend on run.seed alone.
     """
     quiet_lightning()
-    arguments = check_arguments(trainer)
-    if run.compile:
-        check_compiler("cuda" if uses_cuda(arguments) else "cpu")
-    check_patience(run.early_stopping_patience, arguments)
+    arguments = check_run(run, trainer)
     folder = Path(run.directory) / run.name
     first = is_first_process()
     found = find_checkpoint(folder) if resume else None
@@ -187,7 +196,7 @@ def train(
             name = Interrupted("", number).signal_name
             raise Interrupted(
                 f"{name} ended the run after step {keep.saved_step}; {keep.last} holds it, "
-                "--resume goes on from there.",
+                "--resume goes on from there",
                 number,
             ) from error
         finally:

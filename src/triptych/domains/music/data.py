@@ -176,7 +176,7 @@ def training_batches(pieces: list[Piece], config: DataConfig, *, seed: int) -> R
         return make_batch(windows, length=length)
 
     plan = shuffled_batches(len(items), config.batch_size)
-    return ResumableLoader(len(items), plan, batch, seed=seed, name="The training music")
+    return ResumableLoader(len(items), plan, batch, seed=seed, name="the training music")
 
 
 def evaluation_batches(pieces: list[Piece], config: DataConfig, *, batch_size: int) -> FixedBatches:

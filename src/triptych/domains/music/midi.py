@@ -92,12 +92,12 @@ def read_midi(path: str | Path) -> ParsedMidi:
     """Read a MIDI file; raises UserError as `parse_midi` does, and for a file that is missing."""
     path = Path(path)
     if path.is_dir():
-        raise UserError(f"{path} is a folder; expected a MIDI file (.mid or .midi).")
+        raise UserError(f"{path} is a folder; expected a MIDI file (.mid or .midi)")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
     return parse_midi(content, name=str(path))
 
 
@@ -108,22 +108,22 @@ def parse_midi(content: bytes, *, name: str) -> ParsedMidi:
     MAX_BYTES, damaged or without notes, and for one that ends after MAX_SECONDS.
     """
     if not content:
-        raise UserError(f"{name} is empty; expected a MIDI file.")
+        raise UserError(f"{name} is empty; expected a MIDI file")
     if len(content) > MAX_BYTES:
-        raise UserError(f"{name} is too large: MIDI files of at most {MAX_BYTES:,} bytes are read.")
+        raise UserError(f"{name} is too large: MIDI files of at most {MAX_BYTES:,} bytes are read")
     # Damaged files raise at least seven unrelated exception types inside mido.
     try:
         midi = _parse(mido.MidiFile(file=io.BytesIO(content), charset="latin1"))
         end = float(midi.seconds([midi.last_tick])[0])
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".rstrip(". :")
-        raise UserError(f"{name} is not a MIDI file that can be read ({reason}).") from error
+        raise UserError(f"{name} is not a MIDI file that can be read ({reason})") from error
     if end > MAX_SECONDS:
         raise UserError(
-            f"{name} claims to last {end:,.0f} s; at most {MAX_SECONDS:,.0f} s are read."
+            f"{name} claims to last {end:,.0f} s; at most {MAX_SECONDS:,.0f} s are read"
         )
     if not midi.parts:
-        raise UserError(f"{name} holds no notes.")
+        raise UserError(f"{name} holds no notes")
     return midi
 
 

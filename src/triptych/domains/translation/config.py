@@ -27,5 +27,5 @@ class Config:
         if self.model.share_embeddings == "all" and not self.data.shared_vocabulary:
             raise ValueError(
                 "model.share_embeddings is all, which needs one vocabulary for both sides, and "
-                "data.shared_vocabulary is false; expected share_embeddings target or none."
+                "data.shared_vocabulary is false; expected share_embeddings target or none"
             )

@@ -46,19 +46,19 @@ class DataConfig:
         if self.vocabulary_size < MIN_VOCABULARY:
             raise ValueError(
                 f"vocabulary_size is {self.vocabulary_size}; expected at least {MIN_VOCABULARY}: "
-                "every byte and the special ids."
+                "every byte and the special ids"
             )
         if self.max_length < 2:
-            raise ValueError(f"max_length is {self.max_length}; expected at least 2 tokens.")
+            raise ValueError(f"max_length is {self.max_length}; expected at least 2 tokens")
         if min(self.validation_lines, self.shown) < 0 or self.validation_beam < 1:
             raise ValueError(
                 f"validation_lines {self.validation_lines} and shown {self.shown} must be 0 or "
-                f"more, validation_beam {self.validation_beam} at least 1."
+                f"more, validation_beam {self.validation_beam} at least 1"
             )
         if self.max_tokens < self.max_length:
             raise ValueError(
                 f"max_tokens {self.max_tokens} is less than max_length {self.max_length}: the "
-                "longest pair would not fit into a batch."
+                "longest pair would not fit into a batch"
             )
 
 
@@ -87,7 +87,7 @@ def read_training_data(
     validation = read_split(config.source, "validation")
     pairs = without_empty(read)
     if not pairs:
-        raise UserError("every training pair has an empty side; there is nothing to train on.")
+        raise UserError("every training pair has an empty side; there is nothing to train on")
     if vocabulary is not None:
         tokenizers = Tokenizers.from_plain(vocabulary)
         print(
@@ -109,7 +109,7 @@ def read_training_data(
     )
     if not chosen:
         raise UserError(
-            f"no training pair is left: {counts}; data.max_length is too small for these sentences."
+            f"no training pair is left: {counts}; data.max_length is too small for these sentences"
         )
     print(f"{counts}; {tokenizers}", file=sys.stderr)
     loader = training_batches(encoded, chosen, max_tokens=config.max_tokens, seed=seed)
@@ -129,7 +129,7 @@ def training_batches(
         plan,
         lambda indices, _: pairs.batch(indices),
         seed=seed,
-        name="The training split",
+        name="the training split",
     )
     batches = loader.batches_of(0)
     share = padding_share(batches, pairs.source_lengths, pairs.target_lengths)
@@ -144,7 +144,7 @@ def read_split(corpus: Corpus, split: str) -> list[Pair]:
     """Return the pairs of a split. Raises UserError if there are none."""
     pairs = corpus.pairs(split)
     if not pairs:
-        raise UserError(f"the {split} split of the corpus has no sentence pairs.")
+        raise UserError(f"the {split} split of the corpus has no sentence pairs")
     return pairs
 
 

@@ -120,11 +120,11 @@ class TranslationModel(TrainedModel):
         if beam < 1 or batch_size < 1 or not 1 <= n_best <= beam:
             raise UserError(
                 f"beam {beam} and batch_size {batch_size} must be at least 1, n_best {n_best} "
-                "from 1 to beam."
+                "from 1 to beam"
             )
         for number, line in enumerate(lines, start=1):
             if not line.isascii() and any("\ud800" <= letter <= "\udfff" for letter in line):
-                raise UserError(f"line {number} is not text: it contains a surrogate code point.")
+                raise UserError(f"line {number} is not text: it contains a surrogate code point")
         return search_lines(
             self.model,
             self.tokenizers,
@@ -196,7 +196,7 @@ class TranslationModel(TrainedModel):
         pairs = read_split(corpus, split)
         if limit is not None:
             if limit < 1:
-                raise UserError(f"limit must be at least 1 line, got {limit}.")
+                raise UserError(f"limit must be at least 1 line, got {limit}")
             pairs = pairs[:limit]
         max_tokens = min(MAX_SCORING_TOKENS, self.config.data.max_tokens)
         totals = sum_scores(

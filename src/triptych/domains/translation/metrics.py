@@ -105,10 +105,10 @@ def score_translations(
     if len(hypotheses) != len(references):
         raise ValueError(
             f"{len(hypotheses):,} translations cannot be scored against {len(references):,} "
-            "references: line n belongs to line n."
+            "references: line n belongs to line n"
         )
     if not references:
-        raise ValueError("there are no translations to score.")
+        raise ValueError("there are no translations to score")
     # No effective_order: it is for single sentences and not for a corpus.
     bleu, chrf = BLEU(tokenize=tokenizer), CHRF()
     metrics = {"bleu": float(bleu.corpus_score(hypotheses, [references]).score)}

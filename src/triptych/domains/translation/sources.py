@@ -38,7 +38,7 @@ class Corpus(ABC):
     def __post_init__(self) -> None:
         for name in ("source_language", "target_language"):
             if not getattr(self, name):
-                raise ValueError(f"{name} is empty; expected a language code such as en or ko.")
+                raise ValueError(f"{name} is empty; expected a language code such as en or ko")
 
     @abstractmethod
     def splits(self) -> list[str]:
@@ -62,9 +62,7 @@ class Corpus(ABC):
     def check_split(self, split: str) -> None:
         """Raise UserError if the corpus has no split of this name."""
         if split not in self.splits():
-            raise UserError(
-                f"the corpus has no split {split!r}; it has {', '.join(self.splits())}."
-            )
+            raise UserError(f"the corpus has no split {split!r}; it has {', '.join(self.splits())}")
 
 
 @dataclass(frozen=True)
@@ -94,14 +92,14 @@ class FileCorpus(Corpus):
         """Raise ValueError if no training pair is left or a held-out split is among `files`."""
         for split, share in self.shares.items():
             if not 0 <= share < 1:
-                raise ValueError(f"{split}_share is {share}; expected 0 to below 1.")
+                raise ValueError(f"{split}_share is {share}; expected 0 to below 1")
             if split in files:
                 raise ValueError(
                     f"{split}_share is {share}, but the split {split} is among the files too; "
-                    "expected one of both."
+                    "expected one of both"
                 )
         if sum(self.shares.values()) >= 1:
-            raise ValueError("validation_share and test_share leave no pair for training.")
+            raise ValueError("validation_share and test_share leave no pair for training")
 
     def select(self, pairs: list[Pair], split: str) -> list[Pair]:
         """Return the pairs of a split: those whose source sentence hashes into its share.
@@ -175,7 +173,7 @@ class ParallelText(FileCorpus):
             if len(sources) != len(targets):
                 raise UserError(
                     f"{source} has {len(sources):,} lines and {target} has {len(targets):,}; "
-                    "line-aligned files have the same number."
+                    "line-aligned files have the same number"
                 )
             found.extend(zip(sources, targets, strict=True))
         return self.select(found, split)
@@ -214,19 +212,19 @@ class TabSeparated(FileCorpus):
             raise ValueError(
                 "validation_share and test_share are of rows without a split, but split_column is "
                 f"{self.split_column!r} and files are {self.files}; expected split_column null and "
-                "file names without {split}."
+                "file names without {split}"
             )
         for split in self.aligned:
             if split in self.split_names:
-                raise ValueError(f"the split {split} is in both aligned and split_names.")
+                raise ValueError(f"the split {split} is in both aligned and split_names")
         check_aligned("aligned", self.aligned)
         if not self.files:
-            raise ValueError("files is an empty list; name at least one tab-separated file.")
+            raise ValueError("files is an empty list; name at least one tab-separated file")
         for name in self.files:
             if self.split_column is None and "{split}" not in name and not self.validation_share:
                 raise ValueError(
                     f"split_column is null and the file name {name!r} has no {{split}}, so no row "
-                    "has a split; to hold some out by hash set validation_share above 0."
+                    "has a split; to hold some out by hash set validation_share above 0"
                 )
 
     @property
@@ -273,11 +271,11 @@ def check_aligned(setting: str, files: dict[str, list[str]]) -> None:
     """Raise ValueError if the setting's file names cannot be those of two aligned files."""
     for split, names in files.items():
         if not names:
-            raise ValueError(f"{setting}.{split} is an empty list; name a file or leave it out.")
+            raise ValueError(f"{setting}.{split} is an empty list; name a file or leave it out")
         for name in names:
             parts = name.count(" | ") + 1
             if parts > 2 or (parts == 1 and "{language}" not in name):
                 raise ValueError(
                     f"{setting}.{split} names {name!r}; expected a name with {{language}} in it or "
-                    "two names with ' | ' between them."
+                    "two names with ' | ' between them"
                 )

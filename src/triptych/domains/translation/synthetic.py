@@ -36,7 +36,7 @@ class SyntheticCorpus(Corpus):
     def __post_init__(self) -> None:
         super().__post_init__()
         if min(self.train_size, self.validation_size, self.test_size) < 1:
-            raise ValueError("train_size, validation_size and test_size must each be at least 1.")
+            raise ValueError("train_size, validation_size and test_size must each be at least 1")
 
     def splits(self) -> list[str]:
         """Return train, validation and test."""
@@ -71,34 +71,31 @@ class NumberWords(SyntheticCorpus):
             if getattr(self, name) not in LANGUAGES:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}; number words exist for "
-                    f"{', '.join(LANGUAGES)}."
+                    f"{', '.join(LANGUAGES)}"
                 )
         if self.source_language == self.target_language:
             raise ValueError(
                 f"source_language and target_language are both "
-                f"{self.source_language!r}; expected two languages."
+                f"{self.source_language!r}; expected two languages"
             )
         if not 0 <= self.low <= self.high <= MAX_VALUE:
             raise ValueError(
-                f"low {self.low:,} and high {self.high:,} are not a range within 0 to "
-                f"{MAX_VALUE:,}."
+                f"low {self.low:,} and high {self.high:,} are not a range within 0 to {MAX_VALUE:,}"
             )
         if self.small_value_bias < 0:
-            raise ValueError(f"small_value_bias is {self.small_value_bias}; expected 0 or more.")
+            raise ValueError(f"small_value_bias is {self.small_value_bias}; expected 0 or more")
         needed = self.train_size + self.validation_size + self.test_size
         available = self.high - self.low + 1
         if needed > available:
             raise ValueError(
                 f"train_size, validation_size and test_size add up to {needed:,} values and there "
-                f"are {available:,} from {self.low:,} to {self.high:,}."
+                f"are {available:,} from {self.low:,} to {self.high:,}"
             )
 
     def check(self) -> None:
         """Raise UserError if num2words is not installed."""
         if find_spec("num2words") is None:
-            raise UserError(
-                "number words need the package num2words: pip install 'triptych[demo]'."
-            )
+            raise UserError("number words need the package num2words: pip install 'triptych[demo]'")
 
     def bleu_tokenizer(self) -> str:
         """Return "char": a German number is one word, which has no four-gram of words."""
@@ -164,11 +161,11 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= self.n_words <= len(LETTERS):
-            raise ValueError(f"n_words is {self.n_words}; expected 2 to {len(LETTERS)} letters.")
+            raise ValueError(f"n_words is {self.n_words}; expected 2 to {len(LETTERS)} letters")
         if not 1 <= self.min_words <= self.max_words:
             raise ValueError(
                 f"min_words {self.min_words} and max_words {self.max_words} are not a range of "
-                "lengths of at least 1 word."
+                "lengths of at least 1 word"
             )
         NoisyCopy(self.n_words, self.change)  # raises ValueError for an impossible change
 

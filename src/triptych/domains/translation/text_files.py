@@ -20,7 +20,7 @@ def check_folder(directory: str) -> None:
     if not Path(directory).expanduser().is_dir():
         raise UserError(
             f"the folder {directory} does not exist; expected the folder that holds the text files "
-            "(the setting data.source.directory)."
+            "(the setting data.source.directory)"
         )
 
 
@@ -28,12 +28,12 @@ def check_file(path: Path) -> None:
     """Raise UserError if `path` is not a file that can be opened for reading."""
     if not path.is_file():
         found = "is a folder, not a file" if path.is_dir() else "does not exist"
-        raise UserError(f"the text file {path} {found}.")
+        raise UserError(f"the text file {path} {found}")
     try:
         with path.open("rb"):
             return
     except OSError as error:
-        raise UserError(f"the text file {path} cannot be read: {error.strerror}.") from error
+        raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
 
 
 def read_lines(path: Path, *, strip: bool = True) -> list[str]:
@@ -49,9 +49,9 @@ def read_lines(path: Path, *, strip: bool = True) -> list[str]:
             # An empty input would decompress to nothing without an error.
             content = gzip.decompress(content or b"\0")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is not a complete gzip file ({error}).") from error
+        raise UserError(f"{path} is not a complete gzip file ({error})") from error
     except OSError as error:
-        raise UserError(f"the text file {path} cannot be read: {error.strerror}.") from error
+        raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
     lines = split_lines(io.BytesIO(content), name=str(path))
     return [line.strip(SPACES) for line in lines] if strip else lines
 
@@ -68,7 +68,7 @@ def read_columns(path: Path, columns: list[str]) -> list[list[str]]:
     for name in columns:
         if name not in header:
             raise UserError(
-                f"{path} has no column {name!r}; its header has {', '.join(header) or 'nothing'}."
+                f"{path} has no column {name!r}; its header has {', '.join(header) or 'nothing'}"
             )
     indices = [header.index(name) for name in columns]
     rows = []
@@ -77,7 +77,7 @@ def read_columns(path: Path, columns: list[str]) -> list[list[str]]:
         if len(cells) != len(header):
             raise UserError(
                 f"line {number} of {path} has {len(cells)} tab-separated cells and the header has "
-                f"{len(header)}."
+                f"{len(header)}"
             )
         rows.append([cells[index].strip(SPACES) for index in indices])
     return rows

@@ -34,7 +34,7 @@ class BytePairTokenizer:
         if vocabulary_size < MIN_VOCABULARY:
             raise ValueError(
                 f"vocabulary_size is {vocabulary_size}; 256 bytes and {N_SPECIALS} special ids "
-                f"need at least {MIN_VOCABULARY}."
+                f"need at least {MIN_VOCABULARY}"
             )
         bpe = Tokenizer(models.BPE())
         # Splits before spaces and between letters, digits and punctuation, as GPT-2 does.

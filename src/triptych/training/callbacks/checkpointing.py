@@ -63,8 +63,8 @@ def copy_checkpoint(source: Path, target: Path) -> None:
 
 def _save_failed(path: str | os.PathLike[str], error: Exception) -> SaveFailed:
     return SaveFailed(
-        f"The checkpoint {path} could not be written ({error}); an earlier file of that name is "
-        "untouched."
+        f"the checkpoint {path} could not be written ({error}); an earlier file of that name is "
+        "untouched"
     )
 
 

@@ -53,10 +53,10 @@ class StopOnSignal(Callback):
         """Remember the signal; raise Interrupted before the training and at a second signal."""
         name = signal.Signals(signum).name
         if not self._training:
-            raise Interrupted(f"{name} came before the first step; nothing was kept.", signum)
+            raise Interrupted(f"{name} came before the first step; nothing was kept", signum)
         if self.received:
             raise Interrupted(
-                f"{name} came a second time: stopped at once, without another checkpoint.", signum
+                f"{name} came a second time: stopped at once, without another checkpoint", signum
             )
         self.received = signum
         if self._task is not None:

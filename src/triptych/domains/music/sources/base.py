@@ -73,5 +73,5 @@ def warn_of_skipped(source: str, skipped: list[str], n_files: int) -> None:
 def require_pieces(pieces: list[Piece], split: Split, source: str) -> list[Piece]:
     """Return the pieces; raises UserError where there are none."""
     if not pieces:
-        raise UserError(f"{source} gives no piece for the split {split}.")
+        raise UserError(f"{source} gives no piece for the split {split}")
     return pieces

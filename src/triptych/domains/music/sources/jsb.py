@@ -38,7 +38,7 @@ class JSBChorales(PieceSource):
         """Read one split of the file."""
         path = Path(self.directory).expanduser() / FILE
         if not path.is_file():
-            raise UserError(f"JSBChorales directory: {path} does not exist.")
+            raise UserError(f"JSBChorales directory: {path} does not exist")
         grids = read_jsb(path)[split]
         pieces = [Piece(f"jsb-{split}-{number:03d}", grid) for number, grid in enumerate(grids)]
         return require_pieces(pieces, split, str(path))
@@ -58,16 +58,16 @@ def read_jsb(path: Path) -> dict[Split, list[Grid]]:
             for split, name in SPLIT_NAMES.items()
         }
     except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
         raise UserError(
-            f"{path} is not the JSB file of 16ths in separate voices ({error!r})."
+            f"{path} is not the JSB file of 16ths in separate voices ({error!r})"
         ) from error
     for split, grids in splits.items():
         for number, grid in enumerate(grids):
             if grid.ndim != 2 or grid.shape[1] != N_VOICES or not in_range(grid):
                 raise UserError(
                     f"{path}: piece {number} of {split} is not a list of steps of four pitches "
-                    f"from {LOWEST} to {HIGHEST} or -1."
+                    f"from {LOWEST} to {HIGHEST} or -1"
                 )
     return splits

@@ -36,7 +36,7 @@ def read_split_table(root: Path) -> dict[str, Split] | None:
     try:
         outside = {path.name: path.read_bytes() for path in sorted(folder.glob("*.csv"))}
     except OSError as error:
-        raise UserError(f"{error.filename} cannot be read: {error.strerror or error}.") from error
+        raise UserError(f"{error.filename} cannot be read: {error.strerror or error}") from error
     # A csv about other things next to the files does not hide the table among them.
     return _split_table(outside.items()) or _split_table(_walk(root, (".csv",))) or None
 
@@ -59,7 +59,7 @@ def _split_table(files: Iterable[tuple[str, bytes]]) -> dict[str, Split]:
                 continue
             rows = list(reader)
         except csv.Error as error:
-            raise UserError(f"{name} is no csv that can be read: {error}.") from error
+            raise UserError(f"{name} is no csv that can be read: {error}") from error
         for row in rows:
             file, split = row["midi_filename"], row["split"]
             if not file or not split:
@@ -72,10 +72,10 @@ def _split_table(files: Iterable[tuple[str, bytes]]) -> dict[str, Split]:
             if split not in SPLITS:
                 raise UserError(
                     f"{name} puts {file} into the split {split!r}; expected one of "
-                    f"{', '.join(SPLITS)}."
+                    f"{', '.join(SPLITS)}"
                 )
             if table.setdefault(file, cast(Split, split)) != split:
-                raise UserError(f"{name} puts {file} into {table[file]} and into {split}.")
+                raise UserError(f"{name} puts {file} into {table[file]} and into {split}")
     return table
 
 
@@ -98,7 +98,7 @@ def _walk(root: Path, suffixes: tuple[str, ...], *, limit: int = -1) -> Iterator
             with path.open("rb") as file:
                 yield name, file.read(limit)
         except OSError as error:
-            raise UserError(f"{path} cannot be read: {error.strerror or error}.") from error
+            raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
 
 
 def _walk_archive(
@@ -117,6 +117,6 @@ def _walk_archive(
                 assert file is not None
                 yield member.name, file.read(limit)
     except tarfile.ReadError as error:
-        raise UserError(f"{path} is neither a folder nor a tar archive that is whole.") from error
+        raise UserError(f"{path} is neither a folder nor a tar archive that is whole") from error
     except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
-        raise UserError(f"{path} is not an archive that can be read ({error}).") from error
+        raise UserError(f"{path} is not an archive that can be read ({error})") from error

@@ -91,14 +91,14 @@ class MidiFolder(PieceSource):
         if pieces:
             return pieces
         if skipped:
-            reason = f"none of the {len(skipped)} MIDI files in it can be used. {skipped[0]}"
+            reason = f"none of the {len(skipped)} MIDI files in it can be used; {skipped[0]}"
         elif table is not None:
-            reason = f"the csv puts none of the {n_files} MIDI files into it."
+            reason = f"the csv puts none of the {n_files} MIDI files into it"
         else:
             reason = (
                 f"the hashes of the contents put none of the {n_files} MIDI files into it "
-                f"(validation_share {self.validation_share:g}, test_share {self.test_share:g}). "
-                "Give more files, larger shares, or a csv with the columns midi_filename and split."
+                f"(validation_share {self.validation_share:g}, test_share {self.test_share:g}); "
+                "give more files, larger shares, or a csv with the columns midi_filename and split"
             )
         raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
 
@@ -108,14 +108,14 @@ class MidiFolder(PieceSource):
         if not pieces:
             raise UserError(
                 f"{self.directory} holds {len(skipped)} MIDI files and none that can be used"
-                + (f". {skipped[0]}" if skipped else ".")
+                + (f"; {skipped[0]}" if skipped else "")
             )
         return pieces
 
     def _root(self) -> Path:
         root = Path(self.directory).expanduser()
         if not root.exists():
-            raise UserError(f"MidiFolder directory: {self.directory} does not exist.")
+            raise UserError(f"MidiFolder directory: {self.directory} does not exist")
         return root
 
     def _parse(

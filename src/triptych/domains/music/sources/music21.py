@@ -116,8 +116,8 @@ def music21_files() -> list[Path]:
     files = [path for folder in folders for path in Path(folder, "corpus", "bach").glob("*.mxl")]
     if not files:
         raise UserError(
-            "The chorales come with the package music21, which is not installed here: "
-            "pip install 'triptych[demo]'."
+            "the chorales come with the package music21, which is not installed here: "
+            "pip install 'triptych[demo]'"
         )
     return sorted(files, key=lambda path: path.name)
 
@@ -173,7 +173,7 @@ def read_mxl(path: Path) -> Grid | None:
         return _read_parts(root.findall("part"))
     # A damaged archive or document raises any of a dozen types.
     except Exception as error:
-        raise UserError(f"{path} is not a MusicXML file that can be read ({error!r}).") from error
+        raise UserError(f"{path} is not a MusicXML file that can be read ({error!r})") from error
 
 
 def _read_parts(parts: list[ElementTree.Element]) -> Grid | None:

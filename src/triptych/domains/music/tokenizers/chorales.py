@@ -53,7 +53,7 @@ def in_range(grid: Grid) -> bool:
 def encode_grid(grid: Grid) -> Ids:
     """Write a grid as ids, [T, 4] -> [4 T]. Raises ValueError for a pitch outside 36 to 81."""
     if not in_range(grid):
-        raise ValueError(f"The pitches of a chorale are from {LOWEST} to {HIGHEST}.")
+        raise ValueError(f"the pitches of a chorale are from {LOWEST} to {HIGHEST}")
     return np.where(grid == SILENT, REST, grid - LOWEST).reshape(-1)  # [4 T]
 
 
@@ -64,7 +64,7 @@ def decode_grid(ids: Ids) -> Grid:
     """
     ids = np.asarray(ids, dtype=np.int64)
     if len(ids) and not (ids.min() >= 0 and ids.max() < len(SYMBOLS)):
-        raise ValueError(f"Ids of chorales are from 0 to {len(SYMBOLS) - 1}.")
+        raise ValueError(f"ids of chorales are from 0 to {len(SYMBOLS) - 1}")
     ids = np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=REST)  # [4 T]
     return np.where(ids == REST, SILENT, ids + LOWEST).reshape(-1, N_VOICES)  # [T, 4]
 
@@ -108,7 +108,7 @@ def midi_to_grid(midi: ParsedMidi, *, name: str) -> Grid:
     """
     parts = [part for part in midi.parts if not part.is_drum]
     if not parts:
-        raise UserError(f"{name} holds no notes but drums; expected up to four voices.")
+        raise UserError(f"{name} holds no notes but drums; expected up to four voices")
     spans = []  # (part, first step, step after the last, pitch)
     for number, part in enumerate(parts):
         for note in part.notes:
@@ -121,7 +121,7 @@ def midi_to_grid(midi: ParsedMidi, *, name: str) -> Grid:
     if outside:
         raise UserError(
             f"{name} has the MIDI pitch {min(outside)}; this model sings from {LOWEST} (C2) to "
-            f"{HIGHEST} (A5)."
+            f"{HIGHEST} (A5)"
         )
     length = max(stop for _, _, stop, _ in spans)
     named = [VOICES.index(part.name) for part in parts if part.name in VOICES]

@@ -72,8 +72,8 @@ def encode_notes(notes: Notes) -> Ids:
     off_step = np.maximum(off_step, on_step + 1)  # 10 ms may be 9.9999 ms in floating point
     if off_step.max() > MAX_STEPS:
         raise ValueError(
-            f"The piece ends at {notes.release.max():,.0f} s; at most {MAX_SECONDS:,.0f} s "
-            "can be written as events."
+            f"the piece ends at {notes.release.max():,.0f} s; at most {MAX_SECONDS:,.0f} s "
+            "can be written as events"
         )
     step = np.concatenate([off_step, on_step])
     is_on = np.repeat([False, True], count)
@@ -118,7 +118,7 @@ def decode_notes(ids: Iterable[int]) -> Notes:
     for token in ids:
         token = int(token)
         if not 0 <= token < len(SYMBOLS):
-            raise ValueError(f"{token} is no event id; ids are from 0 to {len(SYMBOLS) - 1}.")
+            raise ValueError(f"{token} is no event id; ids are from 0 to {len(SYMBOLS) - 1}")
         if token == END:
             break
         if token >= VELOCITY:
@@ -153,7 +153,7 @@ class EventTokenizer(MusicTokenizer):
         """Return the notes as they sound; raises UserError for a file of drums alone."""
         notes = notes_of(midi)
         if not len(notes):
-            raise UserError(f"{name} holds no notes but drums.")
+            raise UserError(f"{name} holds no notes but drums")
         return notes
 
     def encode(self, content: Notes) -> Ids:
