@@ -71,7 +71,7 @@ def decoder_only(shape: Shape, attention: AttentionConfig | None = None) -> Deco
 def encoder_decoder(shape: Shape) -> EncoderDecoder:
     """Triptych's encoder-decoder model with one shared vocabulary."""
     types = {"source_vocabulary": shape.vocabulary, "target_vocabulary": shape.vocabulary}
-    return EncoderDecoder.build(config(shape, Full()), **types)
+    return EncoderDecoder(config(shape, Full()), **types)
 
 
 def split_heads(qkv: Tensor, n_heads: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -77,7 +77,7 @@ def config(attention: object) -> TransformerConfig:
 
 def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() -> None:
     sizes = {"source_vocabulary": 9, "target_vocabulary": 9, "n_decoder_layers": 3}
-    model = EncoderDecoder.build(config(Full()), **sizes).double().eval()
+    model = EncoderDecoder(config(Full()), **sizes).double().eval()
     source, target = torch.randint(3, 9, (2, 7)), torch.randint(3, 9, (2, 4))
     padding = torch.zeros(2, 7, dtype=torch.bool)
     padding[1, 5:] = True
@@ -85,17 +85,17 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
     with capture_attention(model.encoder) as reading, capture_attention(model.decoder) as writing:
         seen = model(source, padding, target)
     torch.testing.assert_close(seen, plain, rtol=0, atol=0)
-    assert [tuple(w.shape) for w in reading.own] == [(2, 3, 7, 7)] * 2
-    assert [tuple(w.shape) for w in writing.own] == [(2, 3, 4, 4)] * 3
+    assert [tuple(w.shape) for w in reading.self_attention] == [(2, 3, 7, 7)] * 2
+    assert [tuple(w.shape) for w in writing.self_attention] == [(2, 3, 4, 4)] * 3
     assert [tuple(w.shape) for w in writing.cross] == [(2, 3, 4, 7)] * 3
     assert reading.cross == []
-    for weights in (*reading.own, *writing.cross):
+    for weights in (*reading.self_attention, *writing.cross):
         assert (weights[1, ..., 5:] == 0).all()
     # The first layer by hand: the order of the layers is the order of the model.
     block = model.encoder.blocks[0]
     first = block.attention_residual.sublayer_input(model._embed(model.source_embedding, source))
     torch.testing.assert_close(
-        reading.own[0], block.attention.weights(first, ForwardContext(padding)), **EXACT
+        reading.self_attention[0], block.attention.weights(first, ForwardContext(padding)), **EXACT
     )
 
     model(source, padding, target)

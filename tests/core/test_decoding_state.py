@@ -116,7 +116,7 @@ def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(make: object) 
 
 def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
     config = TransformerConfig(n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16))
-    model = EncoderDecoder.build(config, source_vocabulary=9, target_vocabulary=9).eval()
+    model = EncoderDecoder(config, source_vocabulary=9, target_vocabulary=9).eval()
     device = no_sync_device(model)
     source = torch.zeros(2, 5, dtype=torch.int64, device=device)
     memory = model.encode(source, source == 0)
@@ -187,7 +187,7 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config = TransformerConfig(n_layers=3, d_model=D, n_heads=3, feed_forward=GELU(16))
-    model = EncoderDecoder.build(config, source_vocabulary=9, target_vocabulary=9).eval()
+    model = EncoderDecoder(config, source_vocabulary=9, target_vocabulary=9).eval()
     projected: list[int] = []
     project_memory = CrossAttention.project_memory
 

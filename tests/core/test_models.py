@@ -152,9 +152,7 @@ def translator(share: str = "all", norm: str = "pre") -> EncoderDecoder:
     sizes = TransformerConfig(
         n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16), dropout=0.0, norm_position=norm
     )
-    model = EncoderDecoder.build(
-        sizes, source_vocabulary=9, target_vocabulary=9, share_embeddings=share
-    )
+    model = EncoderDecoder(sizes, source_vocabulary=9, target_vocabulary=9, share_embeddings=share)
     return with_random_head(model).double()
 
 
@@ -197,11 +195,9 @@ def test_tied_matrices_are_one_and_their_scale_is_the_published_one() -> None:
     x = model.target_embedding(torch.tensor([[4]]), torch.tensor([0]))
     torch.testing.assert_close(x[0, 0], model.target_embedding.table.weight[4] * D**0.5, **EXACT)
     with pytest.raises(ValueError, match="one vocabulary"):
-        EncoderDecoder.build(config(), source_vocabulary=9, target_vocabulary=8)
+        EncoderDecoder(config(), source_vocabulary=9, target_vocabulary=8)
     with pytest.raises(ValueError, match="share_embeddings is all, target or none, got both"):
-        EncoderDecoder.build(
-            config(), source_vocabulary=9, target_vocabulary=9, share_embeddings="both"
-        )
+        EncoderDecoder(config(), source_vocabulary=9, target_vocabulary=9, share_embeddings="both")
 
 
 def test_attention_to_symbols_refuses_whole_pixels() -> None:
@@ -223,7 +219,7 @@ def test_a_new_categorical_model_is_uniform(kind: str) -> None:
 
 
 def test_a_new_translator_with_an_output_of_its_own_is_uniform() -> None:
-    model = EncoderDecoder.build(
+    model = EncoderDecoder(
         config(), source_vocabulary=9, target_vocabulary=9, share_embeddings="none"
     )
     logits = model(torch.randint(9, (2, 5)), None, torch.randint(9, (2, 4)))

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from attention_cases import WithRotary
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -63,8 +64,16 @@ def model_of(config: TransformerConfig) -> DecoderOnly:
     ).double()
 
 
-@pytest.mark.parametrize("attention", [Full(), Relative(4, window=5), Local1D(3, 2)], ids=str)
-@pytest.mark.parametrize("parts", PARTS, ids=str)
+@pytest.mark.parametrize(
+    ("attention", "parts"),
+    [
+        (attention, parts)
+        for attention in (Full(), Relative(4, window=5), Local1D(3, 2))
+        for parts in PARTS
+        if attention.supports_rotary or not isinstance(parts.get("positions"), Rotary)
+    ],
+    ids=str,
+)
 def test_a_model_of_any_parts_steps_as_it_trains(parts: dict[str, object], attention: Full) -> None:
     base = TransformerConfig(2, D, 3, dropout=0.0, feed_forward=GELU(16), attention=attention)
     config = replace(base, **parts)  # type: ignore[arg-type]
@@ -196,7 +205,7 @@ def test_rotary_attention_reads_distances_and_not_positions() -> None:
     """Two layers with a window of 3 read the last 5 positions, wherever they are."""
     attention = Relative(max_distance=1, window=3)
     config = TransformerConfig(
-        2, D, 3, feed_forward=GELU(16), positions=Rotary(), attention=attention
+        2, D, 3, feed_forward=GELU(16), positions=NoPositions(), attention=WithRotary(attention)
     )
     decoder = config.decoder((20,)).double().eval()
     for block in decoder.blocks:
@@ -221,5 +230,7 @@ def test_the_order_of_keys_matters_with_rotary_positions_alone(
 def test_impossible_rotations_are_refused() -> None:
     with pytest.raises(ValueError, match="even width"):
         TransformerConfig(1, 9, 3, positions=Rotary()).decoder((5,))
+    with pytest.raises(ValueError, match="Relative attention cannot be combined with rotary"):
+        TransformerConfig(1, 12, 3, positions=Rotary(), attention=Relative()).decoder((5,))
     with pytest.raises(ValueError, match="base must be above 1"):
         Rotary(base=1.0)

@@ -41,8 +41,8 @@ class OnlyVisible(MaskPattern):
 def assert_tiles_hold_the_visible_pairs(pattern: MaskPattern, length: int, most: int) -> None:
     seen = torch.zeros(length, length, dtype=torch.int64)
     for tile in tiles_of(pattern, length, CPU):
-        assert tile.n_queries <= -(-most // pattern.query_kinds) * pattern.query_kinds
-        assert tile.queries.start % pattern.query_kinds == 0
+        assert tile.n_queries <= -(-most // pattern.query_period) * pattern.query_period
+        assert tile.queries.start % pattern.query_period == 0
         pairs = torch.ones(tile.n_queries, tile.n_keys, dtype=torch.int64)
         for run, hidden in tile.partial_masks:
             pairs[:, run].masked_fill_(hidden, 0)

@@ -260,7 +260,7 @@ def test_rows_that_leave_change_nothing(
     leaving: float, beam: int, n_best: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows, lengths = list(range(12)), [2, 9, 30, 7, 3, 9, 4, 12, 1, 25, 6, 5]
-    monkeypatch.setattr(beams, "DROP_SHARE", leaving)
+    monkeypatch.setattr(beams, "MIN_DROP_SHARE", leaving)
     table = Table(rows)
     sizes = step_sizes(table)
     found = search(table, lengths, beam=beam, n_best=n_best)
@@ -276,7 +276,7 @@ def test_rows_that_leave_change_nothing(
         searching = beam * sum(steps > t for steps in alone)
         assert searching <= size
         assert size - searching < leaving * size
-    monkeypatch.setattr(beams, "DROP_SHARE", 2.0)
+    monkeypatch.setattr(beams, "MIN_DROP_SHARE", 2.0)
     stays = Table(rows)
     sizes = step_sizes(stays)
     assert search(stays, lengths, beam=beam, n_best=n_best) == found

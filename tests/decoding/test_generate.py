@@ -180,6 +180,7 @@ def test_a_seed_gives_what_the_plain_slow_loop_gives(
 ) -> None:
     """Across views that grow, by 16 and by 3, and with rows that leave the batch at their end."""
     monkeypatch.setattr(generation, "CAPACITY_STEP", room)
+    monkeypatch.setattr(generation, "CHECK_INTERVAL", room)
     model = tiny(attention).double().eval()
     generator = torch.Generator().manual_seed(3)
     values = generate(model, batch=9, length=40, generator=generator, end=end)

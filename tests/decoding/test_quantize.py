@@ -92,7 +92,7 @@ def test_the_given_model_stays_as_it_is(model: DecoderOnly, dtype: str) -> None:
 @pytest.mark.parametrize("share", ["all", "none"])
 @torch.no_grad()
 def test_a_translator_and_the_output_that_it_shares(dtype: str, share: str) -> None:
-    model = EncoderDecoder.build(
+    model = EncoderDecoder(
         TransformerConfig(n_layers=2, d_model=32, n_heads=4, feed_forward=GELU(64)),
         source_vocabulary=19, target_vocabulary=19, share_embeddings=share,
     )  # fmt: skip

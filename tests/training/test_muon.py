@@ -25,7 +25,7 @@ def translator() -> EncoderDecoder:
     config = TransformerConfig(
         n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(48), attention=Full()
     )
-    return EncoderDecoder.build(
+    return EncoderDecoder(
         config, source_vocabulary=11, target_vocabulary=11, share_embeddings="all", max_length=8
     )
 

@@ -1,4 +1,4 @@
-"""Embeddings of the values that a decoder-only model reads."""
+"""Embeddings of the values that a model reads: tokens, sub-pixels and pixels."""
 
 from __future__ import annotations
 

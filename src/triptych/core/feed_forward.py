@@ -46,7 +46,7 @@ class GELU(FeedForwardConfig):
 class SwiGLU(FeedForwardConfig):
     """fc2(silu(gate(x)) * fc1(x)), without biases (Shazeer 2020, 2002.05202, equation 6).
 
-    Three matrices: d_ff of two thirds has as many parameters as a plain feed-forward layer.
+    It has three matrices: use 2/3 of the d_ff of a plain layer for equal parameters.
     """
 
     def build(self, d_model: int) -> nn.Module:

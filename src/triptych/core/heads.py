@@ -19,7 +19,7 @@ class Head(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
-        """x [..., D] -> parameters of the distribution [..., P]."""
+        """x [..., D] -> parameters of the distribution [..., Z]."""
 
     @abstractmethod
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
@@ -39,15 +39,15 @@ class Head(nn.Module, ABC):
 
 @dataclass(frozen=True)
 class HeadConfig(ABC):
-    """Settings of an output head for pixels."""
+    """Settings of an output head for values of one or more channels."""
 
     @abstractmethod
     def build(self, d_model: int, levels: int, channels: int) -> Head:
-        """Make the head for values 0..levels-1 in pixels of `channels` channels."""
+        """Make the head for values 0..levels-1 in each channel; a token has one channel."""
 
     @abstractmethod
     def positions_per_pixel(self, channels: int) -> int:
-        """Number of sequence positions per pixel."""
+        """Number of sequence positions per pixel of `channels` channels."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class MixtureOfLogisticsHead(Head):
             bias[1 + channels : 1 + 2 * channels] = -1.0
 
     def forward(self, x: Tensor) -> Tensor:
-        parameters: Tensor = self.parameters_of(x)  # [..., P]
+        parameters: Tensor = self.parameters_of(x)  # [..., Z]
         return parameters
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:

@@ -75,11 +75,12 @@ class Metrical(PositionConfig):
 class Rotary(PositionConfig):
     """Rotation of queries and keys by their position (Su et al. 2021, 2104.09864).
 
-    For attention without learned distances: the bias of relative attention reads rotated queries.
+    Cannot be combined with relative or pitch-time attention, whose biases would read rotated
+    queries: building such a model raises ValueError.
     """
 
     base: float = 10000.0
-    """The longest wavelength is 2 pi times this number of positions."""
+    """Sets the longest wavelength: 2 pi base^((E - 2) / E) positions for heads of width E."""
 
     def __post_init__(self) -> None:
         if self.base <= 1:
@@ -111,15 +112,15 @@ class SinusoidalEmbedding(nn.Module):
         if d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, got {d_model}")
         self.d_model = d_model
-        # An empty buffer that follows the dtype of the model, as parameters do.
-        self.register_buffer("like", torch.zeros(()), persistent=False)
+        # A scalar that follows the dtype and the device of the model, as parameters do.
+        self.register_buffer("placeholder", torch.zeros(()), persistent=False)
 
-    like: Tensor
+    placeholder: Tensor
 
     def forward(self, index: Tensor) -> Tensor:
         angle = angles(index, self.d_model, base=10000.0)  # [..., D / 2]
         code = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # [..., D]
-        return code.to(self.like.dtype)
+        return code.to(self.placeholder.dtype)
 
 
 class LearnedEmbedding(nn.Module):
@@ -142,7 +143,7 @@ class AxialEmbedding(nn.Module):
 
     Learned tables (Parmar et al. 2018, section 3.1). There the column and the channel share one
     index; here each has a table, and the two vectors are added. The tables of rows and columns
-    start as `sinusoidal_init`, so that neighbours have similar vectors.
+    start as half of `sinusoidal_init`, so that neighbours have similar vectors.
     forward: index int64 [...] -> [..., D].
     """
 

@@ -12,6 +12,7 @@ from triptych.core.attention.base import AttentionConfig, KVCache
 from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContexts
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
+from triptych.core.attention.multihead import head_width
 from triptych.core.block import Block
 from triptych.core.feed_forward import GELU, FeedForwardConfig
 from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
@@ -42,8 +43,8 @@ class TransformerConfig:
     feed_forward: FeedForwardConfig = field(default_factory=GELU)
     """Feed-forward layer, by class path and settings: ReLU, GELU or SwiGLU, with its d_ff."""
     positions: PositionConfig = field(default_factory=Sinusoidal)
-    """Position encoding, by class path and settings: Sinusoidal, Learned, Axial, Rotary or
-    NoPositions."""
+    """Position encoding, by class path and settings: Sinusoidal, Learned, Axial, Metrical,
+    Rotary or NoPositions."""
     attention: AttentionConfig = field(default_factory=Full)
     """Self-attention variant, by class path and settings."""
     activation_checkpointing: bool = False
@@ -53,10 +54,7 @@ class TransformerConfig:
         for name in ("n_layers", "d_model", "n_heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.d_model % self.n_heads:
-            raise ValueError(
-                f"n_heads must divide d_model, got {self.n_heads} heads at width {self.d_model}"
-            )
+        head_width(self.d_model, self.n_heads)  # raises ValueError if n_heads is no divisor
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) <= MAX_DROPOUT:
                 raise ValueError(f"{name} must be in [0, {MAX_DROPOUT}], got {getattr(self, name)}")
@@ -65,7 +63,7 @@ class TransformerConfig:
 
     def encoder(self, shape: tuple[int, ...], *, n_layers: int | None = None) -> Encoder:
         """A stack that reads in both directions; shape as in `AttentionConfig.build`."""
-        blocks = self._blocks(shape, n_layers, causal=False, cross=False)
+        blocks = self._build_blocks(shape, n_layers, causal=False, cross=False)
         checkpointing = self.activation_checkpointing
         return Encoder(blocks, self._final_norm(), activation_checkpointing=checkpointing)
 
@@ -73,28 +71,30 @@ class TransformerConfig:
         self, shape: tuple[int, ...], *, cross: bool = False, n_layers: int | None = None
     ) -> Decoder:
         """A causal stack, with cross-attention in every block where `cross`."""
-        blocks = self._blocks(shape, n_layers, causal=True, cross=cross)
+        blocks = self._build_blocks(shape, n_layers, causal=True, cross=cross)
         checkpointing = self.activation_checkpointing
         return Decoder(blocks, self._final_norm(), activation_checkpointing=checkpointing)
 
-    def _blocks(
+    def _build_blocks(
         self, shape: tuple[int, ...], n_layers: int | None, *, causal: bool, cross: bool
     ) -> list[Block]:
-        rotary = self.positions.build_rotary(self.d_model // self.n_heads)
+        rotary = self.positions.build_rotary(head_width(self.d_model, self.n_heads))
+        if rotary is not None and not self.attention.supports_rotary:
+            name = type(self.attention).__name__
+            raise ValueError(f"{name} attention cannot be combined with rotary positions")
         blocks = []
         for _ in range(self.n_layers if n_layers is None else n_layers):
             attention = self.attention.build(self.d_model, self.n_heads, shape, causal)
             attention.dropout = self.attention_dropout
             attention.rotary = rotary
-            cross_attention = CrossAttention(self.d_model, self.n_heads) if cross else None
-            if cross_attention is not None:
-                cross_attention.dropout = self.attention_dropout
             block = Block(
                 attention=attention,
                 attention_residual=self._residual(),
                 feed_forward=self.feed_forward.build(self.d_model),
                 feed_forward_residual=self._residual(),
-                cross=cross_attention,
+                cross=CrossAttention(self.d_model, self.n_heads, self.attention_dropout)
+                if cross
+                else None,
                 cross_residual=self._residual() if cross else None,
             )
             blocks.append(block)

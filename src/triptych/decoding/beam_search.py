@@ -7,11 +7,14 @@ from torch import Tensor
 
 from triptych.core.attention.base import KVCache
 from triptych.core.heads import at_least_float32
-from triptych.core.models.base import AutoregressiveModel, expand_rows, reorder_rows, select_rows
+from triptych.core.models.base import (
+    MIN_DROP_SHARE,
+    AutoregressiveModel,
+    expand_rows,
+    reorder_rows,
+    select_rows,
+)
 from triptych.decoding.hypotheses import BeamState, LengthPenalty, SearchResult, search_results
-
-DROP_SHARE = 0.25
-"""Share of stopped rows from which they are dropped from the batch, which copies the cache."""
 
 
 @torch.no_grad()
@@ -69,7 +72,7 @@ def beam_search(
             break
 
         source = torch.arange(n_rows).unsqueeze(1) * beam + parent  # [B, beam]
-        if n_stopped >= DROP_SHARE * n_rows:
+        if n_stopped >= MIN_DROP_SHARE * n_rows:
             running = (~stopped).nonzero().flatten()
             source, token, stopped = source[running], token[running], stopped[running]
             beams = beams.select(running)

@@ -9,14 +9,16 @@ from torch import Tensor, nn
 
 from triptych.core.attention.base import KVCache
 from triptych.core.attention.context import StepContexts
-from triptych.core.models.base import AutoregressiveModel, select_rows
+from triptych.core.models.base import MIN_DROP_SHARE, AutoregressiveModel, select_rows
 from triptych.decoding.sampling import LogitsConstraint, Sampling, constrain, sample_value
 from triptych.decoding.speculative import Draft
 from triptych.types import Progress
 
 CAPACITY_STEP = 16
-"""Positions by which the cache views grow, and between two looks for finished rows: making views
-costs time on the host, an empty slot in a view costs time on the device."""
+"""Positions by which the cache views grow: making views takes time on the host, and each empty slot
+in a view takes time on the device."""
+CHECK_INTERVAL = 16
+"""Positions between two checks for finished rows; each check waits for the device."""
 
 
 @torch.no_grad()
@@ -50,7 +52,8 @@ def generate(
         raise ValueError("compile and draft cannot be combined: a compiled step has one position")
     sampling = sampling or Sampling()
     device = next(model.parameters()).device
-    prefix = model.no_values(batch) if prefix is None else prefix
+    if prefix is None:
+        prefix = torch.empty((batch, 0, *model.value_shape), dtype=torch.int64, device=device)
     n_prefix = prefix.shape[1]
     if n_prefix > length:
         raise ValueError(f"a prefix of {n_prefix} values does not fit in a length of {length}")
@@ -62,8 +65,8 @@ def generate(
     was_training = model.training
     model.eval()
     try:
-        # Inference mode costs less per operation; `values` is older than it and stays a tensor
-        # that autograd accepts.
+        # Inference mode costs less per operation. `values` was created outside it, so the result
+        # is an ordinary tensor, which autograd accepts.
         with torch.no_grad() if compile else torch.inference_mode():
             lookahead = 0 if draft is None else draft.count
             runner = StepRunner(
@@ -72,14 +75,14 @@ def generate(
             t = n_prefix
             while t < length:
                 if t == n_prefix:
-                    predicted = runner.prefill(prefix, previous)  # [B, 1, Pp]
+                    predicted = runner.prefill(prefix, previous)  # [B, 1, Z]
                 else:
                     if end is not None:
                         runner.drop_finished(finished, t)
                     if draft is not None:
                         draft.write(values, t)
-                    predicted = runner.step(values, t)  # [B, N, Pp]
-                for parameters in predicted.unbind(1):  # [B, Pp]
+                    predicted = runner.step(values, t)  # [B, N, Z]
+                for parameters in predicted.unbind(1):  # [B, Z]
                     parameters = constrain(parameters, constraint, values[:, :t])
                     value = sample_value(model.head, parameters, sampling, generator)  # [B(, C)]
                     if draft is not None:
@@ -94,9 +97,9 @@ def generate(
                     # After a rejected value the rest of the step has read a wrong input.
                     if draft is not None and bool(rejected.any()):
                         break
-                # Reading `finished` waits for the device: not at every step of a GPU.
-                look = device.type == "cpu" or t % CAPACITY_STEP == 0
-                if end is not None and look and bool(finished.all()):
+                # Reading `finished` waits for a GPU.
+                check = device.type == "cpu" or t % CHECK_INTERVAL == 0
+                if end is not None and check and bool(finished.all()):
                     values[:, t:] = end
                     break
     finally:
@@ -129,18 +132,18 @@ class StepRunner:
         self.capacity = 0  # positions that the views hold
         self.first = 0  # position of the first of `contexts`
         self.contexts: list[StepContexts] = []
-        self.next_look = CAPACITY_STEP
+        self.next_check = CHECK_INTERVAL
         self.compiled: Callable[..., Tensor] | None = None
         if compile:
             mode = "reduce-overhead" if device.type == "cuda" else None
             self.compiled = torch.compile(CompiledStep(model, self.cache), dynamic=False, mode=mode)
 
     def prefill(self, prefix: Tensor, previous: Tensor | None) -> Tensor:
-        """Read values 0 to P-1 at once and predict value P: [B, 1, Pp]."""
+        """Read values 0 to P-1 at once and predict value P: [B, 1, Z]."""
         return self.model.prefill(prefix, self.cache, previous).unsqueeze(1)
 
     def step(self, values: Tensor, t: int) -> Tensor:
-        """Read the value at t-1 of values [B, L, ...] and `lookahead` more: [B, N, Pp].
+        """Read the value at t-1 of values [B, L, ...] and `lookahead` more: [B, N, Z].
 
         Predicts the values at t to t+N-1, with N = 1 + lookahead, less at the end of the sequence.
         Predictions of dropped rows are zero.
@@ -163,21 +166,20 @@ class StepRunner:
             ).unsqueeze(1)
         if self.rows is None:
             return predicted
-        every = predicted.new_zeros(self.batch, *predicted.shape[1:])  # [B, N, Pp]
+        every = predicted.new_zeros(self.batch, *predicted.shape[1:])  # [B, N, Z]
         return every.index_copy_(0, self.rows, predicted)
 
     def drop_finished(self, finished: Tensor, t: int) -> None:
-        """Drop finished rows, bool [B], from the batch once they are a quarter of it.
+        """Drop finished rows, bool [B], from the batch once MIN_DROP_SHARE of it is finished.
 
-        Looks every CAPACITY_STEP positions, because looking waits for the device. A compiled step
-        keeps all rows.
+        Checks every CHECK_INTERVAL positions. A compiled step keeps all rows.
         """
-        if self.compiled is not None or t < self.next_look:
+        if self.compiled is not None or t < self.next_check:
             return
-        self.next_look = t // CAPACITY_STEP * CAPACITY_STEP + CAPACITY_STEP
+        self.next_check = t // CHECK_INTERVAL * CHECK_INTERVAL + CHECK_INTERVAL
         rows = (~finished).nonzero().squeeze(1)  # [n]
         n_rows = self.batch if self.rows is None else len(self.rows)
-        if not 0 < len(rows) <= 3 * n_rows // 4:
+        if len(rows) == 0 or n_rows - len(rows) < MIN_DROP_SHARE * n_rows:
             return
         kept = rows if self.rows is None else torch.searchsorted(self.rows, rows)
         self.cache = select_rows(self.cache, kept)
@@ -208,7 +210,7 @@ class CompiledStep(nn.Module):
                 self.register_buffer(f"{name}_{index}", tensor, persistent=False)
 
     def forward(self, value: Tensor, position: Tensor) -> Tensor:
-        """Value int64 [B] at position - 1, position int64 [] -> [B, Pp]."""
+        """Value int64 [B] at position - 1, position int64 [] -> [B, Z]."""
         cache = [
             {name: getattr(self, f"{name}_{index}") for name in names}
             for index, names in enumerate(self.names)

@@ -80,8 +80,8 @@ class SearchResult:
     best: list[Hypothesis]
     """The n best hypotheses, best first."""
     margin: float
-    """Smallest distance between the two sides of any decision, in nats per token. If every log p
-    were wrong by less than half of it per token, `best` would hold the same tokens."""
+    """Smallest difference in log p per token between two candidates that a decision compared, in
+    nats. `best` holds the same tokens if every log p per token changes by less than half of it."""
 
 
 @dataclass
@@ -163,7 +163,8 @@ class BeamState:
         opened = remaining[:, beam - 1 :].diff(dim=1).neg()  # [B, 1]
         ended = torch.where(within_beam, best - best[:, beam, None], best[:, beam - 1, None] - best)
         gaps = torch.cat([opened, ended.masked_fill(~ends, torch.inf)], dim=1)
-        self._narrow_margin(gaps.nan_to_num(nan=torch.inf).amin(1), length)  # -inf - -inf is none
+        # NaN: both candidates have log p = -inf, which is no decision.
+        self._narrow_margin(gaps.nan_to_num(nan=torch.inf).amin(1), length)
         return parent.gather(1, keep), token.gather(1, keep)
 
     def stopped(self, length: int, *, greedy: bool) -> Tensor:

@@ -45,7 +45,7 @@ class LogitsConstraint(Protocol):
             return forbidden.scatter(1, values[:, -1:], True)
 
     It runs at every position, so it should not wait for the device. It must leave at least one
-    value in each row. Its probabilities are removed before temperature, top-k and top-p.
+    value in each row. Forbidden values are removed before temperature, top-k and top-p apply.
     """
 
     def __call__(self, values: Tensor, /) -> Tensor:
@@ -93,7 +93,7 @@ def sample_category(
 def sample_value(
     head: Head, parameters: Tensor, sampling: Sampling, generator: torch.Generator | None = None
 ) -> Tensor:
-    """One value per position from the parameters of a head: [..., P] -> int64 [...] or [..., C].
+    """One value per position from the parameters of a head: [..., Z] -> int64 [...] or [..., C].
 
     Raises ValueError for top-k or top-p on a mixture of logistics, which has no list of values.
     """

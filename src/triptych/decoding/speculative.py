@@ -12,10 +12,9 @@ from torch import Tensor
 class Draft:
     """Draft that repeats the values `lag` positions before; verified by the model in one step.
 
-    Four voices in turn hold most notes (lag 4); a pixel resembles the one before (lag 1, or the
-    channels) or above (the row). Verification samples every value from the model's distribution
-    with the same random numbers, so a draft changes the speed and no value (Leviathan et al. 2023,
-    with a deterministic draft).
+    Four voices in turn hold most of their notes (lag 4). Verification samples every value from the
+    model's distribution with the same random numbers, so a draft changes the speed and no value
+    (Leviathan et al. 2023, with a deterministic draft).
     """
 
     lag: int

@@ -1,7 +1,8 @@
 """Interface of the attention variants: a config that builds a layer, and the layer.
 
 Sizes in shape comments: B batch, L positions, K keys, H heads, E width of a head, D width of the
-model, S cache slots, P positions of one step.
+model, S cache slots, P positions of one step, T period of the relative vectors
+(`MaskPattern.query_period`).
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -35,6 +36,9 @@ class Example(NamedTuple):
 class AttentionConfig(ABC):
     """Settings of one variant, in the variant's own file."""
 
+    supports_rotary: ClassVar[bool] = True
+    """Whether rotary positions may rotate its queries; False where a learned bias reads them."""
+
     @abstractmethod
     def build(
         self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
@@ -43,6 +47,7 @@ class AttentionConfig(ABC):
 
         shape: extent of each axis of the sequence, slowest first: (2048,) for text and music,
         (32, 32, 3) for an RGB image.
+        `TransformerConfig` sets `dropout` and `rotary` of the layer afterwards.
         Raises ValueError where the variant cannot serve such a sequence.
         """
 
@@ -59,8 +64,8 @@ class AttentionConfig(ABC):
 class SelfAttention(nn.Module, ABC):
     """Attention of a sequence to itself; one class for training and for decoding.
 
-    Law: stepping t = 0..L-1 gives exactly `forward(x)[:, t]`; so does `prefill` of the first P
-    positions and then steps. `reference` is the definition that judges `forward`.
+    Invariant: stepping t = 0..L-1 gives exactly `forward(x)[:, t]`; so does `prefill` of the first
+    P positions and then steps. `forward` is compared with the definition, `reference`.
     """
 
     dropout: float = 0.0
@@ -94,7 +99,10 @@ class SelfAttention(nn.Module, ABC):
 
     @abstractmethod
     def prefill(self, x: Tensor, cache: LayerCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """Positions 0..P-1 at once into an empty cache: x [B, P, D] -> [B, P, D]."""
+        """Positions 0..P-1 at once into an empty cache: x [B, P, D] -> [B, P, D].
+
+        Raises ValueError for a context with padding, which prefill does not support.
+        """
 
     @abstractmethod
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:

@@ -18,7 +18,7 @@ from triptych.core.attention.multihead import MultiHeadAttention
 class CapturedAttention:
     """Attention weights, in the order in which the layers ran."""
 
-    own: list[Tensor] = field(default_factory=list)
+    self_attention: list[Tensor] = field(default_factory=list)
     """Of self-attention: [B, H, L, L] per layer, queries before keys."""
     cross: list[Tensor] = field(default_factory=list)
     """Of cross-attention: [B, H, L, K] per layer."""
@@ -40,7 +40,8 @@ def capture_attention(model: nn.Module) -> Iterator[CapturedAttention]:
     handles = []
     for layer in model.modules():
         if isinstance(layer, MultiHeadAttention | CrossAttention):
-            kept = captured.own if isinstance(layer, MultiHeadAttention) else captured.cross
+            is_cross = isinstance(layer, CrossAttention)
+            kept = captured.cross if is_cross else captured.self_attention
             handles.append(layer.register_forward_pre_hook(partial(capture, kept)))
     try:
         yield captured

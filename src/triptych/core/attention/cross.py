@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from triptych.core.attention.backends.dispatch import attend_by_sdpa
 from triptych.core.attention.base import LayerCache
-from triptych.core.attention.multihead import head_width
 from triptych.core.attention.reference import dense_attention
 
 
@@ -16,15 +15,13 @@ class CrossAttention(nn.Module):
     """Queries from one sequence, keys and values from another (Vaswani et al. 2017, 3.2.3).
 
     Decoding projects the memory once per sentence (`project_memory`) and reads it in every step.
+    dropout: share of the attention weights that training drops.
     """
 
-    dropout: float = 0.0
-    """Share of the attention weights that training drops."""
-
-    def __init__(self, d_model: int, n_heads: int) -> None:
+    def __init__(self, d_model: int, n_heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.n_heads = n_heads
-        head_width(d_model, n_heads)  # raises ValueError where the heads do not divide the width
+        self.dropout = dropout
         self.q_proj = nn.Linear(d_model, d_model)
         self.kv_proj = nn.Linear(d_model, 2 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)

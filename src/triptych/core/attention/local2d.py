@@ -79,8 +79,8 @@ class Local2DPattern(MaskPattern):
     """Keys of the query's block and its halo that were generated before, in either order.
 
     A key is visible if it lies in the block, up to `halo_up` rows above or `halo_side` columns to
-    its sides, and is not after the query. In raster order that includes the right halo above the
-    query's row; in block order the right halo is always later, as in the paper.
+    its sides, and is not after the query. The halo to the right is visible above the query's row
+    in raster order, and above the block in block order, where the block to the right is later.
 
     The cache keeps the last `halo_up + block height` rows of the image as a ring of rows.
     """
@@ -120,8 +120,8 @@ class Local2DPattern(MaskPattern):
         top = self.row[query] // self.block_height * self.block_height
         left = self.column[query] // self.block_width * self.block_width
         row, column = self.row[key], self.column[key]
-        # Raster order visits the rows below the block and the right of them later; block order
-        # visits the blocks to the right later.
+        # The rows below and the columns to the right need bounds too: raster order generates some
+        # of these cells before later rows of the block.
         near = (row >= top - self.halo_up) & (row < top + self.block_height)
         near = near & (column >= left - self.halo_side)
         near = near & (column < left + self.block_width + self.halo_side)
@@ -145,9 +145,10 @@ class Local2DPattern(MaskPattern):
         return self.cells[position] % n_slots
 
     def slot_positions(self, position: Tensor, n_slots: int) -> Tensor:
-        """Of the rows that share slots of the ring, the one that the query could read.
+        """Position in each slot; of the image rows that map to one slot, the readable one.
 
-        From the first row that it reads on, no two rows share slots; later ones are not written.
+        Several image rows map to one slot: at most one is inside the halo or the block of the
+        query. Without one, the row is below the block, which the query does not see.
         """
         height, width, channels = self.shape
         size = width * channels  # of a row

@@ -18,9 +18,9 @@ class KeySpan(NamedTuple):
     first: int
     """First key that a query of the tile sees."""
     first_full: int
-    """First key of those that all queries of the tile see."""
+    """First key of the range that all queries of the tile see."""
     stop_full: int
-    """One after the last key of those."""
+    """One after the last key of the range that all queries of the tile see."""
     stop: int
     """One after the last key that a query of the tile sees."""
 
@@ -50,8 +50,8 @@ class MaskPattern(nn.Module, ABC):
     def key_span(self, first: int, stop: int, length: int) -> KeySpan:
         """Keys that queries first..stop-1 of a sequence see, as Python numbers.
 
-        Keys outside first..stop-1 are hidden from all of these queries; of the keys within, only
-        those outside first_full..stop_full-1 are asked for by `visible`.
+        In the returned span, no query sees a key outside first..stop-1 and every query sees all
+        keys of first_full..stop_full-1. The caller calls `visible` for the remaining keys.
         """
         end = stop if self.causal else length
         return KeySpan(0, end, end, end)
@@ -78,14 +78,14 @@ class MaskPattern(nn.Module, ABC):
             bias = term if bias is None else bias + term
         return bias
 
-    query_kinds: int = 1
-    """F: query i and query i + F have the same vectors in `relative_vectors`."""
+    query_period: int = 1
+    """T: query i and query i + T have the same vectors in `relative_vectors`."""
 
     def relative_vectors(self, farthest: int, nearest: int) -> Tensor | None:
-        """Vectors e of distances farthest, farthest - 1, ..., nearest: [H, F, n, E].
+        """Vectors e of distances farthest, farthest - 1, ..., nearest: [H, T, n, E].
 
-        The relative bias of a query at i and a key at j is q . e[i % F, i - j], where F is
-        `query_kinds`. None without relative logits.
+        The relative bias of a query at i and a key at j is q . e[i % T, i - j], where T is
+        `query_period`. None without relative logits.
         """
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -35,10 +36,10 @@ class MultiHeadAttention(SelfAttention):
         self.uses_token_ids = pattern.uses_token_ids
         self.qkv_proj = nn.Linear(d_model, 3 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
-        # Empty, follows the dtype and the device of the layer, also where its matrices are int8.
-        self.register_buffer("like", torch.zeros(()), persistent=False)
+        # A scalar that follows the dtype and the device, also where the matrices are int8.
+        self.register_buffer("placeholder", torch.zeros(()), persistent=False)
 
-    like: Tensor
+    placeholder: Tensor
 
     def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         q, k, v = self._heads(x, torch.arange(x.shape[1], device=x.device))
@@ -68,11 +69,12 @@ class MultiHeadAttention(SelfAttention):
         n_slots = self.pattern.n_slots(max_length, lookahead)
         size = (batch, self.n_heads, n_slots, self.d_head)
         # SDPA reads a few queries' keys several times slower in bfloat16 than in float32 on a CPU.
-        half_on_cpu = self.like.dtype == torch.bfloat16 and self.like.device.type == "cpu"
-        dtype = torch.float32 if half_on_cpu else self.like.dtype
-        cache = {name: self.like.new_zeros(size, dtype=dtype) for name in ("key", "value")}
+        dtype, device = self.placeholder.dtype, self.placeholder.device
+        if dtype == torch.bfloat16 and device.type == "cpu":
+            dtype = torch.float32
+        cache = {name: torch.zeros(size, dtype=dtype, device=device) for name in ("key", "value")}
         if self.uses_token_ids:
-            none = self.like.new_full((batch, n_slots), -1, dtype=torch.int64)
+            none = torch.full((batch, n_slots), -1, device=device)
             cache["token_class"] = self.pattern.token_classes(none)
         return cache
 
@@ -84,6 +86,8 @@ class MultiHeadAttention(SelfAttention):
         return cache | views
 
     def prefill(self, x: Tensor, cache: LayerCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
+        if context.padding is not None:
+            raise ValueError("prefill does not support padding: all prefixes have one length")
         positions = torch.arange(x.shape[1], device=x.device)  # [P]
         q, k, v = self._heads(x, positions)
         n_slots = cache["key"].shape[2]
@@ -134,8 +138,9 @@ class MultiHeadAttention(SelfAttention):
 
     def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values of x [B, L, D] at positions int64 [L]: 3 x [B, H, L, E]."""
-        qkv = self.qkv_proj(x).unflatten(-1, (3, self.n_heads, self.d_head))  # [B, L, 3, H, E]
-        q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)  # 3 x [B, H, L, E]
+        q, k, v = rearrange(
+            self.qkv_proj(x), "b l (three h e) -> three b h l e", three=3, h=self.n_heads
+        ).unbind(0)  # 3 x [B, H, L, E]
         if self.rotary is not None:
             q, k = self.rotary(q, positions), self.rotary(k, positions)
         return q, k, v
@@ -149,7 +154,7 @@ class MultiHeadAttention(SelfAttention):
 
     def _merge(self, y: Tensor) -> Tensor:
         """Join the heads and project: [B, H, L, E] -> [B, L, D]."""
-        merged: Tensor = self.out_proj(y.transpose(1, 2).flatten(2))
+        merged: Tensor = self.out_proj(rearrange(y, "b h l e -> b l (h e)"))
         return merged
 
 

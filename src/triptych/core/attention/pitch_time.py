@@ -22,6 +22,8 @@ from triptych.core.attention.multihead import MultiHeadAttention, head_width
 class PitchTime(AttentionConfig):
     """Distances, times and intervals (Huang et al. 2018, Music Transformer, JSB chorales)."""
 
+    supports_rotary = False
+
     max_distance: int = 256
     """Longest distance with a vector of its own, in positions; longer ones share that vector."""
     n_voices: int = 4
@@ -83,7 +85,7 @@ class PitchTimePattern(MaskPattern):
     ) -> None:
         super().__init__()
         self.max_distance, self.max_time = max_distance, max_time
-        self.query_kinds = n_voices
+        self.query_period = n_voices
         self.n_pitches = n_pitches
 
         def table(n: int) -> nn.Parameter:
@@ -108,11 +110,11 @@ class PitchTimePattern(MaskPattern):
         return KeySpan(0, 0, first + 1, stop)
 
     def sharing_key(self) -> Hashable:
-        return type(self), self.max_distance, self.max_time, self.query_kinds, self.n_pitches
+        return type(self), self.max_distance, self.max_time, self.query_period, self.n_pitches
 
     def relative_index(self, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
         distance = (query - key).clamp(0, self.max_distance)
-        n_voices = self.query_kinds
+        n_voices = self.query_period
         time = query // n_voices - (key - 1).div(n_voices, rounding_mode="floor")
         return distance, time.clamp(0, self.max_time)
 
@@ -120,11 +122,11 @@ class PitchTimePattern(MaskPattern):
         return per_head_logits(q, self.distance), per_head_logits(q, self.time)
 
     def relative_vectors(self, farthest: int, nearest: int) -> Tensor:
-        # With i = a F + f the note read at i - d belongs to time step floor((i - d - 1) / F).
+        # With i = a T + t the note read at i - d belongs to time step floor((i - d - 1) / T).
         distance = torch.arange(farthest, nearest - 1, -1, device=self.distance.device)  # [n]
-        voice = torch.arange(self.query_kinds, device=distance.device).unsqueeze(1)  # [F, 1]
-        time = (distance + self.query_kinds - voice).div(self.query_kinds, rounding_mode="floor")
-        by_time = self.time[:, time.clamp(max=self.max_time)]  # [H, F, n, E]
+        voice = torch.arange(self.query_period, device=distance.device).unsqueeze(1)  # [T, 1]
+        time = (distance + self.query_period - voice).div(self.query_period, rounding_mode="floor")
+        by_time = self.time[:, time.clamp(max=self.max_time)]  # [H, T, n, E]
         return by_time + self.distance[:, None, distance.clamp(max=self.max_distance)]
 
     def token_features(self, q: Tensor, k: Tensor, token_ids: Tensor) -> tuple[Tensor, Tensor]:

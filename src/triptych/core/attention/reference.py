@@ -1,4 +1,4 @@
-"""Attention from its definition; judges every fast path."""
+"""Attention from its definition; every fast path is compared with it."""
 
 from __future__ import annotations
 

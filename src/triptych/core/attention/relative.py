@@ -17,6 +17,8 @@ from triptych.core.attention.multihead import MultiHeadAttention, head_width
 class Relative(AttentionConfig):
     """Learned vectors of distances (Huang et al. 2018, Music Transformer, sections 3.3 to 3.5)."""
 
+    supports_rotary = False
+
     max_distance: int = 256
     """Longest distance with a vector of its own, in positions; longer ones share that vector."""
     window: int | None = None

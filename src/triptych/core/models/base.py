@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
-import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.base import KVCache
@@ -13,13 +12,15 @@ from triptych.core.heads import Head
 
 MEMORY = "memory_"
 """Prefix of the tensors that all hypotheses of a source sentence share."""
+MIN_DROP_SHARE = 0.25
+"""Smallest share of finished rows for which decoding copies the cache without them."""
 
 
 class AutoregressiveModel(nn.Module, ABC):
     """A model that predicts each value from those before it, and keeps a cache between steps.
 
-    Sampling and beam search use this interface alone. Law: `prefill` of values 0..P-1 and then
-    steps give the same predictions as one pass over all values.
+    Sampling and beam search use this interface alone. Invariant: `prefill` of values 0..P-1
+    and then steps give the same predictions as one pass over all values.
     """
 
     head: Head
@@ -42,7 +43,7 @@ class AutoregressiveModel(nn.Module, ABC):
         """Read values 0..P-1 (P may be 0) into an empty cache and predict value P.
 
         values int64 [B, P, *value_shape]; previous int64 [B]: the value before the first one ->
-        parameters of the head [B, Pp].
+        parameters of the head [B, Z], Z numbers per position.
         """
 
     @abstractmethod
@@ -57,7 +58,7 @@ class AutoregressiveModel(nn.Module, ABC):
 
         values int64 [B, P, *value_shape]; positions int64 [P], on the device. P above 1, and
         positions before the last one read, which are then overwritten, only as far as the cache's
-        lookahead. contexts: the element of `step_contexts` for a single position -> [B, P, Pp].
+        lookahead. contexts: the element of `step_contexts` for a single position -> [B, P, Z].
         """
 
     def step(
@@ -65,7 +66,7 @@ class AutoregressiveModel(nn.Module, ABC):
     ) -> Tensor:
         """Read the value before `position` and predict the value at it.
 
-        value int64 [B, *value_shape]; position int64 [] -> [B, Pp].
+        value int64 [B, *value_shape]; position int64 [] -> [B, Z].
         """
         return self.multi_step(value.unsqueeze(1), position.view(1), cache, contexts)[:, 0]
 
@@ -76,11 +77,6 @@ class AutoregressiveModel(nn.Module, ABC):
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
         """Views of the part of the cache that holds the first `length` positions."""
         return cache
-
-    def no_values(self, batch: int) -> Tensor:
-        """Empty sequences, on the model's device: int64 [B, 0, *value_shape]."""
-        device = next(self.parameters()).device
-        return torch.empty((batch, 0, *self.value_shape), dtype=torch.int64, device=device)
 
 
 def select_rows(cache: KVCache, rows: Tensor, memory_rows: Tensor | None = None) -> KVCache:

@@ -21,7 +21,7 @@ class DecoderOnly(AutoregressiveModel):
 
     The input at position t is the value at t-1; at position 0 it is a learned start vector, or the
     value before the sequence (`previous`). Values are int64 [B, L], or [B, L, C] where a position
-    is a whole pixel. No other code shifts values against positions.
+    is a whole pixel. No other decoder-only code shifts values.
 
     embedding: (values [B, L, ...], index [L] of the values) -> [B, L, D].
     positions: index int64 [L] -> [L, D]. A condition [B, D] is added at every position.
@@ -54,13 +54,13 @@ class DecoderOnly(AutoregressiveModel):
     def forward(
         self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
     ) -> Tensor:
-        """Parameters of the head that predict every value: [B, L, Pp].
+        """Parameters of the head that predict every value: [B, L, Z].
 
         previous: int64 [B], the value before the first one, -1 for none (the default).
         """
         x = self._inputs(values[:, :-1], previous, condition)  # [B, L, D]
         context = ForwardContext(token_ids=self._token_ids(values[:, :-1], previous))
-        parameters: Tensor = self.head(self.decoder(x, context))  # [B, L, Pp]
+        parameters: Tensor = self.head(self.decoder(x, context))  # [B, L, Z]
         return parameters
 
     def nll(
@@ -79,11 +79,11 @@ class DecoderOnly(AutoregressiveModel):
         return cache
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
-        """Read values 0..P-1 (P may be 0) and predict value P: [B, Pp]."""
+        """Read values 0..P-1 (P may be 0) and predict value P: [B, Z]."""
         x = self._inputs(values, previous, cache[0].get(CONDITION))  # [B, P + 1, D]
         context = ForwardContext(token_ids=self._token_ids(values, previous))
         last = self.decoder.prefill(x, cache, context)[:, -1]  # [B, D]
-        parameters: Tensor = self.head(last)  # [B, Pp]
+        parameters: Tensor = self.head(last)  # [B, Z]
         return parameters
 
     def multi_step(
@@ -93,7 +93,7 @@ class DecoderOnly(AutoregressiveModel):
         cache: KVCache,
         contexts: StepContexts | None = None,
     ) -> Tensor:
-        """Read the values before P consecutive positions and predict those at them: [B, P, Pp]."""
+        """Read the values before P consecutive positions and predict those at them: [B, P, Z]."""
         x = self.embedding(values, positions - 1)  # [B, P, D]
         x = self._add_positions(x, positions, cache[0].get(CONDITION))
         if contexts is None:
@@ -101,7 +101,7 @@ class DecoderOnly(AutoregressiveModel):
         if self.decoder.uses_token_ids:
             contexts = with_token_ids(contexts, values)
         x = self.decoder.step(x, cache, contexts)  # [B, P, D]
-        parameters: Tensor = self.head(x)  # [B, P, Pp]
+        parameters: Tensor = self.head(x)  # [B, P, Z]
         return parameters
 
     def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:

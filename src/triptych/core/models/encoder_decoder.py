@@ -13,7 +13,7 @@ from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import AutoregressiveModel
-from triptych.core.transformer import Decoder, Encoder, TransformerConfig
+from triptych.core.transformer import TransformerConfig
 
 SharedEmbeddings = Literal["all", "target", "none"]
 """Matrices that are one: both embeddings and the output, the target's two, or none."""
@@ -29,33 +29,15 @@ class EncoderDecoder(AutoregressiveModel):
 
     In decoding, the condition is the encoder's output (the memory), and the value before the first
     one (`previous`) is the start token.
+
+    max_length: extent in tokens for the position encoding and the attention variant; full and
+    relative attention and sinusoidal positions also serve longer sequences.
+    Raises ValueError for another `share_embeddings`, and for `all` with vocabularies of different
+    sizes.
     """
 
     def __init__(
         self,
-        encoder: Encoder,
-        decoder: Decoder,
-        *,
-        source_embedding: TokenEmbedding,
-        target_embedding: TokenEmbedding,
-        positions: nn.Module,
-        share_output: bool = True,
-        dropout: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
-        self.source_embedding = source_embedding
-        self.target_embedding = target_embedding
-        self.positions = positions
-        table = target_embedding.table.weight  # [V, D]
-        shared = table if share_output else None
-        self.head = CategoricalHead(table.shape[1], table.shape[0], bias=False, weight=shared)
-        self.dropout = nn.Dropout(dropout)
-
-    @classmethod
-    def build(
-        cls,
         config: TransformerConfig,
         *,
         source_vocabulary: int,
@@ -63,14 +45,8 @@ class EncoderDecoder(AutoregressiveModel):
         share_embeddings: SharedEmbeddings = "all",
         n_decoder_layers: int | None = None,
         max_length: int = 1024,
-    ) -> EncoderDecoder:
-        """Make the model from its sizes.
-
-        max_length: extent in tokens for the position encoding and the attention variant; full and
-        relative attention and sinusoidal positions also serve longer sequences.
-        Raises ValueError for another `share_embeddings`, and for `all` with vocabularies of
-        different sizes.
-        """
+    ) -> None:
+        super().__init__()
         if share_embeddings not in ("all", "target", "none"):
             raise ValueError(f"share_embeddings is all, target or none, got {share_embeddings}")
         share_all = share_embeddings == "all"
@@ -81,15 +57,14 @@ class EncoderDecoder(AutoregressiveModel):
             )
         source = TokenEmbedding(source_vocabulary, config.d_model)
         target = source if share_all else TokenEmbedding(target_vocabulary, config.d_model)
-        return cls(
-            config.encoder((max_length,)),
-            config.decoder((max_length,), cross=True, n_layers=n_decoder_layers),
-            source_embedding=source,
-            target_embedding=target,
-            positions=config.positions.build(config.d_model, raster((max_length,))),
-            share_output=share_embeddings != "none",
-            dropout=config.dropout,
-        )
+        self.encoder = config.encoder((max_length,))
+        self.decoder = config.decoder((max_length,), cross=True, n_layers=n_decoder_layers)
+        self.source_embedding = source
+        self.target_embedding = target
+        self.positions = config.positions.build(config.d_model, raster((max_length,)))
+        shared = None if share_embeddings == "none" else target.table.weight  # [V, D]
+        self.head = CategoricalHead(config.d_model, target_vocabulary, bias=False, weight=shared)
+        self.dropout = nn.Dropout(config.dropout)
 
     def forward(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor

@@ -207,7 +207,7 @@ class ImageModel(TrainedModel):
             model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)
         # Step t predicts value t of the order; key t holds value t - 1, key 0 the start vector.
         steps = torch.stack([model.order.steps[row, column, 0] for row, column in pixels])  # [N]
-        weights = captured.own[0][0, :, steps.to(device)].cpu().double()  # [heads, N, L]
+        weights = captured.self_attention[0][0, :, steps.to(device)].cpu().double()  # [heads, N, L]
         weights = weights.mean(0) if head is None else weights[head - 1]  # [N, L]
         by_value = F.pad(weights[:, 1:], (0, 1))  # [N, L]
         maps: NDArray[np.float64] = model.order.to_images(by_value).sum(-1).numpy()  # [N, H, W]

@@ -83,7 +83,7 @@ def note_attention(
     previous = torch.tensor([tokens[first - 1] if first else NO_PREVIOUS], device=device)
     with scoring(model), capture_attention(model.decoder.blocks[layer - 1]) as captured:
         model(values, previous)
-    heads = captured.own[0][0, :, -1, 1:]  # [H, L - 1]
+    heads = captured.self_attention[0][0, :, -1, 1:]  # [H, L - 1]
     seconds, pitches = tokenizer.seconds_and_pitches(tokens[: query + 1])
     return MusicAttention(
         layer=layer,

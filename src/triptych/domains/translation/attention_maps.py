@@ -88,7 +88,7 @@ def sentence_attention(
         source_pieces=source_pieces,
         target_pieces=target_pieces,
         cross=by_pieces(decoding.cross[0], target_runs, source_runs),
-        encoder=by_pieces(encoding.own[0], source_runs, source_runs),
+        encoder=by_pieces(encoding.self_attention[0], source_runs, source_runs),
     )
 
 

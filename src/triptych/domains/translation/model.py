@@ -36,7 +36,7 @@ class ModelConfig:
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> EncoderDecoder:
         """Return a model with initial weights for vocabularies of these sizes, in tokens."""
-        return EncoderDecoder.build(
+        return EncoderDecoder(
             self.transformer,
             source_vocabulary=source_vocabulary,
             target_vocabulary=target_vocabulary,

@@ -1,4 +1,4 @@
-"""The only place that chooses how attention is computed, and attention by PyTorch's SDPA.
+"""Choice of the attention backend by pattern and device, and attention by PyTorch's SDPA.
 
 | pattern | CPU and other devices | CUDA |
 |---|---|---|
@@ -7,7 +7,8 @@
 | all others | `tiled` | `flex`; `tiled` with a token-dependent bias |
 
 SDPA is `scaled_dot_product_attention`, which takes the flash kernels of the device. With attention
-dropout CUDA takes the backend of the other devices, as FlexAttention has none.
+dropout, with heads narrower than 16 features and in float64 (`flex_serves`), CUDA uses the backend
+of the other devices.
 """
 
 from __future__ import annotations
@@ -76,12 +77,8 @@ def attend_by_sdpa(
         real = ~padding[:, None, None, :]  # [B, 1, 1, K]
         mask = real if mask is None else mask & real
         if causal:  # SDPA takes either a mask or the causal flag
-            mask, causal = mask & causal_mask(k.shape[2], k.device), False  # [B, 1, Q, K]
+            not_after = mask.new_ones(q.shape[2], k.shape[2]).tril()  # [Q, K]
+            mask, causal = mask & not_after, False  # [B, 1, Q, K]
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout
     )
-
-
-def causal_mask(length: int, device: torch.device) -> Tensor:
-    """True where the key is not after the query: bool [L, L]."""
-    return torch.ones(length, length, dtype=torch.bool, device=device).tril()

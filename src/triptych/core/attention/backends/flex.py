@@ -45,11 +45,11 @@ def attend_by_flex(
     """
     logits = [x * q.shape[-1] ** -0.5 for x in pattern.relative_logits(q)]  # each [B, H, L, n]
 
-    def score_mod(score: Tensor, row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        for term, index in zip(logits, pattern.relative_index(query, key), strict=True):
-            score = score + term[row, head, query, index]
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        for term, index in zip(logits, pattern.relative_index(q_idx, kv_idx), strict=True):
+            score = score + term[b, h, q_idx, index]
         # Here and not in the block mask, which is made once for all batches.
-        return score if padding is None else torch.where(padding[row, key], -torch.inf, score)
+        return score if padding is None else torch.where(padding[b, kv_idx], -torch.inf, score)
 
     mask = _block_mask(_Rule(pattern.sharing_key(), pattern), q.shape[2], q.device, compiled)
     plain = not logits and padding is None
@@ -68,11 +68,11 @@ class _Rule:
 
 @lru_cache(maxsize=32)
 def _block_mask(rule: _Rule, length: int, device: torch.device, compiled: bool) -> Any:
-    def mask_mod(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return rule.pattern.visible(query, key)
+    def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
+        return rule.pattern.visible(q_idx, kv_idx)
 
     create = _function("create_block_mask", compiled)
-    with torch.inference_mode(False):  # kept for training steps, whoever asks first
+    with torch.inference_mode(False):  # a cached mask must also serve training
         return create(mask_mod, None, None, length, length, device=device)
 
 

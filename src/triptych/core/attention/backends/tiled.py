@@ -46,15 +46,15 @@ def attend_in_tiles(
     by_heads = [x.transpose(0, 1).split(together) for x in (q * width**-0.5, k, v)]
     tables: Sequence[Tensor | None] = [None] * len(by_heads[0])
     if vectors is not None:
-        tables = vectors.to(q.dtype).split(together)  # each [h, F, n, E]
+        tables = vectors.to(q.dtype).split(together)  # each [h, T, n, E]
     outputs = []
     with _without_autocast(q):
         for *inputs, table in zip(*by_heads, tables, strict=True):
             n = len(inputs[0])  # h heads, N = h B rows
             hidden = None if padding is None else padding.unsqueeze(1).repeat(n, 1, 1)  # [N, 1, L]
-            plan = _Plan(tiles, n, pattern.query_kinds, farthest, hidden, dropout)
+            plan = _Plan(tiles, n, pattern.query_period, farthest, hidden, dropout)
             rows = [x.flatten(0, 1).contiguous() for x in inputs]  # 3 x [N, L, .]
-            table = None if table is None else table.flatten(0, 1)  # [h F, n, E]
+            table = None if table is None else table.flatten(0, 1)  # [h T, n, E]
             y: Tensor = _Tiled.apply(*rows, table, plan)  # [N, L, E]
             outputs.append(y.view(n, batch, length, width).permute(1, 2, 0, 3))  # [B, L, h, E]
     # In this order of memory the output projection joins the heads without a copy.
@@ -88,14 +88,14 @@ class Tile(NamedTuple):
         return int(self.keys.stop - self.keys.start)
 
     def vectors(self, farthest: int) -> slice:
-        """The vectors of the tile's distances, of those from `farthest` downwards."""
+        """Slice of the tile's distances in vectors ordered from distance `farthest` downwards."""
         return slice(farthest - self.farthest, farthest - self.nearest + 1)
 
 
 def tiles_of(pattern: MaskPattern, length: int, device: torch.device) -> tuple[Tile, ...]:
     """Tiles that hold every visible pair of positions 0..L-1 once."""
-    kinds = pattern.query_kinds  # a tile begins with a query of kind 0
-    queries = -(-queries_per_tile(device) // kinds) * kinds
+    period = pattern.query_period  # a tile begins at a multiple of the period
+    queries = -(-queries_per_tile(device) // period) * period
     position = torch.arange(length, device=device)
     tiles = []
     for start in range(0, length, queries):
@@ -129,8 +129,8 @@ class _Plan(NamedTuple):
 
     tiles: tuple[Tile, ...]
     n_heads: int
-    kinds: int
-    """`MaskPattern.query_kinds`."""
+    period: int
+    """`MaskPattern.query_period`."""
     farthest: int
     """Distance of the first relative vector."""
     padding: Tensor | None
@@ -139,7 +139,7 @@ class _Plan(NamedTuple):
 
 
 class _Tiled(torch.autograd.Function):
-    """q (scaled), k [N, L, E + M], v [N, L, E], vectors [h F, n, E] -> [N, L, E]."""
+    """q (scaled), k [N, L, E + M], v [N, L, E], vectors [h T, n, E] -> [N, L, E]."""
 
     @staticmethod
     def forward(
@@ -189,11 +189,11 @@ def _gradients(
         dq_tile = d_logits.bmm(k[:, keys])  # [N, Q, E + M]
         if vectors is not None and d_vectors is not None:
             part = tile.vectors(plan.farthest)
-            d_by_distance = _by_kind(unskewed(d_logits, part.stop - part.start), plan)
-            q_by_kind = _by_kind(q[:, queries, : v.shape[-1]], plan)  # [h F, B Q / F, E]
-            _add_product(d_vectors[:, part], d_by_distance.mT, q_by_kind)
-            d_by_kind = d_by_distance.bmm(vectors[:, part])  # [h F, B Q / F, E]
-            dq_tile[..., : v.shape[-1]] += _by_row(d_by_kind, tile, plan)
+            d_by_distance = _by_phase(unskewed(d_logits, part.stop - part.start), plan)
+            q_by_phase = _by_phase(q[:, queries, : v.shape[-1]], plan)  # [h T, B Q / T, E]
+            _add_product(d_vectors[:, part], d_by_distance.mT, q_by_phase)
+            d_by_phase = d_by_distance.bmm(vectors[:, part])  # [h T, B Q / T, E]
+            dq_tile[..., : v.shape[-1]] += _by_row(d_by_phase, tile, plan)
         dq[:, queries] = dq_tile
     d_vectors = None if d_vectors is None else d_vectors.to(q.dtype)
     return dq, dk.to(k.dtype), dv.to(v.dtype), d_vectors
@@ -204,8 +204,8 @@ def _weights(q: Tensor, k: Tensor, vectors: Tensor | None, tile: Tile, plan: _Pl
     q = q[:, tile.queries]  # [N, Q, E + M]
     logits = q.bmm(k[:, tile.keys].mT)  # [N, Q, K]
     if vectors is not None:
-        by_kind = _by_kind(q[..., : vectors.shape[-1]], plan)  # [h F, B Q / F, E]
-        by_distance = by_kind.bmm(vectors[:, tile.vectors(plan.farthest)].mT)  # [h F, B Q / F, n]
+        by_phase = _by_phase(q[..., : vectors.shape[-1]], plan)  # [h T, B Q / T, E]
+        by_distance = by_phase.bmm(vectors[:, tile.vectors(plan.farthest)].mT)  # [h T, B Q / T, n]
         logits += skewed(_by_row(by_distance, tile, plan), tile.n_keys)
     masks = tile.partial_masks
     if plan.padding is not None:
@@ -220,24 +220,24 @@ def _weights(q: Tensor, k: Tensor, vectors: Tensor | None, tile: Tile, plan: _Pl
     return weights
 
 
-def _by_kind(x: Tensor, plan: _Plan) -> Tensor:
-    """Queries grouped by position modulo F, zeros at the end: [N, Q, e] -> [h F, B Q / F, e].
+def _by_phase(x: Tensor, plan: _Plan) -> Tensor:
+    """Queries grouped by position modulo T, zeros at the end: [N, Q, e] -> [h T, B Q / T, e].
 
-    A tile begins at a multiple of F.
+    A tile begins at a multiple of T.
     """
-    missing = -x.shape[1] % plan.kinds
+    missing = -x.shape[1] % plan.period
     if missing:
         x = F.pad(x, (0, 0, 0, missing))
-    steps, features = len(x) // plan.n_heads * (x.shape[1] // plan.kinds), x.shape[-1]
-    kinds = x.reshape(plan.n_heads, steps, plan.kinds, features)  # [h, B Q / F, F, e]
-    return kinds.transpose(1, 2).reshape(plan.n_heads * plan.kinds, steps, features)
+    steps, features = len(x) // plan.n_heads * (x.shape[1] // plan.period), x.shape[-1]
+    phases = x.reshape(plan.n_heads, steps, plan.period, features)  # [h, B Q / T, T, e]
+    return phases.transpose(1, 2).reshape(plan.n_heads * plan.period, steps, features)
 
 
 def _by_row(x: Tensor, tile: Tile, plan: _Plan) -> Tensor:
-    """The inverse of `_by_kind`: [h F, B Q / F, e] -> [N, Q, e], contiguous."""
-    steps = -(-tile.n_queries // plan.kinds)
-    kinds = x.view(plan.n_heads, plan.kinds, -1, x.shape[-1]).transpose(1, 2)
-    rows = kinds.reshape(-1, steps * plan.kinds, x.shape[-1])  # [N, Q + missing, e]
+    """The inverse of `_by_phase`: [h T, B Q / T, e] -> [N, Q, e], contiguous."""
+    steps = -(-tile.n_queries // plan.period)
+    phases = x.view(plan.n_heads, plan.period, -1, x.shape[-1]).transpose(1, 2)
+    rows = phases.reshape(-1, steps * plan.period, x.shape[-1])  # [N, Q + missing, e]
     return rows[:, : tile.n_queries].contiguous()
 
 
