@@ -287,3 +287,10 @@ def test_rotary_logits_depend_on_the_distance_alone() -> None:
     rotated = layer(x)
     layer.rotary = None
     assert not torch.allclose(layer(x), rotated)
+
+
+def test_prefill_refuses_padding() -> None:
+    layer, x = build(Example(Full(), (13,))), torch.randn(2, 13, 12).double()
+    padding = torch.zeros(2, 13, dtype=torch.bool)
+    with pytest.raises(ValueError, match="prefill does not support padding"):
+        layer.prefill(x, layer.init_cache(2, 13), context(x, padding))
