@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import get_args
 
 from triptych.core.models.encoder_decoder import EncoderDecoder, SharedEmbeddings
 from triptych.core.transformer import TransformerConfig
@@ -31,6 +32,10 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        if self.share_embeddings not in get_args(SharedEmbeddings):
+            raise ValueError(
+                f"share_embeddings is all, target or none, got {self.share_embeddings}"
+            )
         if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
             raise ValueError(f"n_decoder_layers must be at least 1, got {self.n_decoder_layers}")
 
