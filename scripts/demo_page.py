@@ -25,7 +25,8 @@ KINDS = {".png": "image/png", ".wav": "audio/wav", ".mid": "audio/midi"}
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 50rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; } td, th { text-align: left; padding: .2rem 1rem .2rem 0; }
+table { border-collapse: collapse; width: 100%; table-layout: fixed; }
+td, th { text-align: left; padding: .2rem 1rem .2rem 0; overflow-wrap: anywhere; }
 img, audio { display: block; max-width: 100%; margin: .5rem 0; } small { opacity: .7; }
 """
 
