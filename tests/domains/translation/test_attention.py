@@ -10,9 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.translation.attention_maps import merge_pieces, pieces
+from triptych.domains.translation import render
+from triptych.domains.translation.attention_maps import SentenceAttention, merge_pieces, pieces
 from triptych.domains.translation.inference import TranslationModel
-from triptych.domains.translation.render import DEFAULT_FONT, fonts_for, heat_map
+from triptych.domains.translation.render import draw, heat_map
 from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer
 from triptych.domains.translation.translate import search_lines
@@ -145,28 +146,31 @@ def test_a_picture_has_a_cell_for_each_pair_and_is_darkest_where_most_is_read() 
     assert 0.02 < blue < 0.6
 
 
-def test_letters_that_no_font_has_are_told_and_drawn_all_the_same() -> None:
-    families, missing = fonts_for("one zwölf·<end>")
-    assert families == [DEFAULT_FONT]
-    assert missing == set()
-    families, missing = fonts_for("a\U0010fffd")
-    assert (families, missing) == ([DEFAULT_FONT], {"\U0010fffd"})
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert heat_map([[1.0]], ["\U0010fffd"], ["a"], families=families)
+def drawn(piece: str) -> list[bytes]:
+    return draw(
+        SentenceAttention("", "", 1, None, [piece], ["a"], cross=[[1.0]], encoder=[[1.0]]),
+        encoder=True,
+    )
+
+
+def test_letters_that_no_font_has_are_told_and_drawn_all_the_same(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert len(drawn("zwölf·<end>")) == 2
+    assert capsys.readouterr().err == ""
+    assert len(drawn("b\U0010fffd")) == 2
+    assert "no installed font has a letter for \U0010fffd:" in capsys.readouterr().err
 
 
 def test_dollars_in_a_piece_are_no_formula() -> None:
     assert heat_map([[1.0]], ["$_$"], ["$$"])
 
 
-def test_korean_and_chinese_find_their_font_where_there_is_one() -> None:
-    families, missing = fonts_for("저는機器學習one")
-    if missing:
+def test_korean_and_chinese_find_their_font_where_there_is_one(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_fonts = drawn("저機")
+    if capsys.readouterr().err:
         pytest.skip("no font with Korean and Chinese is installed here")
-    assert families[0] == DEFAULT_FONT
-    assert len(families) > 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with_font = heat_map([[1.0]], ["저"], ["機"], families=families)
-    assert with_font != heat_map([[1.0]], ["저"], ["機"], families=[DEFAULT_FONT]), "boxes"
+    monkeypatch.setattr(render, "installed_fonts", lambda: [render.DEFAULT_FONT])
+    assert with_fonts != drawn("저機"), "boxes"

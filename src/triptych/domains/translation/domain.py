@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,7 +17,6 @@ from triptych.domains.translation.options import (
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
-    from triptych.domains.translation.attention_maps import SentenceAttention
     from triptych.domains.translation.inference import TranslationModel
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.module import TrainingModule
@@ -31,6 +29,8 @@ def write_attention(
     report: ProgressFactory,
 ) -> str:
     """Translate each sentence and write the attention weights of its translation."""
+    from triptych.domains.translation.render import draw
+
     lines = {
         number: line
         for number, line in enumerate(read_input_lines(options.input), start=1)
@@ -49,46 +49,11 @@ def write_attention(
     for stem, attended in zip(stems, found, strict=True):
         if attended is None:
             continue
-        for suffix, drawing in zip(suffixes, draw(attended, options.encoder), strict=True):
+        for suffix, drawing in zip(suffixes, draw(attended, encoder=options.encoder), strict=True):
             out.write(f"{stem}{suffix}.png", drawing)
         numbers.append({"drawing": f"{stem}.png", **asdict(attended)})
     out.write_json(NUMBERS, numbers)
     return f"{counted(len(numbers), 'sentence', 'sentences')} (.png, {NUMBERS}) in {out}"
-
-
-def draw(attended: SentenceAttention, encoder: bool) -> list[bytes]:
-    """Return PNGs of the cross-attention and, if asked for, of the encoder's self-attention.
-
-    Prints the characters that no installed font has.
-    """
-    from triptych.domains.translation.render import fonts_for, heat_map
-
-    characters = set("".join([*attended.source_pieces, *attended.target_pieces]))
-    families, missing = fonts_for(characters)
-    if missing:
-        print(
-            f"no installed font has a letter for {' '.join(sorted(missing))}: the drawing has "
-            "boxes in their place; a font such as Noto Sans CJK covers most scripts",
-            file=sys.stderr,
-        )
-    heads = "mean of all heads" if attended.head is None else f"head {attended.head}"
-    where = f"layer {attended.layer}, {heads}"
-    source, target = attended.source_pieces, attended.target_pieces
-    drawn = [("cross-attention", attended.cross, target, "translation", "source")]
-    if encoder:
-        drawn.append(("self-attention of the encoder", attended.encoder, source, "query", "key"))
-    return [
-        heat_map(
-            weights,
-            rows,
-            source,
-            title=f"{what}, {where}",
-            queries=queries,
-            keys=keys,
-            families=families,
-        )
-        for what, weights, rows, queries, keys in drawn
-    ]
 
 
 class TranslationDomain(Domain):

@@ -1,10 +1,16 @@
-"""Attention between two sentences as a PNG: one column per key, one row per query."""
+"""Drawings of attention: a heat map with one column per key and one row per query."""
 
 from __future__ import annotations
 
 import io
+import re
+import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from triptych.domains.translation.attention_maps import SentenceAttention
 
 DEFAULT_FONT = "DejaVu Sans"
 """Font that comes with matplotlib."""
@@ -22,38 +28,33 @@ MAX_SIDE = 30.0
 DOTS_PER_INCH = 110
 
 
-def fonts_for(characters: Iterable[str]) -> tuple[list[str], set[str]]:
-    """Return installed fonts that together cover the characters, and the characters none covers."""
-    from matplotlib import font_manager
+def draw(attended: SentenceAttention, *, encoder: bool) -> list[bytes]:
+    """Return PNGs of the cross-attention and, if asked for, of the encoder's self-attention.
 
-    missing = {character for character in characters if not character.isspace()}
-    chosen = []
-    for name in [DEFAULT_FONT, *installed_fonts()]:
-        try:
-            font = font_manager.get_font(font_manager.findfont(name, fallback_to_default=False))
-            found = {character for character in missing if ord(character) in font.get_charmap()}
-        except (OSError, RuntimeError, ValueError):  # deleted since, or not readable by FreeType
-            continue
-        if name == DEFAULT_FONT or (found and font.scalable):
-            chosen.append(name)
-            missing -= found
-        if not missing:
-            break
-    return chosen or [DEFAULT_FONT], missing
-
-
-def installed_fonts() -> list[str]:
-    """Return the names of the installed fonts among `PREFERRED_FONTS`, best first."""
-    from matplotlib import font_manager
-
-    names = {font.name for font in font_manager.fontManager.ttflist}
-    ranked = [
-        (rank, name)
-        for name in names
-        for rank, start in enumerate(PREFERRED_FONTS)
-        if name.startswith(start)
-    ]
-    return list(dict.fromkeys(name for _, name in sorted(ranked)))
+    Prints the characters that no installed font has.
+    """
+    heads = "mean of all heads" if attended.head is None else f"head {attended.head}"
+    where = f"layer {attended.layer}, {heads}"
+    source, target = attended.source_pieces, attended.target_pieces
+    drawn = [("cross-attention", attended.cross, target, "translation", "source")]
+    if encoder:
+        drawn.append(("self-attention of the encoder", attended.encoder, source, "query", "key"))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        drawings = [
+            heat_map(weights, rows, source, title=f"{what}, {where}", queries=queries, keys=keys)
+            for what, weights, rows, queries, keys in drawn
+        ]
+    # matplotlib warns: "Glyph 51200 (...) missing from font(s) DejaVu Sans."
+    glyphs = (re.match(r"Glyph (\d+)", str(warning.message)) for warning in caught)
+    missing = sorted({chr(int(glyph[1])) for glyph in glyphs if glyph})
+    if missing:
+        print(
+            f"no installed font has a letter for {' '.join(missing)}: the drawing has boxes in "
+            "their place; a font such as Noto Sans CJK covers most scripts",
+            file=sys.stderr,
+        )
+    return drawings
 
 
 def heat_map(
@@ -64,23 +65,16 @@ def heat_map(
     title: str = "",
     queries: str = "",
     keys: str = "",
-    families: Sequence[str] = (DEFAULT_FONT,),
 ) -> bytes:
     """Return a PNG of attention weights [rows][columns]; a darker cell is a larger weight.
 
-    queries, keys: labels of the rows' and columns' axes. families: fonts, see `fonts_for`.
+    queries, keys: labels of the rows' and columns' axes.
     """
     import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     # parse_math would read two dollar signs in a piece as a formula.
-    with (
-        matplotlib.rc_context({"font.family": list(families), "text.parse_math": False}),
-        warnings.catch_warnings(),
-    ):
-        # `fonts_for` returns the characters without a glyph to the caller.
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*missing")
+    with matplotlib.rc_context({"font.family": installed_fonts(), "text.parse_math": False}):
         width, height = (CELL * len(names) for names in (columns, rows))
         scale = min(1.0, MAX_SIDE / max(width, height))
         figure = Figure(
@@ -88,7 +82,6 @@ def heat_map(
             dpi=DOTS_PER_INCH,
             layout="constrained",
         )
-        FigureCanvasAgg(figure)  # needs no display
         axes = figure.add_subplot()
         highest = max((max(row) for row in weights), default=1.0)
         image = axes.imshow(weights, cmap="Blues", vmin=0, vmax=highest, aspect="equal")
@@ -116,3 +109,12 @@ def heat_map(
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
     return buffer.getvalue()
+
+
+def installed_fonts() -> list[str]:
+    """Return the default font and the installed ones among `PREFERRED_FONTS`, best first."""
+    from matplotlib import font_manager
+
+    names = sorted({font.name for font in font_manager.fontManager.ttflist})
+    ranked = [name for start in PREFERRED_FONTS for name in names if name.startswith(start)]
+    return list(dict.fromkeys([DEFAULT_FONT, *ranked]))
