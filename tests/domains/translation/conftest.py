@@ -9,9 +9,7 @@ import torch
 
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.translation.config import Config
-from triptych.domains.translation.data import DataConfig
-from triptych.domains.translation.model import ModelConfig
+from triptych.domains.translation.config import Config, DataConfig, ModelConfig
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.training.optim import OptimConfig

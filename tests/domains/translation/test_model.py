@@ -12,8 +12,7 @@ from triptych.core.feed_forward import GELU, ReLU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.norms import LayerNorm
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.translation.config import Config
-from triptych.domains.translation.model import ModelConfig
+from triptych.domains.translation.config import Config, ModelConfig
 from triptych.training.optim import learning_rate_at
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "translation"
@@ -108,7 +107,6 @@ def test_the_decoder_may_have_its_own_depth() -> None:
     ("settings", "message"),
     [
         ({"label_smoothing": 1.0}, "label_smoothing must be in"),
-        ({"share_embeddings": "both"}, "share_embeddings is all, target or none"),
         ({"n_decoder_layers": 0}, "n_decoder_layers must be at least 1"),
     ],
 )

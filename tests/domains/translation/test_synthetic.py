@@ -14,11 +14,9 @@ from torch import Tensor, nn
 
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.translation.batches import EncodedPairs, evaluation_batches
-from triptych.domains.translation.config import Config
-from triptych.domains.translation.data import DataConfig
+from triptych.domains.translation.config import Config, DataConfig, ModelConfig
+from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.inference import TranslationModel
-from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.synthetic import NumberWords, ReversedSentences
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.domains.translation.tokenizer import END, Tokenizers
@@ -87,13 +85,14 @@ def test_words_are_those_of_the_two_languages() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"source_language": "fr"}, "number words exist for en, de, ko"),
-        ({"target_language": "en"}, "both 'en'"),
-        ({"low": 5, "high": 4}, "not a range"),
-        ({"high": 1_000_000}, "not a range within 0 to 999,999"),
+        ({"source_language": "fr"}, "source_language is fr .* two of en, de, ko"),
+        ({"target_language": "en"}, "target_language is en; expected two of"),
+        ({"low": 5, "high": 4}, "as many values from low 5 to high 4"),
+        ({"low": -1}, "from low -1"),
+        ({"high": 1_000_000}, "within 0 to 999,999"),
         ({"train_size": 0}, "at least 1"),
         ({"small_value_bias": -1.0}, "expected 0 or more"),
-        ({"train_size": 961}, "add up to 1,001 values and there are 1,000"),
+        ({"train_size": 961}, "add up to 1,001; .* low 0 to high 999"),
     ],
 )
 def test_impossible_number_settings_are_refused(settings: dict[str, object], message: str) -> None:

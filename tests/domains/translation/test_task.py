@@ -14,15 +14,14 @@ import torch
 
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.translation.batches import (
+from triptych.domains.translation.config import Config, ModelConfig
+from triptych.domains.translation.data import (
     Batch,
     EncodedPairs,
     evaluation_batches,
     pad_rows,
 )
-from triptych.domains.translation.config import Config
 from triptych.domains.translation.inference import restore
-from triptych.domains.translation.model import ModelConfig
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.domains.translation.tokenizer import END, PAD, START
@@ -222,7 +221,7 @@ def test_training_leaves_out_and_counts_and_validation_keeps_all(
 
 @pytest.mark.parametrize(
     ("train", "message"),
-    [("", "the train split of the corpus has no sentence pairs"), ("\n\n", "has an empty side")],
+    [("", "the train split of the corpus has no sentence pairs"), ("\n\n", "2 with an empty side")],
 )
 def test_nothing_to_train_on_is_said(tmp_path: Path, train: str, message: str) -> None:
     for language in ("en", "de"):

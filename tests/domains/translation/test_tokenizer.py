@@ -75,10 +75,8 @@ def test_pieces_are_learnt(tokenizer: BytePairTokenizer) -> None:
     assert len(tokenizer.encode("Männer")) < len("Männer".encode()) / 2
 
 
-def test_a_small_text_gives_a_small_vocabulary_and_too_small_is_refused() -> None:
+def test_a_small_text_gives_a_small_vocabulary() -> None:
     assert len(BytePairTokenizer.train(["ab ab"], 1000)) == MIN_VOCABULARY + 2
-    with pytest.raises(ValueError, match="need at least 259"):
-        BytePairTokenizer.train(["ab"], 258)
 
 
 def test_training_twice_gives_the_same_tokenizer() -> None:

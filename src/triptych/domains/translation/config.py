@@ -1,13 +1,96 @@
-"""All settings of a translation run."""
+"""All settings of a translation run, and the model that they define."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from triptych.domains.translation.data import DataConfig
-from triptych.domains.translation.model import ModelConfig
+from triptych.core.models.encoder_decoder import EncoderDecoder, SharedEmbeddings
+from triptych.core.transformer import TransformerConfig
+from triptych.domains.translation.sources import Corpus
+from triptych.domains.translation.synthetic import NumberWords
+from triptych.domains.translation.tokenizer import MIN_VOCABULARY
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
+
+ATTENTION_EXTENT = 1024
+"""Length in tokens for which attention variants are built; full and relative attention also read
+longer sentences."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Settings of the corpus, the vocabulary, the batches and the decoding in validation."""
+
+    source: Corpus = field(default_factory=NumberWords)
+    """Corpus: NumberWords, ReversedSentences, ParallelText or TabSeparated."""
+    vocabulary_size: int = 8_000
+    """Size of the byte-level BPE vocabulary in tokens, special ids and 256 bytes included; a small
+    corpus gives fewer."""
+    shared_vocabulary: bool = True
+    """Whether one vocabulary is learnt from both languages together, or one from each."""
+    max_tokens: int = 4_096
+    """Maximum size of a batch in tokens, padding included, on the source side and on the target
+    side."""
+    max_length: int = 256
+    """Maximum length of a training pair in tokens, end included, on either side; longer pairs are
+    left out of training, and of nothing else."""
+    validation_lines: int = 200
+    """Number of validation lines to translate after each validation for BLEU, chrF and exact match;
+    0 for none. Nats per token always covers the whole split."""
+    validation_beam: int = 1
+    """Beam size of these translations, 1 for greedy search."""
+    shown: int = 20
+    """Number of these translations to log as a table, 0 for none."""
+
+    def __post_init__(self) -> None:
+        if self.vocabulary_size < MIN_VOCABULARY:
+            raise ValueError(
+                f"vocabulary_size is {self.vocabulary_size}; expected at least {MIN_VOCABULARY}: "
+                "every byte and the special ids"
+            )
+        if not 2 <= self.max_length <= self.max_tokens:
+            raise ValueError(
+                f"max_length is {self.max_length}; expected at least 2 tokens and at most "
+                f"max_tokens {self.max_tokens}, so that the longest pair fits into a batch"
+            )
+        if min(self.validation_lines, self.shown) < 0 or self.validation_beam < 1:
+            raise ValueError(
+                f"validation_lines {self.validation_lines} and shown {self.shown} must be 0 or "
+                f"more, validation_beam {self.validation_beam} at least 1"
+            )
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Encoder and decoder, which embeddings they share, and label smoothing."""
+
+    transformer: TransformerConfig = field(default_factory=TransformerConfig)
+    """Sizes and parts of the encoder and the decoder; n_layers is the encoder's."""
+    n_decoder_layers: int | None = None
+    """Number of the decoder's blocks; null for as many as the encoder's."""
+    share_embeddings: SharedEmbeddings = "all"
+    """Matrices that are one parameter: `all` (source embedding, target embedding and output),
+    `target` (target embedding and output) or `none`."""
+    label_smoothing: float = 0.1
+    """Share of each target distribution that is uniform over all tokens but padding, 0 to below 1;
+    affects the training loss only."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
+        if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
+            raise ValueError(f"n_decoder_layers must be at least 1, got {self.n_decoder_layers}")
+
+    def build(self, source_vocabulary: int, target_vocabulary: int) -> EncoderDecoder:
+        """Return a model with initial weights for vocabularies of these sizes, in tokens."""
+        return EncoderDecoder(
+            self.transformer,
+            source_vocabulary=source_vocabulary,
+            target_vocabulary=target_vocabulary,
+            share_embeddings=self.share_embeddings,
+            n_decoder_layers=self.n_decoder_layers,
+            max_length=ATTENTION_EXTENT,
+        )
 
 
 @dataclass(frozen=True)

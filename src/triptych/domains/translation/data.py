@@ -1,153 +1,189 @@
-"""Training and validation data of a run: settings, reading, vocabulary and loader."""
+"""Training and validation data of a run: vocabulary, encoded pairs and padded batches."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from torch import Tensor
 
-from triptych.domains.translation.batches import EncodedPairs, plan_batches, short_enough
-from triptych.domains.translation.sources import Corpus, Pair
-from triptych.domains.translation.synthetic import NumberWords
-from triptych.domains.translation.tokenizer import MIN_VOCABULARY, Tokenizers
+from triptych.domains.translation.config import DataConfig
+from triptych.domains.translation.sources import Pair
+from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
 from triptych.errors import UserError
-from triptych.training.data import ResumableLoader, padding_share
+from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, padding_share
 
 
-@dataclass(frozen=True)
-class DataConfig:
-    """Settings of the corpus, the vocabulary, the batches and the decoding in validation."""
+class RaggedArray:
+    """Rows of ids of different lengths in one flat int32 array."""
 
-    source: Corpus = field(default_factory=NumberWords)
-    """Corpus: NumberWords, ReversedSentences, ParallelText or TabSeparated."""
-    vocabulary_size: int = 8_000
-    """Size of the byte-level BPE vocabulary in tokens, special ids and 256 bytes included; a small
-    corpus gives fewer."""
-    shared_vocabulary: bool = True
-    """Whether one vocabulary is learnt from both languages together, or one from each."""
-    max_tokens: int = 4_096
-    """Maximum size of a batch in tokens, padding included, on the source side and on the target
-    side."""
-    max_length: int = 256
-    """Maximum length of a training pair in tokens, end included, on either side; longer pairs are
-    left out of training, and of nothing else."""
-    validation_lines: int = 200
-    """Number of validation lines to translate after each validation for BLEU, chrF and exact match;
-    0 for none. Nats per token always covers the whole split."""
-    validation_beam: int = 1
-    """Beam size of these translations, 1 for greedy search."""
-    shown: int = 20
-    """Number of these translations to log as a table, 0 for none."""
+    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
+        self.lengths = np.array([len(row) for row in rows], dtype=np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
+        self._ids = np.fromiter(
+            (piece for row in rows for piece in row), dtype=np.int32, count=int(self._starts[-1])
+        )
 
-    def __post_init__(self) -> None:
-        if self.vocabulary_size < MIN_VOCABULARY:
-            raise ValueError(
-                f"vocabulary_size is {self.vocabulary_size}; expected at least {MIN_VOCABULARY}: "
-                "every byte and the special ids"
-            )
-        if self.max_length < 2:
-            raise ValueError(f"max_length is {self.max_length}; expected at least 2 tokens")
-        if min(self.validation_lines, self.shown) < 0 or self.validation_beam < 1:
-            raise ValueError(
-                f"validation_lines {self.validation_lines} and shown {self.shown} must be 0 or "
-                f"more, validation_beam {self.validation_beam} at least 1"
-            )
-        if self.max_tokens < self.max_length:
-            raise ValueError(
-                f"max_tokens {self.max_tokens} is less than max_length {self.max_length}: the "
-                "longest pair would not fit into a batch"
-            )
+    def __getitem__(self, index: int) -> list[int]:
+        ids: list[int] = self._ids[self._starts[index] : self._starts[index + 1]].tolist()
+        return ids
 
 
-@dataclass(frozen=True)
-class TrainingData:
-    """What a run reads before it starts."""
+class Batch(NamedTuple):
+    """Sentence pairs as ids, padded at the end of each row."""
 
-    tokenizers: Tokenizers
-    loader: ResumableLoader
-    """Training batches."""
-    validation: list[Pair]
-    """All pairs of the validation split."""
+    source: Tensor
+    """Source ids, int64 [B, S]; each row ends with END."""
+    target: Tensor
+    """Target ids, int64 [B, T + 1]; each row begins with START and ends with END."""
+
+    @property
+    def source_padding(self) -> Tensor:
+        """True on padding, bool [B, S]."""
+        return self.source == PAD
+
+    @property
+    def target_input(self) -> Tensor:
+        """Decoder input, [B, T]: all columns but the last."""
+        return self.target[:, :-1]  # [B, T]
+
+    @property
+    def expected(self) -> Tensor:
+        """Targets to predict, [B, T]: all columns but START."""
+        return self.target[:, 1:]  # [B, T]
+
+
+class EncodedPairs:
+    """Sentence pairs as ids, sources with END, targets with START and END.
+
+    source_lengths, target_lengths: tokens of each source and tokens to predict for each target,
+    END included, int64 [N]. lengths: of the longer side.
+    """
+
+    def __init__(self, pairs: Sequence[Pair], tokenizers: Tokenizers) -> None:
+        sources = tokenizers.source.encode_batch([source for source, _ in pairs])
+        targets = tokenizers.target.encode_batch([target for _, target in pairs])
+        self.sources = RaggedArray([[*row, END] for row in sources])
+        self.targets = RaggedArray([[START, *row, END] for row in targets])
+        self.source_lengths = self.sources.lengths
+        self.target_lengths = self.targets.lengths - 1
+        self.lengths = np.maximum(self.source_lengths, self.target_lengths)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """Return the pairs of these indices as one batch."""
+        return Batch(
+            pad_rows([self.sources[index] for index in indices]),
+            pad_rows([self.targets[index] for index in indices]),
+        )
+
+
+def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Return rows of ids as one int64 [B, longest], with PAD after the end of each row."""
+    longest = max(len(row) for row in rows)
+    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])  # [B, longest]
 
 
 def read_training_data(
     config: DataConfig, *, seed: int, vocabulary: dict[str, Any] | None = None
-) -> TrainingData:
-    """Read the corpus and learn the vocabulary from its training split.
+) -> tuple[Tokenizers, ResumableLoader]:
+    """Return the vocabulary, learnt from the training split, and the loader of this split.
 
-    seed: of the order of the training pairs. vocabulary: of the checkpoint that initialises the
-    run, which replaces the one to learn; see `Tokenizers.to_plain`. Prints the number of pairs,
-    tokens and batches. Raises UserError for missing or damaged files and without a training pair.
+    Pairs with an empty side and pairs longer than `max_length` are left out. seed: of the order of
+    the pairs. vocabulary: of the checkpoint that initialises the run, which replaces the one to
+    learn; see `Tokenizers.to_plain`. Prints the number of pairs, tokens and batches. Raises
+    UserError for missing or damaged files and without a training pair.
     """
-    config.source.check()
-    read = read_split(config.source, "train")
-    validation = read_split(config.source, "validation")
-    pairs = without_empty(read)
-    if not pairs:
-        raise UserError("every training pair has an empty side; there is nothing to train on")
-    if vocabulary is not None:
-        tokenizers = Tokenizers.from_plain(vocabulary)
-        print(
-            "the vocabulary is the checkpoint's; the settings of data do not apply to it",
-            file=sys.stderr,
-        )
-    else:
+    read = config.source.pairs("train")
+    pairs = [pair for pair in read if pair[0] and pair[1]]
+    if vocabulary is None:
         tokenizers = Tokenizers.train(
             [source for source, _ in pairs],
             [target for _, target in pairs],
             vocabulary_size=config.vocabulary_size,
             shared=config.shared_vocabulary,
         )
+    else:
+        tokenizers = Tokenizers.from_plain(vocabulary)
+        print(
+            "the vocabulary is the checkpoint's; the settings of data do not apply to it",
+            file=sys.stderr,
+        )
     encoded = EncodedPairs(pairs, tokenizers)
-    chosen = short_enough(encoded, config.max_length)
+    chosen = np.flatnonzero(encoded.lengths <= config.max_length).tolist()
     counts = (
         f"{len(chosen):,} training pairs; left out: {len(read) - len(pairs):,} with an empty side, "
-        f"{len(pairs) - len(chosen):,} longer than {config.max_length} tokens"
+        f"{len(pairs) - len(chosen):,} longer than {config.max_length} tokens (data.max_length)"
     )
     if not chosen:
-        raise UserError(
-            f"no training pair is left: {counts}; data.max_length is too small for these sentences"
-        )
-    print(f"{counts}; {tokenizers}", file=sys.stderr)
-    loader = training_batches(encoded, chosen, max_tokens=config.max_tokens, seed=seed)
-    return TrainingData(tokenizers, loader, validation)
-
-
-def training_batches(
-    pairs: EncodedPairs, chosen: Sequence[int], *, max_tokens: int, seed: int
-) -> ResumableLoader:
-    """Return the loader of the chosen pairs; prints the number of batches and their padding."""
+        raise UserError(f"no training pair is left: {counts}")
 
     def plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
-        return plan_batches(pairs, chosen, max_tokens=max_tokens, generator=generator)
+        return plan_batches(encoded, chosen, max_tokens=config.max_tokens, generator=generator)
 
     loader = ResumableLoader(
         len(chosen),
         plan,
-        lambda indices, _: pairs.batch(indices),
+        lambda indices, _: encoded.batch(indices),
         seed=seed,
         name="the training split",
     )
     batches = loader.batches_of(0)
-    share = padding_share(batches, pairs.source_lengths, pairs.target_lengths)
+    share = padding_share(batches, encoded.source_lengths, encoded.target_lengths)
     print(
-        f"{len(batches):,} batches in the first epoch; {share:.1%} of their tokens are padding",
+        f"{counts}; {tokenizers}\n{len(batches):,} batches in the first epoch; {share:.1%} of "
+        "their tokens are padding",
         file=sys.stderr,
     )
-    return loader
+    return tokenizers, loader
 
 
-def read_split(corpus: Corpus, split: str) -> list[Pair]:
-    """Return the pairs of a split. Raises UserError if there are none."""
-    pairs = corpus.pairs(split)
-    if not pairs:
-        raise UserError(f"the {split} split of the corpus has no sentence pairs")
-    return pairs
+def evaluation_batches(pairs: EncodedPairs, max_tokens: int) -> FixedBatches:
+    """Return batches of all pairs of a split, whatever their lengths, without shuffling."""
+    return fixed_batches(
+        len(pairs),
+        lambda indices, _: pairs.batch(indices),
+        batches=plan_batches(pairs, range(len(pairs)), max_tokens=max_tokens, generator=None),
+    )
 
 
-def without_empty(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs with text on both sides: those used for training and the vocabulary."""
-    return [pair for pair in pairs if pair[0] and pair[1]]
+def plan_batches(
+    pairs: EncodedPairs,
+    chosen: Sequence[int],
+    *,
+    max_tokens: int,
+    generator: torch.Generator | None,
+) -> list[list[int]]:
+    """Group the chosen pairs into batches with little padding on both sides.
+
+    Pairs are sorted by the length of their longer side, which fills the batch, and within one
+    length by the difference of both sides, in alternating direction, so that neighbours differ
+    little in either. Sorting by target and then source, as is usual, pads about twice as much.
+
+    max_tokens: maximum size of a batch in tokens, padding included, on either side; a longer pair
+    is a batch of its own. generator: shuffles pairs of equal lengths and the order of the batches;
+    None keeps the sorted order. Each chosen pair is in exactly one batch.
+    """
+    order = np.array(chosen, dtype=np.int64)  # [N]
+    if generator is not None:
+        order = order[torch.randperm(len(order), generator=generator).numpy()]
+    lengths = pairs.lengths[order]  # [N]
+    difference = pairs.source_lengths[order] - pairs.target_lengths[order]  # [N]
+    alternating = np.where(lengths % 2 == 0, difference, -difference)  # [N]
+    # lexsort is stable: pairs of equal lengths keep the shuffled order.
+    by_length = np.lexsort((alternating, lengths))  # [N]
+    batches: list[list[int]] = []
+    # Lengths rise, so that the next pair is the longest of the batch that it joins.
+    for index, length in zip(order[by_length].tolist(), lengths[by_length].tolist(), strict=True):
+        if not batches or (len(batches[-1]) + 1) * length > max_tokens:
+            batches.append([])
+        batches[-1].append(index)
+    if generator is not None:
+        shuffled = torch.randperm(len(batches), generator=generator).tolist()
+        batches = [batches[index] for index in shuffled]
+    return batches

@@ -16,16 +16,14 @@ from triptych.domains.base import TrainedModel
 from triptych.domains.options import check_layer_and_head
 from triptych.domains.sources import known_entropy, reading_from
 from triptych.domains.translation.attention_maps import SentenceAttention, sentence_attention
-from triptych.domains.translation.batches import EncodedPairs, evaluation_batches
 from triptych.domains.translation.config import Config
-from triptych.domains.translation.data import read_split
+from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.metrics import (
     batch_sums,
     metrics_from_sums,
     score_translations,
 )
-from triptych.domains.translation.model import build_model
-from triptych.domains.translation.text_files import SPACES, check_folder
+from triptych.domains.translation.sources import SPACES
 from triptych.domains.translation.tokenizer import Tokenizers
 from triptych.domains.translation.translate import hypothesis_texts, search_lines
 from triptych.errors import UserError
@@ -113,18 +111,10 @@ class TranslationModel(TrainedModel):
         beam: number of hypotheses of the search, 1 for greedy search. batch_size: lines at a time;
         no effect on the translations if the search is exact. length_penalty: see
         `LengthPenalty.parse`. progress: called with (lines done, lines in all). Raises UserError
-        for impossible values and for lines that are not Unicode text.
+        for a length penalty that does not exist.
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
-        if beam < 1 or batch_size < 1 or not 1 <= n_best <= beam:
-            raise UserError(
-                f"beam {beam} and batch_size {batch_size} must be at least 1, n_best {n_best} "
-                "from 1 to beam"
-            )
-        for number, line in enumerate(lines, start=1):
-            if not line.isascii() and any("\ud800" <= letter <= "\udfff" for letter in line):
-                raise UserError(f"line {number} is not text: it contains a surrogate code point")
         return search_lines(
             self.model,
             self.tokenizers,
@@ -191,13 +181,7 @@ class TranslationModel(TrainedModel):
         corpus = self.config.data.source
         if data is not None:
             corpus = reading_from(corpus, str(data))
-            check_folder(str(data))
-        corpus.check_split(split)
-        pairs = read_split(corpus, split)
-        if limit is not None:
-            if limit < 1:
-                raise UserError(f"limit must be at least 1 line, got {limit}")
-            pairs = pairs[:limit]
+        pairs = corpus.pairs(split)[:limit]
         max_tokens = min(MAX_SCORING_TOKENS, self.config.data.max_tokens)
         totals = sum_scores(
             self.model,
@@ -257,6 +241,6 @@ def restore(checkpoint: dict[str, Any], device: str = "cpu") -> TranslationModel
     header = checkpoint["triptych"]
     config = from_plain(Config, header["config"])
     tokenizers = Tokenizers.from_plain(header["vocabulary"])
-    model = build_model(config.model, tokenizers)
+    model = config.model.build(len(tokenizers.source), len(tokenizers.target))
     load_weights(model, checkpoint["state_dict"])
     return TranslationModel(config, tokenizers, model.to(device_named(device)))

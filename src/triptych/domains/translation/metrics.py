@@ -21,11 +21,8 @@ from triptych.training.metric_sums import in_double
 
 if TYPE_CHECKING:
     from triptych.core.models.encoder_decoder import EncoderDecoder
-    from triptych.domains.translation.batches import Batch
+    from triptych.domains.translation.data import Batch
 
-CHARACTER_LANGUAGES = ("ko", "zh", "ja")
-"""Target languages whose BLEU counts characters: sacrebleu's default tokenizer is for languages
-with spaces between words, and a Korean word includes its particles."""
 LABELS = {
     "bleu": "BLEU of raw text, true case, by sacrebleu",
     "chrf": "chrF2 of raw text, true case, by sacrebleu",
@@ -42,13 +39,8 @@ def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -
     (1706.03762, section 5.4); `F.cross_entropy` would give padding its share too.
 
     logits [B, T, V], expected int64 [B, T] -> scalar, float32 or wider; 0 if all targets are
-    padding. Raises ValueError if the shapes of logits and targets disagree.
+    padding.
     """
-    if logits.shape[:-1] != expected.shape:
-        raise ValueError(
-            f"logits have shape {list(logits.shape)} and targets {list(expected.shape)}; expected "
-            "one row of logits for each target"
-        )
     log_p = at_least_float32(logits).log_softmax(-1)  # [B, T, V]
     target_log_p = log_p.gather(-1, expected.unsqueeze(-1)).squeeze(-1)  # [B, T]
     uniform_log_p = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.shape[-1] - 1)  # [B, T]
@@ -95,20 +87,13 @@ def score_translations(
 ) -> TranslationScores:
     """Score translations against one reference each.
 
-    tokenizer: sacrebleu's tokenizer for BLEU, see `bleu_tokenizer`. papers_language: target
-    language code, to compute the papers' BLEU too; None to skip it. Raises ValueError for unequal
-    numbers of lines and for no lines.
+    tokenizer: sacrebleu's tokenizer for BLEU, see `Corpus.bleu_tokenizer`. papers_language: target
+    language code, to compute the papers' BLEU too; None to skip it.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    if len(hypotheses) != len(references):
-        raise ValueError(
-            f"{len(hypotheses):,} translations cannot be scored against {len(references):,} "
-            "references: line n belongs to line n"
-        )
-    if not references:
-        raise ValueError("there are no translations to score")
+    exact = [h == r for h, r in zip(hypotheses, references, strict=True)]
     # No effective_order: it is for single sentences and not for a corpus.
     bleu, chrf = BLEU(tokenize=tokenizer), CHRF()
     metrics = {"bleu": float(bleu.corpus_score(hypotheses, [references]).score)}
@@ -123,19 +108,9 @@ def score_translations(
             details["not_scored"] = {"bleu_papers": reason}
     metrics["chrf"] = float(chrf.corpus_score(hypotheses, [references]).score)
     signatures["chrf"] = str(chrf.get_signature())
-    metrics["exact_match"] = sum(map(str.__eq__, hypotheses, references)) / len(references)
+    metrics["exact_match"] = sum(exact) / len(exact)
     details["labels"] = {name: LABELS[name] for name in signatures}
     return TranslationScores(metrics, details)
-
-
-def bleu_tokenizer(language: str) -> str:
-    """Return the sacrebleu tokenizer for a target language code such as de, ko or zh-CN."""
-    return "char" if primary_subtag(language) in CHARACTER_LANGUAGES else "13a"
-
-
-def primary_subtag(language: str) -> str:
-    """Return the language of a code without country or script: pt of pt-BR, zh of zh_Hant."""
-    return language.lower().replace("_", "-").split("-")[0]
 
 
 def papers_bleu(
@@ -196,3 +171,8 @@ def papers_bleu_unavailable(language: str, tokenizer: str = "13a") -> str | None
     if primary_subtag(language) not in known:
         return f"Moses has no tokenisation into words for the language {language}"
     return None
+
+
+def primary_subtag(language: str) -> str:
+    """Return the language of a code without country or script: pt of pt-BR, zh of zh_Hant."""
+    return language.lower().replace("_", "-").split("-")[0]

@@ -115,6 +115,6 @@ def installed_fonts() -> list[str]:
     """Return the default font and the installed ones among `PREFERRED_FONTS`, best first."""
     from matplotlib import font_manager
 
-    names = sorted({font.name for font in font_manager.fontManager.ttflist})
+    names = sorted({font.name for font in font_manager.fontManager.ttflist if font.weight == 400})
     ranked = [name for start in PREFERRED_FONTS for name in names if name.startswith(start)]
     return list(dict.fromkeys([DEFAULT_FONT, *ranked]))

@@ -5,25 +5,29 @@ A corpus is a frozen dataclass that YAML names by its class path; a new kind is 
 
 from __future__ import annotations
 
+import gzip
+import io
+import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from triptych.domains.files import split_lines
 from triptych.domains.sources import split_by_hash
-from triptych.domains.translation.metrics import bleu_tokenizer
-from triptych.domains.translation.text_files import (
-    check_file,
-    check_folder,
-    read_columns,
-    read_lines,
-)
+from triptych.domains.translation.metrics import primary_subtag
 from triptych.errors import UserError
 
 Pair = tuple[str, str]
 """Source sentence and target sentence."""
 
-SPLITS = ("train", "validation", "test")
+CHARACTER_LANGUAGES = ("ko", "zh", "ja")
+"""Target languages whose BLEU counts characters: sacrebleu's default tokenizer is for languages
+with spaces between words, and a Korean word includes its particles."""
+
+SPACES = " \t\r"
+"""Characters stripped from both ends of a line. `str.strip` without arguments would also remove
+U+2028, U+0085 and the no-break space, which are part of the text."""
 
 
 @dataclass(frozen=True)
@@ -35,34 +39,31 @@ class Corpus(ABC):
     target_language: str = "de"
     """Language code of the target; BLEU of ko, zh and ja counts characters."""
 
-    def __post_init__(self) -> None:
-        for name in ("source_language", "target_language"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} is empty; expected a language code such as en or ko")
-
     @abstractmethod
     def splits(self) -> list[str]:
         """Return the names of all splits: train, validation, test and any others."""
 
     @abstractmethod
+    def read(self, split: str) -> list[Pair]:
+        """Return all pairs of one of the splits in order, stripped, also with an empty side."""
+
     def pairs(self, split: str) -> list[Pair]:
         """Return all pairs of a split in order, stripped; pairs with an empty side are included.
 
-        Raises UserError for an unknown split, a missing or damaged file and unequal line counts.
+        Raises UserError for an unknown or empty split, a missing or damaged file and unequal line
+        counts.
         """
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise UserError if a file or a package that `pairs` needs is missing; reads no data."""
+        if split not in self.splits():
+            raise UserError(f"the corpus has no split {split!r}; it has {', '.join(self.splits())}")
+        pairs = self.read(split)
+        if not pairs:
+            raise UserError(f"the {split} split of the corpus has no sentence pairs")
+        return pairs
 
     def bleu_tokenizer(self) -> str:
         """Return the sacrebleu tokenizer for BLEU: "char", or its default "13a"."""
-        return bleu_tokenizer(self.target_language)
-
-    def check_split(self, split: str) -> None:
-        """Raise UserError if the corpus has no split of this name."""
-        if split not in self.splits():
-            raise UserError(f"the corpus has no split {split!r}; it has {', '.join(self.splits())}")
+        by_character = primary_subtag(self.target_language) in CHARACTER_LANGUAGES
+        return "char" if by_character else "13a"
 
 
 @dataclass(frozen=True)
@@ -77,44 +78,68 @@ class FileCorpus(Corpus):
     test_share: float = 0.0
     """Share (0 to 1) of the training pairs that is held out for test, in the same way."""
 
-    @property
-    def folder(self) -> Path:
-        """The folder, with the user's home in place of `~`."""
-        return Path(self.directory).expanduser()
+    def __post_init__(self) -> None:
+        shares = (self.validation_share, self.test_share)
+        if not (min(shares) >= 0 and sum(shares) < 1):
+            raise ValueError(
+                f"validation_share is {shares[0]} and test_share is {shares[1]}; expected shares "
+                "of at least 0 that leave pairs for training"
+            )
+        for split in self.shares:
+            if split in self.file_splits():
+                raise ValueError(
+                    f"{split}_share is above 0, but the split {split} has its own rows or files; "
+                    "expected one of both"
+                )
 
     @property
     def shares(self) -> dict[str, float]:
-        """Shares other than 0 by the split that is held out."""
+        """Shares above 0 by the split that is held out."""
         shares = {"validation": self.validation_share, "test": self.test_share}
         return {split: share for split, share in shares.items() if share}
 
-    def check_shares(self, files: Iterable[str]) -> None:
-        """Raise ValueError if no training pair is left or a held-out split is among `files`."""
-        for split, share in self.shares.items():
-            if not 0 <= share < 1:
-                raise ValueError(f"{split}_share is {share}; expected 0 to below 1")
-            if split in files:
-                raise ValueError(
-                    f"{split}_share is {share}, but the split {split} is among the files too; "
-                    "expected one of both"
-                )
-        if sum(self.shares.values()) >= 1:
-            raise ValueError("validation_share and test_share leave no pair for training")
+    def splits(self) -> list[str]:
+        return [*self.file_splits(), *self.shares]
 
-    def select(self, pairs: list[Pair], split: str) -> list[Pair]:
-        """Return the pairs of a split: those whose source sentence hashes into its share.
+    @abstractmethod
+    def file_splits(self) -> list[str]:
+        """Return the names of the splits that the files hold."""
+
+    @abstractmethod
+    def read_files(self, split: str) -> list[Pair]:
+        """Return all pairs that the files hold for a split."""
+
+    def read(self, split: str) -> list[Pair]:
+        """Return the pairs of a split, without those held out and with those that it holds out.
 
         All pairs of one source sentence are in one split, so no held-out source is trained on; the
-        same target may occur in two splits. Splits with their own files are returned unchanged.
+        same target may occur in two splits.
         """
         shares = self.shares
-        if not shares or (split != "train" and split not in shares):
-            return pairs
-        return [
-            pair
-            for pair in pairs
-            if split_by_hash(pair[0].encode("utf-8", errors="surrogatepass"), shares) == split
-        ]
+        if not shares or split not in ("train", *shares):
+            return self.read_files(split)
+        pairs = self.read_files("train")
+        return [pair for pair in pairs if split_by_hash(pair[0].encode(), shares) == split]
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file of the folder; `~` is the user's home."""
+        return Path(self.directory).expanduser() / name
+
+    def read_aligned(self, names: Sequence[str]) -> list[Pair]:
+        """Return the pairs of line-aligned files; for names see `ParallelText.files`."""
+        pairs: list[Pair] = []
+        for name in names:
+            source, target = name.split(" | ", 1) if " | " in name else (name, name)
+            source_path = self.path(source.replace("{language}", self.source_language))
+            target_path = self.path(target.replace("{language}", self.target_language))
+            sources, targets = read_lines(source_path), read_lines(target_path)
+            if len(sources) != len(targets):
+                raise UserError(
+                    f"{source_path} has {len(sources):,} lines and {target_path} has "
+                    f"{len(targets):,}; line-aligned files have the same number"
+                )
+            pairs.extend(zip(sources, targets, strict=True))
+        return pairs
 
 
 @dataclass(frozen=True)
@@ -137,46 +162,12 @@ class ParallelText(FileCorpus):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_aligned("files", self.files)
-        self.check_shares(self.files)
 
-    def splits(self) -> list[str]:
-        """Return the keys of `files` and the splits held out of train."""
-        return [*self.files, *self.shares]
+    def file_splits(self) -> list[str]:
+        return list(self.files)
 
-    def paths(self, split: str) -> list[tuple[Path, Path]]:
-        """Return the (source, target) files that hold a split's pairs."""
-        self.check_split(split)
-        found = []
-        for name in self.files["train" if split in self.shares else split]:
-            source, target = name.split(" | ") if " | " in name else (name, name)
-            found.append(
-                (
-                    self.folder / source.replace("{language}", self.source_language),
-                    self.folder / target.replace("{language}", self.target_language),
-                )
-            )
-        return found
-
-    def check(self) -> None:
-        """Raise UserError if a file of any split is missing."""
-        check_folder(self.directory)
-        for split in self.files:
-            for source, target in self.paths(split):
-                check_file(source)
-                check_file(target)
-
-    def pairs(self, split: str) -> list[Pair]:
-        """Return the pairs of the split's files, one file after the other."""
-        found: list[Pair] = []
-        for source, target in self.paths(split):
-            sources, targets = read_lines(source), read_lines(target)
-            if len(sources) != len(targets):
-                raise UserError(
-                    f"{source} has {len(sources):,} lines and {target} has {len(targets):,}; "
-                    "line-aligned files have the same number"
-                )
-            found.extend(zip(sources, targets, strict=True))
-        return self.select(found, split)
+    def read_files(self, split: str) -> list[Pair]:
+        return self.read_aligned(self.files[split])
 
 
 @dataclass(frozen=True)
@@ -206,76 +197,91 @@ class TabSeparated(FileCorpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_shares(self.aligned)
-        by_file_name = any("{split}" in name for name in self.files)
-        if self.shares and (self.split_column is not None or by_file_name):
-            raise ValueError(
-                "validation_share and test_share are of rows without a split, but split_column is "
-                f"{self.split_column!r} and files are {self.files}; expected split_column null and "
-                "file names without {split}"
-            )
+        check_aligned("aligned", self.aligned)
         for split in self.aligned:
             if split in self.split_names:
                 raise ValueError(f"the split {split} is in both aligned and split_names")
-        check_aligned("aligned", self.aligned)
-        if not self.files:
-            raise ValueError("files is an empty list; name at least one tab-separated file")
-        for name in self.files:
-            if self.split_column is None and "{split}" not in name and not self.validation_share:
-                raise ValueError(
-                    f"split_column is null and the file name {name!r} has no {{split}}, so no row "
-                    "has a split; to hold some out by hash set validation_share above 0"
-                )
+        by_file = all("{split}" in name for name in self.files)
+        if (self.split_column is not None) + by_file + bool(self.shares) != 1:
+            raise ValueError(
+                f"split_column is {self.split_column!r}, files are {self.files} and "
+                f"validation_share is {self.validation_share}; expected one of the three to say "
+                "which split a row is in: a column, {split} in each file name, or shares"
+            )
 
-    @property
-    def aligned_text(self) -> ParallelText:
-        """Corpus of the splits in `aligned`."""
-        languages = (self.source_language, self.target_language)
-        return ParallelText(*languages, directory=self.directory, files=self.aligned)
+    def file_splits(self) -> list[str]:
+        return [*(["train"] if self.shares else self.split_names), *self.aligned]
 
-    def splits(self) -> list[str]:
-        """Return the splits of the tables and those of `aligned`."""
-        return [*(("train", *self.shares) if self.shares else self.split_names), *self.aligned]
-
-    def paths(self, split: str) -> list[Path]:
-        """Return the tables that hold rows of a split."""
-        self.check_split(split)
-        own = "" if self.shares else self.split_names[split]
-        names = (name.replace("{split}", own) for name in self.files)
-        return [self.folder / name for name in names]
-
-    def check(self) -> None:
-        """Raise UserError if a file of any split is missing."""
-        check_folder(self.directory)
-        for split in ("train",) if self.shares else self.split_names:
-            for path in self.paths(split):
-                check_file(path)
-        self.aligned_text.check()
-
-    def pairs(self, split: str) -> list[Pair]:
-        """Return the pairs of the split, file after file, row after row."""
+    def read_files(self, split: str) -> list[Pair]:
         if split in self.aligned:
-            return self.aligned_text.pairs(split)
+            return self.read_aligned(self.aligned[split])
         columns = [self.source_column, self.target_column]
         if self.split_column is not None:
             columns.append(self.split_column)
-        found: list[Pair] = []
-        for path in self.paths(split):
-            for source, target, *split_name in read_columns(path, columns):
-                if not split_name or split_name[0] == self.split_names[split]:
-                    found.append((source, target))
-        return self.select(found, split)
+        pairs: list[Pair] = []
+        for name in self.files:
+            path = self.path(name.replace("{split}", self.split_names.get(split, split)))
+            for source, target, *row_split in read_columns(path, columns):
+                if not row_split or row_split[0] == self.split_names[split]:
+                    pairs.append((source, target))
+        return pairs
 
 
 def check_aligned(setting: str, files: dict[str, list[str]]) -> None:
-    """Raise ValueError if the setting's file names cannot be those of two aligned files."""
+    """Raise ValueError if the setting names one file for both sides."""
     for split, names in files.items():
-        if not names:
-            raise ValueError(f"{setting}.{split} is an empty list; name a file or leave it out")
         for name in names:
-            parts = name.count(" | ") + 1
-            if parts > 2 or (parts == 1 and "{language}" not in name):
+            if " | " not in name and "{language}" not in name:
                 raise ValueError(
                     f"{setting}.{split} names {name!r}; expected a name with {{language}} in it or "
                     "two names with ' | ' between them"
                 )
+
+
+def read_lines(path: Path, *, strip: bool = True) -> list[str]:
+    r"""Return all lines of a UTF-8 file; a name ending in .gz is decompressed.
+
+    Only "\n" ends a line. strip: remove `SPACES` from both ends of each line. Raises UserError for
+    a missing file, a truncated or damaged gzip file and bytes that are not UTF-8.
+    """
+    if not path.exists():
+        raise UserError(
+            f"the text file {path} does not exist; data.source.directory names its folder"
+        )
+    try:
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            # An empty input would decompress to nothing without an error.
+            content = gzip.decompress(content or b"\0")
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is not a complete gzip file ({error})") from error
+    except OSError as error:
+        raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
+    lines = split_lines(io.BytesIO(content), name=str(path))
+    return [line.strip(SPACES) for line in lines] if strip else lines
+
+
+def read_columns(path: Path, columns: list[str]) -> list[list[str]]:
+    """Return the cells of the named columns of a tab-separated file, row by row, stripped.
+
+    The first line is the header; quotes have no meaning. Raises UserError for a missing column and
+    for a row whose number of cells differs from the header's.
+    """
+    # Lines are not stripped before they are split: an empty last cell is a cell.
+    rows = [
+        [cell.strip(SPACES) for cell in line.split("\t")] for line in read_lines(path, strip=False)
+    ]
+    header = rows[0] if rows else []
+    for name in columns:
+        if name not in header:
+            raise UserError(
+                f"{path} has no column {name!r}; its header has {', '.join(header) or 'nothing'}"
+            )
+    for number, row in enumerate(rows, start=1):
+        if len(row) != len(header):
+            raise UserError(
+                f"line {number} of {path} has {len(row)} tab-separated cells and the header has "
+                f"{len(header)}"
+            )
+    indices = [header.index(name) for name in columns]
+    return [[row[index] for index in indices] for row in rows[1:]]

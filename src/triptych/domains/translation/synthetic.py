@@ -6,12 +6,11 @@ import heapq
 import random
 import string
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 import numpy as np
 
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
-from triptych.domains.translation.sources import SPLITS, Corpus, Pair
+from triptych.domains.translation.sources import Corpus, Pair
 from triptych.errors import UserError
 
 LANGUAGES = ("en", "de", "ko")
@@ -34,19 +33,11 @@ class SyntheticCorpus(Corpus):
     """Seed of the draws."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if min(self.train_size, self.validation_size, self.test_size) < 1:
             raise ValueError("train_size, validation_size and test_size must each be at least 1")
 
     def splits(self) -> list[str]:
-        """Return train, validation and test."""
-        return list(SPLITS)
-
-    def size(self, split: str) -> int:
-        """Return the number of pairs of a split. Raises UserError for an unknown split."""
-        self.check_split(split)
-        sizes = (self.train_size, self.validation_size, self.test_size)
-        return sizes[SPLITS.index(split)]
+        return ["train", "validation", "test"]
 
 
 @dataclass(frozen=True)
@@ -67,35 +58,21 @@ class NumberWords(SyntheticCorpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("source_language", "target_language"):
-            if getattr(self, name) not in LANGUAGES:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)!r}; number words exist for "
-                    f"{', '.join(LANGUAGES)}"
-                )
-        if self.source_language == self.target_language:
+        languages = {self.source_language, self.target_language}
+        if len(languages) != 2 or not languages <= set(LANGUAGES):
             raise ValueError(
-                f"source_language and target_language are both "
-                f"{self.source_language!r}; expected two languages"
-            )
-        if not 0 <= self.low <= self.high <= MAX_VALUE:
-            raise ValueError(
-                f"low {self.low:,} and high {self.high:,} are not a range within 0 to {MAX_VALUE:,}"
+                f"source_language is {self.source_language} and target_language is "
+                f"{self.target_language}; expected two of {', '.join(LANGUAGES)}"
             )
         if self.small_value_bias < 0:
             raise ValueError(f"small_value_bias is {self.small_value_bias}; expected 0 or more")
         needed = self.train_size + self.validation_size + self.test_size
-        available = self.high - self.low + 1
-        if needed > available:
+        if self.low < 0 or self.high > MAX_VALUE or self.high - self.low + 1 < needed:
             raise ValueError(
-                f"train_size, validation_size and test_size add up to {needed:,} values and there "
-                f"are {available:,} from {self.low:,} to {self.high:,}"
+                f"train_size, validation_size and test_size add up to {needed:,}; expected at "
+                f"least as many values from low {self.low:,} to high {self.high:,}, within 0 to "
+                f"{MAX_VALUE:,}"
             )
-
-    def check(self) -> None:
-        """Raise UserError if num2words is not installed."""
-        if find_spec("num2words") is None:
-            raise UserError("number words need the package num2words: pip install 'triptych[demo]'")
 
     def bleu_tokenizer(self) -> str:
         """Return "char": a German number is one word, which has no four-gram of words."""
@@ -103,7 +80,6 @@ class NumberWords(SyntheticCorpus):
 
     def values(self, split: str) -> list[int]:
         """Return the numbers of a split, in the order of `pairs`."""
-        self.check_split(split)
         generator = random.Random(self.seed)
         values = range(self.low, self.high + 1)
         held_out = generator.sample(values, self.test_size + self.validation_size)
@@ -119,11 +95,14 @@ class NumberWords(SyntheticCorpus):
         )
         return [value for _, value in heapq.nsmallest(self.train_size, keys)]
 
-    def pairs(self, split: str) -> list[Pair]:
+    def read(self, split: str) -> list[Pair]:
         """Return each value of the split in the words of both languages."""
-        self.check()
-        from num2words import num2words  # optional dependency
-
+        try:
+            from num2words import num2words  # optional dependency
+        except ImportError:
+            raise UserError(
+                "number words need the package num2words: pip install 'triptych[demo]'"
+            ) from None
         languages = (self.source_language, self.target_language)
         words = [[num2words(v, lang=lang) for lang in languages] for v in self.values(split)]
         return [(source, target) for source, target in words]
@@ -174,12 +153,10 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
         """Distribution of a target word given its source word."""
         return NoisyCopy(self.n_words, self.change)
 
-    def check(self) -> None:
-        """Do nothing: no file or package is needed."""
-
-    def pairs(self, split: str) -> list[Pair]:
+    def read(self, split: str) -> list[Pair]:
         """Return the pairs of a split, the same at every call."""
-        uniform = uniform_draws(self.seed, split, (self.size(split), 1 + 2 * self.max_words))
+        size: int = getattr(self, f"{split}_size")
+        uniform = uniform_draws(self.seed, split, (size, 1 + 2 * self.max_words))
         n_lengths = self.max_words - self.min_words + 1
         lengths = self.min_words + (uniform[:, 0] * n_lengths).astype(np.int64)  # [N]
         sources = (uniform[:, 1 : self.max_words + 1] * self.n_words).astype(np.int64)  # [N, max]

@@ -11,16 +11,19 @@ from torch import Tensor
 
 from triptych.config.schema import to_plain
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.domains.translation.batches import Batch, EncodedPairs, evaluation_batches
 from triptych.domains.translation.config import Config
-from triptych.domains.translation.data import read_training_data
+from triptych.domains.translation.data import (
+    Batch,
+    EncodedPairs,
+    evaluation_batches,
+    read_training_data,
+)
 from triptych.domains.translation.metrics import (
     batch_sums,
     metrics_from_sums,
     score_translations,
     smoothed_cross_entropy,
 )
-from triptych.domains.translation.model import build_model
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
 from triptych.domains.translation.translate import hypothesis_texts, search_lines
@@ -48,7 +51,7 @@ class TranslationTrainingModule(TrainingModule):
             "config": to_plain(config),
             "vocabulary": tokenizers.to_plain(),
         }
-        model = build_model(config.model, tokenizers)
+        model = config.model.build(len(tokenizers.source), len(tokenizers.target))
         super().__init__(
             model, config.optim, d_model=config.model.transformer.d_model, metadata=metadata
         )
@@ -108,13 +111,14 @@ def prepare(
     vocabulary: of the checkpoint that initialises the run; None to learn one. Raises UserError for
     missing or damaged files, if no training pair is left, and for a model that cannot read text.
     """
-    data = read_training_data(config.data, seed=config.run.seed, vocabulary=vocabulary)
+    pairs = config.data.source.pairs("validation")
+    tokenizers, loader = read_training_data(
+        config.data, seed=config.run.seed, vocabulary=vocabulary
+    )
     torch.manual_seed(config.run.seed)
     try:
-        task = TranslationTrainingModule(
-            config, data.tokenizers, data.validation[: config.data.validation_lines]
-        )
+        task = TranslationTrainingModule(config, tokenizers, pairs[: config.data.validation_lines])
     except ValueError as error:  # an attention variant that cannot read sentences
         raise UserError(f"the model does not fit sentences: {error}") from error
-    validation = EncodedPairs(data.validation, data.tokenizers)
-    return task, data.loader, evaluation_batches(validation, config.data.max_tokens)
+    validation = evaluation_batches(EncodedPairs(pairs, tokenizers), config.data.max_tokens)
+    return task, loader, validation

@@ -29,13 +29,8 @@ class BytePairTokenizer:
         """Learn the merges from lines of text.
 
         vocabulary_size: number of ids, special ids and the 256 bytes included; a small text gives
-        fewer. Raises ValueError below `MIN_VOCABULARY`.
+        fewer.
         """
-        if vocabulary_size < MIN_VOCABULARY:
-            raise ValueError(
-                f"vocabulary_size is {vocabulary_size}; 256 bytes and {N_SPECIALS} special ids "
-                f"need at least {MIN_VOCABULARY}"
-            )
         bpe = Tokenizer(models.BPE())
         # Splits before spaces and between letters, digits and punctuation, as GPT-2 does.
         bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
@@ -101,10 +96,7 @@ class Tokenizers:
         if shared:
             both = BytePairTokenizer.train([*sources, *targets], vocabulary_size)
             return cls(both, both)
-        return cls(
-            BytePairTokenizer.train(sources, vocabulary_size),
-            BytePairTokenizer.train(targets, vocabulary_size),
-        )
+        return cls(*(BytePairTokenizer.train(side, vocabulary_size) for side in (sources, targets)))
 
     def to_plain(self) -> dict[str, Any]:
         """Return JSON types for the checkpoint: tokenizers as strings, target null if shared."""
@@ -116,10 +108,9 @@ class Tokenizers:
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Tokenizers:
         """Return the tokenizers that `to_plain` serialized."""
-        source = BytePairTokenizer.from_json(plain["source"])
-        if plain["target"] is None:
-            return cls(source, source)
-        return cls(source, BytePairTokenizer.from_json(plain["target"]))
+        source, target = plain["source"], plain["target"]
+        first = BytePairTokenizer.from_json(source)
+        return cls(first, first if target is None else BytePairTokenizer.from_json(target))
 
     def __str__(self) -> str:
         if self.shared:

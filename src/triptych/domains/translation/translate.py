@@ -13,10 +13,10 @@ import torch
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
-from triptych.domains.translation.batches import pad_rows
-from triptych.domains.translation.text_files import SPACES
+from triptych.domains.translation.data import pad_rows
+from triptych.domains.translation.sources import SPACES
 from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
-from triptych.training.evaluate import device_of
+from triptych.training.evaluate import device_of, scoring
 from triptych.types import Progress
 
 FORBIDDEN = (PAD, START)
@@ -48,12 +48,11 @@ def search_lines(
 
     exact: returns the model in double precision; lines whose search has a margin below
     `SAFE_MARGIN` are searched again with it. progress: called with (lines done, lines in all).
-    The model searches in eval mode and is then set back to its former mode.
     """
     cleaned = [line.strip(SPACES) for line in lines]
-    found: list[list[Hypothesis]] = [[] for _ in lines]
     filled = [index for index, line in enumerate(cleaned) if line and not line.isspace()]
     sources = [[*ids, END] for ids in tokenizers.source.encode_batch([cleaned[i] for i in filled])]
+    found: list[list[Hypothesis]] = [[] for _ in lines]
     done = len(lines) - len(filled)
 
     def run(searching: EncoderDecoder, chosen: Sequence[int], min_margin: float) -> list[int]:
@@ -75,14 +74,9 @@ def search_lines(
                 progress(done, len(lines))
         return doubtful
 
-    training = model.training
-    model.eval()
-    try:
-        doubtful = run(model, range(len(sources)), -torch.inf if exact is None else SAFE_MARGIN)
-        if doubtful and exact is not None:
-            run(exact().eval(), doubtful, -torch.inf)
-    finally:
-        model.train(training)
+    doubtful = run(model, range(len(sources)), -torch.inf if exact is None else SAFE_MARGIN)
+    if doubtful and exact is not None:
+        run(exact(), doubtful, -torch.inf)
     return found
 
 
@@ -103,7 +97,6 @@ def plan_rows(lengths: Sequence[int], batch_size: int) -> list[list[int]]:
     return batches
 
 
-@torch.no_grad()
 def search_batch(
     model: EncoderDecoder,
     sources: Sequence[Sequence[int]],
@@ -116,19 +109,20 @@ def search_batch(
     source = pad_rows(sources).to(device_of(model))  # [B, S]
     padding = source == PAD  # [B, S]
     limits = (~padding).sum(1) + EXTRA_TOKENS  # [B]
-    memory = model.encode(source, padding)  # [B, S, D]
-    cache = model.init_cache(len(sources), int(limits.max()), condition=memory, padding=padding)
-    return beam_search(
-        model,
-        cache,
-        beam=beam,
-        start=START,
-        end=END,
-        max_lengths=limits,
-        penalty=penalty,
-        n_best=n_best,
-        forbidden=FORBIDDEN,
-    )
+    with scoring(model):
+        memory = model.encode(source, padding)  # [B, S, D]
+        cache = model.init_cache(len(sources), int(limits.max()), condition=memory, padding=padding)
+        return beam_search(
+            model,
+            cache,
+            beam=beam,
+            start=START,
+            end=END,
+            max_lengths=limits,
+            penalty=penalty,
+            n_best=n_best,
+            forbidden=FORBIDDEN,
+        )
 
 
 def hypothesis_texts(
