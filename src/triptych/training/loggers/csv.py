@@ -13,44 +13,39 @@ from pytorch_lightning.loggers.logger import Logger
 from triptych.training.files import atomic_file
 
 
-class CsvMetrics(Logger):
+class RunLogger(Logger):
+    """Base of the run's loggers; settings are in config.yaml, and a folder contains one run."""
+
+    name = "triptych"
+    version = ""
+
+    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
+        """Do nothing."""
+
+
+class CsvMetrics(RunLogger):
     """One row per report: its step and the metrics, blank for missing ones.
 
     Each row is on disk when `log_metrics` returns. A new metric adds a column to all rows.
-    path: the file. keep_until: step of the checkpoint of a resumed run; rows of later steps are
-    dropped, since the run writes them again. None begins a new file.
+    path: the file. keep_until: step at which the run starts; rows of later steps in the file are
+    dropped, since a resumed run writes them again.
 
     Lightning's CSVLogger deletes the rows of an earlier start in the same folder.
     """
 
-    def __init__(self, path: Path, *, keep_until: int | None = None) -> None:
+    def __init__(self, path: Path, *, keep_until: int = 0) -> None:
         super().__init__()
         self.path = path
         self.columns = ["step"]
         rows: list[dict[str, str]] = []
-        if keep_until is not None and path.is_file():
+        if path.is_file():
             with path.open(encoding="utf-8", newline="") as file:
                 reader = csv.DictReader(file)
-                self.columns = list(reader.fieldnames or ["step"])
-                for row in reader:
-                    # A process killed during a write leaves an incomplete last row.
-                    if (row.get("step") or "").isdigit() and None not in row.values():
-                        rows.append(row)
-            rows = [row for row in rows if int(row["step"]) <= keep_until]
-        self._rewrite(rows)
-
-    @property
-    def name(self) -> str:
-        """Name of the logger."""
-        return "csv"
-
-    @property
-    def version(self) -> str:
-        """Unused: a folder contains one run."""
-        return ""
-
-    def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Do nothing: config.yaml contains the settings."""
+                rows = list(reader)
+                self.columns = list(reader.fieldnames or self.columns)
+        # A process killed during a write leaves an incomplete last row.
+        whole = [row for row in rows if None not in row.values() and row["step"].isdigit()]
+        self._rewrite([row for row in whole if int(row["step"]) <= keep_until])
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Append a row."""

@@ -1,0 +1,286 @@
+"""Weights & Biases never stops the training, and says in one sentence what it does."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from toy_task import ToyTask, train_loader, validation_loader
+
+from triptych.training import trainer as trainer_module
+from triptych.training.loggers import wandb as module
+from triptych.training.loggers.media import Media
+from triptych.training.loggers.wandb import WandbMetrics, choose_mode, open_wandb
+from triptych.training.run_config import RunConfig
+from triptych.training.trainer import train
+
+
+class FakeRun:
+    """A wandb run that remembers, or fails."""
+
+    id = "abc"
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.logged: list[dict[str, Any]] = []
+        self.exit_code: int | None = None
+
+    def log(self, figures: dict[str, Any]) -> None:
+        if self.fails:
+            raise ConnectionError("gone")
+        self.logged.append(figures)
+
+    def define_metric(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def finish(self, exit_code: int) -> None:
+        self.exit_code = exit_code
+
+
+@pytest.fixture
+def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    sentences: list[str] = []
+    monkeypatch.setattr(module, "say", sentences.append)
+    return sentences
+
+
+def fake_wandb(monkeypatch: pytest.MonkeyPatch, mode: str, failing: set[str]) -> list[str]:
+    tried: list[str] = []
+
+    def init(*, mode: str, **_: Any) -> FakeRun:
+        tried.append(mode)
+        if mode in failing:
+            raise RuntimeError("planted\nsecond line")
+        return FakeRun()
+
+    def teardown() -> None:
+        tried.append("teardown")
+
+    fake = SimpleNamespace(init=init, teardown=teardown, Settings=lambda **_: None)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+    monkeypatch.setattr(module, "choose_mode", lambda _: (mode, "decided"))
+    return tried
+
+
+@pytest.mark.parametrize(
+    ("mode", "failing", "tried", "word"),
+    [
+        ("off", set(), [], "is off (decided)"),
+        ("online", set(), ["online"], "logs online (decided)."),
+        ("offline", set(), ["offline"], "logs offline (decided); `wandb sync`"),
+        (
+            "online",
+            {"online"},
+            ["online", "teardown", "offline"],
+            "logs offline (online failed, RuntimeError: planted); `wandb sync`",
+        ),
+        (
+            "online",
+            {"online", "offline"},
+            ["online", "teardown", "offline"],
+            "is off (it failed, RuntimeError: planted)",
+        ),
+        ("offline", {"offline"}, ["offline"], "is off (it failed, RuntimeError: planted)"),
+    ],
+)
+def test_failing_start_falls_back_with_one_sentence(
+    mode: str,
+    failing: set[str],
+    tried: list[str],
+    word: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    said: list[str],
+) -> None:
+    attempts = fake_wandb(monkeypatch, mode, failing)
+    logger = open_wandb(RunConfig(), folder=tmp_path, identity="i", config={})
+    assert attempts == tried
+    assert (logger is None) == ("is off" in word)
+    assert len(said) == 1
+    assert word in said[0]
+
+
+def test_wandb_that_fails_to_import_is_no_obstacle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "wandb", None)
+    assert open_wandb(RunConfig(), folder=tmp_path, identity="i", config={}) is None
+    assert "is off (it failed" in said[0]
+
+
+def test_failure_in_the_middle_is_told_once(said: list[str]) -> None:
+    logger = WandbMetrics(FakeRun(fails=True))
+    logger.log_metrics({"a": 1.0}, 1)
+    logger.log_metrics({"a": 1.0}, 2)
+    logger.log_media([Media("table", "t", columns=("a",))], 2)
+    logger.finalize("success")
+    assert len(said) == 1
+    assert "the training goes on" in said[0]
+
+
+def test_run_is_closed_with_its_status() -> None:
+    run = FakeRun()
+    logger = WandbMetrics(run)
+    logger.log_metrics({"a": 1.0}, 7)
+    assert run.logged == [{"a": 1.0, "step": 7}]
+    logger.finalize("failed")
+    logger.finalize("success")
+    assert run.exit_code == 1
+
+
+class Failing(ToyTask):
+    def score(self, batch: Any) -> Any:
+        raise ZeroDivisionError("planted")
+
+
+@pytest.mark.parametrize(("task", "exit_code"), [(ToyTask, 0), (Failing, 1)])
+def test_training_closes_the_run_with_its_status(
+    task: type[ToyTask], exit_code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = FakeRun()
+    monkeypatch.setattr(trainer_module, "open_wandb", lambda *_, **__: WandbMetrics(run))
+    config = RunConfig(name="toy", directory=str(tmp_path), samples=False)
+    trainer = {"max_steps": 2, "val_check_interval": 2, "accelerator": "cpu"}
+    with pytest.raises(ZeroDivisionError) if exit_code else contextlib.nullcontext():
+        train(task(), train_loader(), validation_loader(), config, trainer)
+    assert run.exit_code == exit_code
+
+
+@pytest.fixture
+def home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """A home folder without a key, for wandb itself."""
+    import wandb
+
+    for name in ("WANDB_IDENTITY_TOKEN_FILE", "WANDB_CONFIG_DIR", "NETRC"):
+        monkeypatch.delenv(name, raising=False)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    wandb.teardown()
+    yield home
+    wandb.teardown()
+
+
+KEY = {"WANDB_API_KEY": "x" * 40}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "environment", "mode", "word"),
+    [
+        ("off", KEY, "off", "--run.wandb off"),
+        ("auto", {**KEY, "WANDB_MODE": "disabled"}, "off", "WANDB_MODE"),
+        ("auto", {**KEY, "WANDB_DISABLED": "true"}, "off", "WANDB_DISABLED"),
+        ("offline", KEY, "offline", "as asked"),
+        ("auto", {**KEY, "WANDB_MODE": "offline"}, "offline", "is offline"),
+        ("auto", {}, "offline", "no key"),
+        ("online", {}, "offline", "no key"),
+        ("auto", KEY, "online", "a key"),
+        ("online", KEY, "online", "a key"),
+    ],
+)
+@pytest.mark.usefixtures("home")
+def test_every_branch_of_the_mode(
+    wanted: str,
+    environment: dict[str, str],
+    mode: str,
+    word: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    chosen, reason = choose_mode(wanted)
+    assert chosen == mode
+    assert word in reason
+
+
+def test_key_is_found_in_netrc_and_settings(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    host = "wandb.example.org"
+    monkeypatch.setenv("WANDB_BASE_URL", f"https://{host}")
+    netrc = home / ".netrc"
+    netrc.write_text("machine other.example.org\n  login user\n  password secret\n")
+    netrc.chmod(0o600)
+    assert choose_mode("auto")[0] == "offline"
+    netrc.write_text(f"machine {host}\n  login user\n  password secret\n")
+    assert choose_mode("auto")[0] == "online"
+    netrc.unlink()
+    assert choose_mode("auto")[0] == "offline"
+    settings = home / ".config" / "wandb" / "settings"
+    settings.parent.mkdir(parents=True)
+    settings.write_text(f"[default]\napi_key = {'x' * 40}\n")
+    wandb.teardown()
+    assert choose_mode("auto")[0] == "online"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("home")
+def test_no_server_means_offline_within_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    monkeypatch.setenv("WANDB_API_KEY", "x" * 40)
+    monkeypatch.setenv("WANDB_BASE_URL", "http://127.0.0.1:9")
+    monkeypatch.setattr(module, "_SETTINGS", {**module._SETTINGS, "init_timeout": 2.0})
+    began = time.monotonic()
+    logger = open_wandb(RunConfig(), folder=tmp_path, identity="i", config={})
+    assert time.monotonic() - began < 30
+    assert logger is not None
+    logger.log_metrics({"a": 1.0}, 1)
+    logger.finalize("success")
+    assert len(said) == 1
+    assert "logs offline (online failed" in said[0]
+
+
+@pytest.mark.slow
+def test_real_wandb_offline_logs_all_kinds_of_media(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import struct
+    import wave
+
+    import numpy as np
+    from PIL import Image
+
+    class Artist(ToyTask):
+        def log_samples(self, folder: Path) -> list[Media]:
+            Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(folder / "a.png")
+            with wave.open(str(folder / "a.wav"), "wb") as sound:
+                sound.setparams((1, 2, 8000, 0, "NONE", ""))
+                sound.writeframes(struct.pack("<100h", *range(100)))
+            (folder / "a.mid").write_bytes(b"MThd")
+            return [
+                Media("image", "grid", folder / "a.png", caption="four"),
+                Media("audio", "sound", folder / "a.wav"),
+                Media("midi", "notes", folder / "a.mid"),
+                Media("table", "words", columns=("a", "b"), rows=[(1, "x"), ("y", 2)]),
+            ]
+
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    config = RunConfig(name="toy", directory=str(tmp_path))
+    trainer = {"max_steps": 2, "val_check_interval": 2, "accelerator": "cpu"}
+    train(Artist(), train_loader(), validation_loader(), config, trainer)
+    said = capsys.readouterr().out
+    assert "logs offline (no key was found)" in said
+    assert "failed" not in said
+    folder = tmp_path / "toy"
+    records = list((folder / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(records) == 1
+    # wandb's own process writes the record a moment after the run has finished.
+    for _ in range(100):
+        if records[0].stat().st_size > 500:
+            break
+        time.sleep(0.1)
+    assert records[0].stat().st_size > 500
+    shown = list((folder / "wandb").glob("offline-run-*/files/media/*/samples/*"))
+    assert len(shown) == 3
+    assert len(list((folder / "samples" / "step-00000002").iterdir())) == 4
+
+
+def test_module_has_no_wandb_at_import() -> None:
+    assert not hasattr(module, "wandb")
