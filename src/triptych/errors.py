@@ -1,6 +1,8 @@
-"""Error for bad input of a user."""
+"""Ends of a command that are told in one sentence, without a traceback."""
 
 from __future__ import annotations
+
+import signal
 
 
 class UserError(Exception):
@@ -9,3 +11,28 @@ class UserError(Exception):
     The sentence names the file or the option, the value found and the values expected. A fault of
     Triptych itself is never raised as this class and keeps its traceback.
     """
+
+
+class TrainingStopped(Exception):  # noqa: N818 - an end, not always an error
+    """End of a run before its last step, with the exit code of the command line."""
+
+    exit_code = 1
+
+
+class Diverged(TrainingStopped):
+    """The loss became NaN or infinite."""
+
+
+class SaveFailed(TrainingStopped):
+    """A checkpoint could not be written."""
+
+
+class Interrupted(TrainingStopped):
+    """A signal ended the run; exit code 128 + its number: 143 for SIGTERM, 130 for SIGINT.
+
+    message: what follows the name of the signal.
+    """
+
+    def __init__(self, signum: int, message: str) -> None:
+        super().__init__(f"{signal.Signals(signum).name} {message}")
+        self.exit_code = 128 + signum

@@ -14,8 +14,7 @@ import pytest
 
 import triptych
 from triptych.cli import main as module
-from triptych.errors import UserError
-from triptych.training.exceptions import Interrupted
+from triptych.errors import Interrupted, UserError
 
 HEAVY = ("torch", "numpy", "pytorch_lightning", "matplotlib", "wandb", "torchvision")
 DOMAINS = ("image", "music", "translation")
@@ -181,7 +180,7 @@ class TestEnds:
         assert (answer.code, answer.err) == (2, "triptych: two lines\n")
 
     def test_a_stop_has_its_own_code(self, ending) -> None:
-        assert ending(Interrupted("SIGTERM ended the run", 15)).code == 143
+        assert ending(Interrupted(15, "ended the run")).code == 143
 
     def test_ctrl_c(self, ending) -> None:
         assert ending(KeyboardInterrupt()).code == 130

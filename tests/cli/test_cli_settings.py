@@ -9,12 +9,20 @@ from typing import Any
 import pytest
 import yaml
 
-from triptych.cli.trainer_options import check_batches, check_trainer
 from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import task as task_module
 from triptych.domains.image.config import Config
 from triptych.errors import UserError
 from triptych.training import trainer as run_module
+from triptych.training.checks import check_batches, check_settings, probe_trainer
+from triptych.training.optim import OptimConfig
+from triptych.training.run_config import RunConfig
+
+
+def probe(**trainer: Any) -> Any:
+    trainer = {"max_steps": 9, "accelerator": "cpu", **trainer}
+    return probe_trainer(check_settings(RunConfig(), OptimConfig(), trainer))
+
 
 RELATIVE = "triptych.core.attention.relative.Relative"
 ATTENTION = (
@@ -211,23 +219,20 @@ def test_limits_that_leave_nothing(cli, digits_yaml: Path, options: str, says: s
 
 @pytest.mark.parametrize("each", [3, 7, 12, 30, 180])
 def test_the_limit_that_is_recommended_is_enough(each: int) -> None:
-    arguments = {"max_steps": 9, "accelerator": "cpu"}
     with pytest.raises(UserError, match="leaves none of") as told:
-        check_batches(check_trainer({**arguments, "limit_val_batches": 0.001}), 9, each)
+        check_batches(probe(limit_val_batches=0.001), 9, each)
     limit = float(str(told.value).split("at least ")[1].split(",")[0])
-    check_batches(check_trainer({**arguments, "limit_val_batches": limit}), 9, each)
+    check_batches(probe(limit_val_batches=limit), 9, each)
 
 
 def test_copies_of_the_process_do_not_train() -> None:
-    arguments = {"max_steps": 9, "devices": 2, "accelerator": "cpu"}
     for strategy in ("ddp_spawn", "ddp_fork"):
         with pytest.raises(UserError, match=f"trainer.strategy {strategy} trains in copies"):
-            check_trainer({**arguments, "strategy": strategy})
+            probe(devices=2, strategy=strategy)
 
 
 def test_processes_share_an_epoch() -> None:
-    arguments = {"max_steps": 9, "val_check_interval": 100, "devices": 2, "strategy": "ddp"}
-    tried = check_trainer({**arguments, "accelerator": "cpu"})
+    tried = probe(val_check_interval=100, devices=2, strategy="ddp")
     with pytest.raises(UserError, match="is 100, but an epoch has 90 batches"):
         check_batches(tried, 180, 9)
     check_batches(tried, 200, 9)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from triptych.errors import UserError
 from triptych.training import devices
+from triptych.training.checks import check_settings
 from triptych.training.devices import choose_precision
+from triptych.training.optim import OptimConfig
+from triptych.training.run_config import RunConfig
 from triptych.training.run_folder import is_first_process
-from triptych.training.trainer import check_arguments, writable
+
+
+def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:
+    return check_settings(RunConfig(), OptimConfig(), trainer)
 
 
 def test_unknown_and_reserved_arguments_are_named() -> None:
@@ -91,10 +99,3 @@ def test_only_one_process_writes_the_folder(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert is_first_process() is first
-
-
-def test_objects_among_the_arguments_are_written_as_text() -> None:
-    assert writable({"devices": (0, 1), "plugins": [torch.float32]}) == {
-        "devices": [0, 1],
-        "plugins": ["torch.float32"],
-    }

@@ -16,10 +16,10 @@ from test_resume import KillAt, run_config, settings
 from torch import Tensor, nn
 from toy_task import ToyTask, train_loader, validation_loader, weights
 
+from triptych.errors import Interrupted
 from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.evaluate import sum_scores
-from triptych.training.exceptions import Interrupted
 from triptych.training.loggers.media import Media
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig

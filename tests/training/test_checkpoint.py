@@ -14,14 +14,14 @@ import pytest
 import torch
 from toy_task import ToyTask
 
-from triptych.errors import UserError
+from triptych.errors import SaveFailed, UserError
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, copy_checkpoint
 from triptych.training.checkpoint import (
     read_checkpoint,
 )
-from triptych.training.exceptions import SaveFailed
-from triptych.training.files import create_run_folder, remove_unfinished
+from triptych.training.files import remove_unfinished
 from triptych.training.metadata import FORMAT, header, plain
+from triptych.training.run_folder import check_run_folder
 
 
 def content(value: float = 1.0, size: int = 10) -> dict[str, Any]:
@@ -162,9 +162,9 @@ def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) 
 def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"cannot be written.*--run\.directory"):
-        create_run_folder(tmp_path / "file" / "checkpoints")
+        check_run_folder(tmp_path / "file", resume=False)
     with pytest.raises(UserError, match="cannot be written"):
-        create_run_folder(Path("/proc/triptych"))
+        check_run_folder(Path("/proc/triptych"), resume=False)
 
 
 def test_only_plain_settings_are_saved() -> None:

@@ -12,11 +12,11 @@ import torch
 from test_resume import KillAt, rows, settings
 from toy_task import Batch, ToyTask, train_loader, validation_loader, weights
 
-from triptych.errors import UserError
+from triptych.errors import Interrupted, UserError
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.exceptions import Interrupted
+from triptych.training.checks import check_compiler
 from triptych.training.run_config import RunConfig
-from triptych.training.trainer import check_compiler, train
+from triptych.training.trainer import train
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 

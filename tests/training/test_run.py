@@ -18,14 +18,13 @@ from pytorch_lightning import Callback
 from test_resume import KillAt
 from toy_task import Batch, ToyTask, make_batch, train_loader, validation_loader, weights
 
-from triptych.errors import UserError
+from triptych.errors import Diverged, Interrupted, UserError
 from triptych.training import data as loader_module
 from triptych.training import throughput as meter_module
 from triptych.training.callbacks.run_control import StopOnSignal
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.data import ResumableLoader, fixed_batches, shuffled_batches
 from triptych.training.evaluate import sum_scores
-from triptych.training.exceptions import Diverged, Interrupted
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train

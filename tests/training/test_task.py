@@ -10,9 +10,9 @@ import torch
 from torch import distributed
 from toy_task import ToyTask, make_batch
 
+from triptych.errors import Diverged
 from triptych.training import module
 from triptych.training.callbacks.checkpointing import KeepCheckpoints
-from triptych.training.exceptions import Diverged
 from triptych.training.metadata import code_commit, versions
 from triptych.training.throughput import Throughput
 

@@ -15,8 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from toy_task import Batch, ToyTask, train_loader, validation_loader
 
-from triptych.errors import UserError
-from triptych.training.exceptions import TrainingStopped
+from triptych.errors import TrainingStopped, UserError
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train

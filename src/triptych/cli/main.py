@@ -20,8 +20,7 @@ from typing import TextIO
 import triptych
 from triptych import domains
 from triptych.domains.base import Domain
-from triptych.errors import UserError
-from triptych.training.exceptions import TrainingStopped
+from triptych.errors import TrainingStopped, UserError
 
 COMMANDS = ("train", "evaluate", "translate", "sample", "attention", "pretrained")
 """Each is a module of `triptych.cli` with a function `run`."""

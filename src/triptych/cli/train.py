@@ -14,7 +14,6 @@ from triptych.config.files import read_settings_file
 from triptych.config.parser import SettingsParser, parser_for, split_config
 from triptych.config.schema import build, to_plain
 from triptych.domains.base import Domain
-from triptych.domains.files import why_unwritable
 from triptych.errors import UserError
 from triptych.pretrained import PREFIX
 
@@ -35,24 +34,16 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     for path in paths:  # a missing file or a slip in the YAML is reported before heavy imports
         read_settings_file(path)
 
-    from triptych.cli.trainer_options import check_batches, check_trainer, trainer_settings
-    from triptych.training.muon import check_muon
-    from triptych.training.optim import check_schedule
-    from triptych.training.trainer import check_run, train
+    from triptych.training import checks
+    from triptych.training.run_folder import check_run_folder
+    from triptych.training.trainer import train
 
     values, locate = parser(domain).parse_settings(arguments)
     config = build(domain.config_class(), values, locate=locate)
     resume = values.get("resume", False)
     # These checks precede the reading of the data, which can take minutes.
-    trainer = trainer_settings(values["trainer"])
-    probe_trainer = check_trainer(trainer)
-    check_run(config.run, trainer)
-    check_schedule(
-        config.optim,
-        endless=probe_trainer.max_steps == -1 and probe_trainer.max_epochs in (None, -1),
-    )
-    if config.optim.optimizer == "muon":
-        check_muon()
+    trainer = checks.trainer_settings(values["trainer"])
+    probe = checks.probe_trainer(checks.check_settings(config.run, config.optim, trainer))
     folder = Path(config.run.directory) / config.run.name
     check_run_folder(folder, resume=resume)
     if resume:
@@ -63,8 +54,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         vocabulary = given_vocabulary(config, domain=domain.name)
 
     task, train_loader, validation_loader = domain.prepare(config, vocabulary)
-    settings = trainer_settings(values["trainer"])
-    check_batches(probe_trainer, len(train_loader), len(validation_loader))
+    settings = checks.trainer_settings(values["trainer"])
+    checks.check_batches(probe, len(train_loader), len(validation_loader))
     folder = train(task, train_loader, validation_loader, config.run, settings, resume=resume)
     if folder.exists():
         print(f"the run is in {folder}", file=sys.stderr)
@@ -75,7 +66,7 @@ def parser(domain: Domain) -> SettingsParser:
     """Return the parser of the settings: data, model, optim, run, and Lightning's trainer."""
     from pytorch_lightning import Trainer
 
-    from triptych.cli.trainer_options import NOT_OPTIONS
+    from triptych.training.checks import NOT_OPTIONS
     from triptych.training.devices import Precision
 
     settings = parser_for(
@@ -121,25 +112,6 @@ def check_no_pretrained(arguments: Sequence[str]) -> None:
             )
 
 
-def check_run_folder(folder: Path, *, resume: bool) -> None:
-    """Raise UserError where the run cannot start, or not be resumed, in this folder.
-
-    Creates nothing. Only the first of several processes checks, because it creates the folder
-    before the others get here.
-    """
-    from triptych.training.run_folder import holds_checkpoint, is_first_process, refuse_overwriting
-
-    if not is_first_process():
-        return
-    if not (resume and holds_checkpoint(folder)):
-        refuse_overwriting(folder, resume=resume)
-    if (why := why_unwritable(folder / "checkpoints")) is not None:
-        raise UserError(
-            f"the folder {folder} of the run cannot be written: {why}; choose another with "
-            "--run.directory"
-        )
-
-
 def given_vocabulary(config: Any, *, domain: str) -> Any:
     """Return the vocabulary of the weights that initialise a new run; None for random weights.
 
@@ -163,19 +135,18 @@ def resumed_settings(
     run's start. Raises UserError, before the data are read, where the run cannot be resumed with
     these settings.
     """
-    from triptych.training.resume import (
-        check_epochs,
-        check_same_model,
-        check_seed,
-        find_checkpoint,
-    )
+    from triptych.training.resume import check_resumable, find_checkpoint
 
-    found = find_checkpoint(folder, tell=lambda _: None)  # `train` reports it
+    found = find_checkpoint(folder, quiet=True)  # `train` reports it
     if found is None:
         return None, config
-    check_same_model(*found, domain=domain, config=to_plain(config))
-    check_seed(*found, config.run.seed)
-    check_epochs(*found, trainer.get("max_epochs"))
+    check_resumable(
+        *found,
+        domain=domain,
+        config=to_plain(config),
+        seed=config.run.seed,
+        max_epochs=trainer.get("max_epochs"),
+    )
     header = found[1]["triptych"]
     started = header["config"]["run"].get("init_from")
     if started is None:

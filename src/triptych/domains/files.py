@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from triptych.errors import UserError
-from triptych.training.files import write_atomically
+from triptych.training.files import why_unwritable, write_atomically
 
 
 def check_input_file(path: str, option: str, *, expected: str) -> Path:
@@ -47,23 +46,6 @@ def check_result_file(path: str, option: str, *, replaces: bool = True) -> Path:
             f"--{option} {path} exists: choose another name, or add --overwrite to replace it"
         )
     return file
-
-
-def why_unwritable(folder: Path) -> str | None:
-    """Return why no file can be created in a folder, which may be missing; None where one can.
-
-    Leaves nothing behind, so a command that fails afterwards has changed nothing.
-    """
-    existing = folder.absolute()
-    while not os.path.lexists(existing):
-        existing = existing.parent
-    if not existing.is_dir():
-        return f"{existing} is a file"
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            return None
-    except OSError as error:
-        return error.strerror
 
 
 class OutputFolder:

@@ -37,18 +37,10 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Write a rename in the folder to disk, if the file system supports that."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
+    if os.name == "posix":  # write the rename to disk
+        descriptor = os.open(path.parent, os.O_RDONLY)
         with suppress(OSError):  # some network file systems refuse
             os.fsync(descriptor)
-    finally:
         os.close(descriptor)
 
 
@@ -69,19 +61,22 @@ def write_atomically(path: str | Path, content: bytes) -> Path:
     return path
 
 
-def create_run_folder(folder: Path) -> None:
-    """Create the folder of a run and write a file in it; UserError with the reason on failure."""
+def why_unwritable(folder: Path) -> str | None:
+    """Return why no file can be created in a folder, which may be missing; None where one can.
+
+    Leaves nothing behind, so a command that fails afterwards has changed nothing.
+    """
+    existing = folder.absolute()
+    while not os.path.lexists(existing):
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is a file"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"\0")
-            file.flush()
-            os.fsync(file.fileno())
+        with tempfile.TemporaryFile(dir=existing) as file:
+            file.write(b"\0")  # fails on a full disk
+            return None
     except OSError as error:
-        raise UserError(
-            f"the folder {folder} cannot be written ({error.strerror}); choose another with "
-            "--run.directory"
-        ) from error
+        return error.strerror
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -15,11 +15,11 @@ from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 from pytorch_lightning.utilities import GradClipAlgorithmType
 from torch import Tensor, distributed, nn
 
+from triptych.errors import Diverged
 from triptych.training import metric_sums as sums
 from triptych.training import optim as optimization
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.data import derive_seed, rank_and_world
-from triptych.training.exceptions import Diverged
 from triptych.training.loggers.media import Media, collect, log_media
 from triptych.training.metadata import header, plain
 from triptych.training.optim import Accumulation, OptimConfig, check_schedule

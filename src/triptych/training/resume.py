@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -18,48 +18,59 @@ from triptych.training.module import TrainingModule
 SAME_FUNCTION = ("model.transformer.activation_checkpointing",)
 """Settings of the model that do not change the function that it computes."""
 
-SIZES = ("n_layers", "n_decoder_layers", "d_model", "n_heads", "d_ff")
+SIZES = ("n_layers", "d_model", "n_heads", "d_ff")
 """Last parts of the names of settings that determine a model's sizes."""
 
-_FIXED_MODEL = (
-    "a model cannot change on --resume: give the former settings, or another --run.name to begin "
-    "anew"
-)
+UNSET = "unset"
+"""Value of a setting that a version of Triptych does not have."""
+
+_ANEW = "give the former settings, or another --run.name to begin anew"
 
 
-# Differences between a checkpoint and the settings
+class Change(NamedTuple):
+    """Setting that differs between a checkpoint and this run."""
+
+    name: str
+    before: Any
+    now: Any
+
+    def __str__(self) -> str:
+        return f"{self.name} was {self.before}, is {self.now}"
+
+    def alters_model(self) -> bool:
+        """Return whether the model computes another function.
+
+        A setting that an older version did not have has a default that means the same; if it has
+        another value, the shapes of the weights decide.
+        """
+        is_model = self.name.startswith("model.") and self.name not in SAME_FUNCTION
+        return is_model and self.before != UNSET
 
 
-def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
+    """Return the settings that differ between two configs of JSON types, sorted by name."""
+    old, new = _flat(before), _flat(now)
+    return [
+        Change(name, old.get(name, UNSET), new.get(name, UNSET))
+        for name in sorted({*old, *new})
+        if old.get(name) != new.get(name)
+    ]
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return settings by their path: {"model": {"d_model": 64}} gives {"model.d_model": 64}."""
     if isinstance(value, dict) and value:
         found: dict[str, Any] = {}
         for key, item in value.items():
-            found |= flat(item, f"{prefix}{key}.")
+            found |= _flat(item, f"{prefix}{key}.")
         return found
     return {prefix.rstrip("."): value}
 
 
-def changed(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """Return the sorted names whose values differ between two flat dicts."""
-    return [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
-
-
-def _describe(path: Path, names: list[str], before: dict[str, Any], now: dict[str, Any]) -> str:
-    def listed(values: dict[str, Any]) -> str:
-        return ", ".join(f"{n} {values[n]}" if n in values else f"no {n}" for n in names)
-
-    return f"{path} was trained with {listed(before)}, but the settings now say {listed(now)}"
-
-
-def _changed_model(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    # A setting that an older version did not have has a default that means the same; if it has
-    # another value, the shapes of the weights decide.
-    return [
-        name
-        for name in changed(before, now)
-        if name in before and name.startswith("model.") and name not in SAME_FUNCTION
-    ]
+def _listed(changed: Iterable[Change], before: str = "", after: str = "") -> str:
+    """Return the changes as text between `before` and `after`; empty if there are none."""
+    text = ", ".join(map(str, changed))
+    return f"{before}{text}{after}" if text else ""
 
 
 def _misfit(kept: dict[str, Tensor], built: dict[str, Tensor]) -> str | None:
@@ -71,16 +82,11 @@ def _misfit(kept: dict[str, Tensor], built: dict[str, Tensor]) -> str | None:
     return None
 
 
-# Resume
-
-
-def find_checkpoint(
-    folder: Path, tell: Callable[[str], None] = say
-) -> tuple[Path, dict[str, Any]] | None:
+def find_checkpoint(folder: Path, *, quiet: bool = False) -> tuple[Path, dict[str, Any]] | None:
     """Return path and content of last.ckpt, or of best.ckpt if last.ckpt is damaged.
 
-    None if the run has no checkpoint. tell: receives a sentence about a damaged file. Raises
-    UserError if all are damaged.
+    None if the run has no checkpoint. quiet: print nothing about a damaged file. Raises UserError
+    if all are damaged.
     """
     refused: list[str] = []
     for name in ("last.ckpt", "best.ckpt"):
@@ -92,60 +98,61 @@ def find_checkpoint(
         except UserError as error:
             refused.append(str(error))
             continue
-        for sentence in refused:
-            tell(f"{sentence}; resuming from {path} instead")
+        if refused and not quiet:
+            say(f"{refused[0]}; resuming from {path} instead")
         return path, content
     if refused:
         raise UserError("; ".join(refused))
     return None
 
 
-def check_same_model(
-    path: Path, content: dict[str, Any], *, domain: str, config: dict[str, Any]
-) -> None:
-    """Raise UserError if domain, model settings or optimiser differ from the checkpoint's.
+def check_resumable(
+    path: Path,
+    content: dict[str, Any],
+    *,
+    domain: str,
+    config: dict[str, Any],
+    seed: int,
+    max_epochs: int | None,
+) -> list[Change]:
+    """Return the settings that have changed since the checkpoint; UserError if they cannot.
 
     config: settings as JSON types. Needs neither data nor model.
     """
     header = content["triptych"]
     check_domain(header, domain, path)
-    before, now = flat(header["config"]), flat(config)
-    if "optim.optimizer" in before and before["optim.optimizer"] != now["optim.optimizer"]:
+    changed = changes(header["config"], config)
+    if states := [c for c in changed if c.name == "optim.optimizer" and c.before != UNSET]:
         raise UserError(
-            f"{_describe(path, ['optim.optimizer'], before, now)}; an optimiser cannot take up "
-            "another's state: give the former one, or another --run.name to begin anew"
+            f"{path} cannot be resumed: {_listed(states)}, and an optimiser cannot take up "
+            f"another's state; {_ANEW}"
         )
-    if names := _changed_model(before, now):
-        raise UserError(f"{_describe(path, names, before, now)}; {_FIXED_MODEL}")
-
-
-def check_epochs(path: Path, content: dict[str, Any], max_epochs: int | None) -> None:
-    """Raise UserError if the run is beyond the last epoch of these settings."""
+    if altered := [change for change in changed if change.alters_model()]:
+        raise UserError(
+            f"{path} cannot be resumed: {_listed(altered)}, and a model cannot change; {_ANEW}"
+        )
+    if header["seed"] != seed:
+        raise UserError(
+            f"{path} was made with run.seed {header['seed']}, this run has {seed}; to resume "
+            "with the same data order they must be equal"
+        )
     done = int(content["epoch"])
     if max_epochs is not None and 0 <= max_epochs < done:
         raise UserError(
             f"{path} is in epoch {done + 1}, but trainer.max_epochs is {max_epochs}; expected at "
             f"least {done + 1}, or -1 for no limit"
         )
-
-
-def check_seed(path: Path, content: dict[str, Any], seed: int) -> None:
-    """Raise UserError if the run began with another seed."""
-    before = content["triptych"]["seed"]
-    if before != seed:
-        raise UserError(
-            f"{path} was made with run.seed {before}, this run has {seed}; to resume "
-            "with the same data order they must be equal"
-        )
+    return changed
 
 
 def resume(
     task: TrainingModule,
     loader: ResumableLoader,
-    *,
-    seed: int,
     path: Path,
     content: dict[str, Any],
+    *,
+    seed: int,
+    max_epochs: int | None,
 ) -> int:
     """Check that the checkpoint fits the run, set the loader's position and return the step.
 
@@ -153,27 +160,25 @@ def resume(
     settings that differ; the new ones are used.
     """
     header = content["triptych"]
-    check_same_model(path, content, domain=task.domain, config=task.metadata["config"])
-    before, now = flat(header["config"]), flat(task.metadata["config"])
-    shaping = [name for name in changed(before, now) if name.startswith(("data.", "model."))]
-    why = f"{_describe(path, shaping, before, now)}; " if shaping else ""
+    changed = check_resumable(
+        path,
+        content,
+        domain=task.domain,
+        config=task.metadata["config"],
+        seed=seed,
+        max_epochs=max_epochs,
+    )
+    why = _listed((c for c in changed if c.name.startswith(("data.", "model."))), " (", ")")
     if header.get("vocabulary") != task.metadata.get("vocabulary"):
-        raise UserError(f"{why}{path} has another vocabulary than this run; it cannot be resumed")
+        raise UserError(f"{path} has another vocabulary than this run{why}; it cannot be resumed")
     if (wrong := _misfit(content["state_dict"], task.state_dict())) is not None:
-        raise UserError(f"{why or f'{path} holds other weights: '}{wrong}; {_FIXED_MODEL}")
-    check_seed(path, content, seed)
-    states = content["loops"]["fit_loop"]["state_dict"].get("combined_loader") or []
-    if not states:
-        raise UserError(f"{path} does not contain the position in the data; it cannot be resumed")
-    loader.load_state_dict(states[0])
-    for name in changed(before, now):
-        say(f"Changed since the run began: {name} was {before.get(name)}, is {now.get(name)}.")
+        raise UserError(f"{path} cannot be resumed: {wrong}{why}; {_ANEW}")
+    loader.load_state_dict(content["loops"]["fit_loop"]["state_dict"]["combined_loader"][0])
+    for change in changed:
+        say(f"Changed since the run began: {change}.")
     step = int(header["step"])
     say(f"Resuming from step {step}, {path}.")
     return step
-
-
-# Initialise from another model
 
 
 def read_initial(name: str, *, domain: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -184,11 +189,15 @@ def read_initial(name: str, *, domain: str, config: dict[str, Any]) -> dict[str,
     """
     path = pretrained.find(name) if name.startswith(pretrained.PREFIX) else Path(name)
     content = read_checkpoint(path)
-    check_domain(content["triptych"], domain, f"run.init_from {name}")
-    before, now = (_sizes(settings) for settings in (content["triptych"]["config"], config))
-    if wrong := changed(before, now):
-        there, here = (", ".join(f"{n} {sizes.get(n)}" for n in wrong) for sizes in (before, now))
-        raise UserError(f"run.init_from is {name}, with {there}; the settings say {here}")
+    header = content["triptych"]
+    check_domain(header, domain, f"run.init_from {name}")
+    sizes = [
+        change
+        for change in changes(header["config"], config)
+        if change.alters_model() and change.name.rpartition(".")[2] in SIZES
+    ]
+    if sizes:
+        raise UserError(f"run.init_from is {name}, a model of other sizes: {_listed(sizes)}")
     return content
 
 
@@ -198,14 +207,11 @@ def initialize_from(task: TrainingModule, name: str) -> None:
     Optimiser, schedule and data order begin anew. Prints model settings that differ. Raises
     UserError if a size, the vocabulary or a weight does not fit.
     """
-    content = read_initial(name, domain=task.domain, config=task.metadata["config"])
+    config = task.metadata["config"]
+    content = read_initial(name, domain=task.domain, config=config)
     header = content["triptych"]
-    before, now = flat(header["config"]), flat(task.metadata["config"])
-    differing = [
-        f"{setting} was {before[setting]}, is {now.get(setting)}"
-        for setting in _changed_model(before, now)
-    ]
-    why = f"; settings that differ: {', '.join(differing)}" if differing else ""
+    altered = [c for c in changes(header["config"], config) if c.alters_model()]
+    why = _listed(altered, "; settings that differ: ")
     if not task.same_vocabulary(header["vocabulary"]):
         raise UserError(
             f"run.init_from is {name}, whose vocabulary is another than that of these data{why}; "
@@ -214,18 +220,6 @@ def initialize_from(task: TrainingModule, name: str) -> None:
     if (wrong := _misfit(content["state_dict"], task.state_dict())) is not None:
         raise UserError(f"run.init_from is {name}, but {wrong}{why}")
     task.load_state_dict(content["state_dict"])
-    for line in differing:
-        say(f"Other than in {name}: {line}.")
+    for change in altered:
+        say(f"Other than in {name}: {change}.")
     say(f"Starting with the weights of {name}, step {header['step']}.")
-
-
-def _sizes(config: dict[str, Any]) -> dict[str, Any]:
-    sizes = {
-        name: value
-        for name, value in flat(config).items()
-        if name.startswith("model.") and name.rpartition(".")[2] in SIZES
-    }
-    # A decoder without a depth of its own is as deep as the encoder.
-    if sizes.get("model.n_decoder_layers", 0) is None:
-        sizes["model.n_decoder_layers"] = sizes.get("model.transformer.n_layers")
-    return sizes

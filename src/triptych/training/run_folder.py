@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from triptych.errors import UserError
-from triptych.training.callbacks.progress import say
+from triptych.training.files import why_unwritable, write_atomically
 from triptych.training.metadata import code_commit, versions
 
 
@@ -31,42 +31,50 @@ def holds_checkpoint(folder: Path) -> bool:
     return any((folder / "checkpoints" / name).exists() for name in ("last.ckpt", "best.ckpt"))
 
 
-def refuse_overwriting(folder: Path, *, resume: bool) -> None:
-    """Raise UserError if the folder contains a run, or with `resume` if it contains none."""
-    if folder.exists() and not folder.is_dir():
-        raise UserError(f"{folder} is a file; the run needs a folder of that name")
-    occupied = folder.is_dir() and any(folder.iterdir())
+def check_run_folder(folder: Path, *, resume: bool) -> None:
+    """Raise UserError where the run cannot start, or not be resumed, in this folder.
+
+    Creates nothing. Only the first of several processes checks, because it creates the folder
+    before the others get here.
+    """
+    if not is_first_process():
+        return
     checkpoints = folder / "checkpoints"
+    occupied = folder.is_dir() and any(folder.iterdir())
     if occupied and not holds_checkpoint(folder):
         raise UserError(
             f"the folder {folder} is not empty, but {checkpoints} holds no last.ckpt or best.ckpt: "
             "there is nothing to resume, and nothing is overwritten; delete it, or choose another "
             "--run.name"
         )
-    if resume:
+    if resume and not occupied:
         raise UserError(
             f"there is nothing to resume: there is no {checkpoints / 'last.ckpt'} or best.ckpt; "
             "leave --resume out to start the run"
         )
-    if occupied:
+    if occupied and not resume:
         raise UserError(
             f"the folder {folder} holds a run already and nothing is overwritten: give --resume to "
             "go on with it, or another --run.name"
         )
+    if (why := why_unwritable(checkpoints)) is not None:
+        raise UserError(
+            f"the folder {folder} of the run cannot be written: {why}; choose another with "
+            "--run.directory"
+        )
 
 
 @contextmanager
-def removed_unless(kept: Callable[[], bool], folder: Path) -> Iterator[None]:
-    """Delete the folder if the block raises and kept() is false.
+def deleted_unless(kept: Callable[[], bool], folder: Path) -> Iterator[None]:
+    """Delete the folder at the end of the block if kept() is false.
 
     Otherwise the same command would be refused because of a folder without a checkpoint.
     """
     try:
         yield
-    except BaseException:
+    finally:
         if not kept():
             shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
 def write_config(folder: Path, settings: dict[str, Any], step: int) -> None:
@@ -88,10 +96,7 @@ def write_versions(folder: Path, start: dict[str, Any]) -> str:
     path = folder / "versions.json"
     record: dict[str, Any] = {"wandb": secrets.token_hex(4), "starts": []}
     if path.is_file():
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            say(f"{path} could not be read; a new one is written.")
+        record = json.loads(path.read_text(encoding="utf-8"))
     record["starts"].append({**start, "commit": code_commit(), **versions()})
-    path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_atomically(path, f"{json.dumps(record, indent=2)}\n".encode())
     return str(record["wandb"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytorch_lightning as pl
 import torch
@@ -14,8 +16,8 @@ from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from triptych.errors import SaveFailed
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.exceptions import SaveFailed
 from triptych.training.files import atomic_file
 from triptych.training.module import TrainingModule
 
@@ -30,13 +32,8 @@ class AtomicCheckpointIO(CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        """Write the checkpoint; SaveFailed if the file system refuses."""
-        try:
-            with atomic_file(Path(path)) as file:
-                torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:
-            # torch raises RuntimeError on a full disk.
-            raise _save_failed(path, error) from error
+        with _written(Path(path)) as file:
+            torch.save(checkpoint, file)
 
     def load_checkpoint(
         self,
@@ -44,28 +41,29 @@ class AtomicCheckpointIO(CheckpointIO):
         map_location: Any = None,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """Return the content, read with weights_only=True."""
         return read_checkpoint(path)
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Delete the file if it exists."""
         Path(path).unlink(missing_ok=True)
 
 
 def copy_checkpoint(source: Path, target: Path) -> None:
     """Copy a checkpoint atomically; SaveFailed if the file system refuses."""
+    with source.open("rb") as reader, _written(target) as writer:
+        shutil.copyfileobj(reader, writer)
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[BinaryIO]:
+    """Open a checkpoint for atomic writing; SaveFailed if the file system refuses."""
     try:
-        with source.open("rb") as reader, atomic_file(target) as writer:
-            shutil.copyfileobj(reader, writer)
-    except OSError as error:
-        raise _save_failed(target, error) from error
-
-
-def _save_failed(path: str | os.PathLike[str], error: Exception) -> SaveFailed:
-    return SaveFailed(
-        f"the checkpoint {path} could not be written ({error}); an earlier file of that name is "
-        "untouched"
-    )
+        with atomic_file(path) as file:
+            yield file
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError on a full disk
+        raise SaveFailed(
+            f"the checkpoint {path} could not be written ({error}); an earlier file of that name "
+            "is untouched"
+        ) from error
 
 
 class KeepCheckpoints(Checkpoint):
@@ -80,7 +78,10 @@ class KeepCheckpoints(Checkpoint):
     """
 
     def __init__(self, folder: Path, *, minutes: float) -> None:
-        self.folder = folder
+        self.last = folder / "last.ckpt"
+        """Checkpoint that `--resume` reads."""
+        self.best = folder / "best.ckpt"
+        """Checkpoint with the best validation score."""
         self.minutes = minutes
         self.best_value: float | None = None
         self.best_step = -1
@@ -91,37 +92,19 @@ class KeepCheckpoints(Checkpoint):
         self._late = False
         self._stop_waits = False
 
-    @property
-    def last(self) -> Path:
-        """Path of the checkpoint that `--resume` reads."""
-        return self.folder / "last.ckpt"
-
-    @property
-    def best(self) -> Path:
-        """Path of the checkpoint with the best validation score."""
-        return self.folder / "best.ckpt"
-
     def state_dict(self) -> dict[str, Any]:
-        """Return the best score and its step."""
         return {"best_value": self.best_value, "best_step": self.best_step}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the best score."""
         self.best_value = state_dict["best_value"]
         self.best_step = state_dict["best_step"]
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock."""
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
         self._saved_at = time.monotonic()
         self._step = trainer.global_step
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
     ) -> None:
         """Save at the last step, after `minutes`, or if a save waited for the update."""
         self._whole_step = trainer.global_step != self._step

@@ -68,18 +68,10 @@ class WeightAverage(Callback):
         }
         self._loaded = {"updates": 0, "average": {}}
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Remember the step."""
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
         self._step = trainer.global_step
 
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Add the new weights to the average after an update; a micro-batch brings none."""
         if trainer.global_step == self._step:
             return
@@ -91,7 +83,7 @@ class WeightAverage(Callback):
         for average, weight in zip(averages, weights, strict=True):
             average.lerp_(weight, new)
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_start(self, *_: Any) -> None:
         """Copy the average into the parameters."""
         # Lightning validates in inference mode, whose tensors cannot be trained.
         with torch.inference_mode(False), torch.no_grad():
@@ -99,23 +91,18 @@ class WeightAverage(Callback):
             for parameter, average in self._average.items():
                 parameter.copy_(average)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_end(self, *_: Any) -> None:
         """Restore the training weights."""
-        self._restore()
-
-    def on_exception(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
-    ) -> None:
-        """Restore the training weights after an interrupted validation."""
-        self._restore()
-
-    def _restore(self) -> None:
         if self._training_weights is None:
             return
         with torch.inference_mode(False), torch.no_grad():
             for parameter, weight in zip(self._average, self._training_weights, strict=True):
                 parameter.copy_(weight)
         self._training_weights = None
+
+    def on_exception(self, *_: Any) -> None:
+        """Restore the training weights after an interrupted validation."""
+        self.on_validation_end()
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]

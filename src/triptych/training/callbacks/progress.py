@@ -71,19 +71,13 @@ class ShowProgress(Callback):
         self._validation_began = 0.0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock."""
         assert isinstance(pl_module, TrainingModule)
         self._total = pl_module.total_steps()
         self._first_step = trainer.global_step
         self._began = self._shown = time.monotonic()
 
     def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
     ) -> None:
         """Print a line if the last one is long enough ago."""
         assert isinstance(pl_module, TrainingModule)
@@ -105,14 +99,12 @@ class ShowProgress(Callback):
             return None
         return max(0, self._total - step) * (now - self._began) / made
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock of the validation."""
+    def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
         self._validation_began = time.monotonic()
         if self.terminal and trainer.is_global_zero and not trainer.sanity_checking:
             self._line(f"step {trainer.global_step}  validation")
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Print the metrics."""
         assert isinstance(pl_module, TrainingModule)
         if trainer.sanity_checking:
             return

@@ -12,8 +12,8 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import Callback, EarlyStopping
 
+from triptych.errors import Interrupted
 from triptych.training.callbacks.progress import say
-from triptych.training.exceptions import Interrupted
 from triptych.training.module import STOP_SIGNALS, TrainingModule
 
 
@@ -25,13 +25,11 @@ class StopOnSignal(Callback):
     exit code 0 or 1.
     """
 
-    def __init__(self) -> None:
-        self.received = 0
-        """Number of the signal, 0 for none."""
+    def __init__(self, task: TrainingModule) -> None:
+        self.task = task
+        task.stop_signal = task.agreed_stop = 0
         self.began = False
         """Whether the training has begun."""
-        self._training = False
-        self._task: TrainingModule | None = None
         self._step = -1
         self._whole_step = False
 
@@ -45,66 +43,51 @@ class StopOnSignal(Callback):
         try:
             yield
         finally:
-            self._training = False
             for number, handler in former.items():
                 signal.signal(number, handler)
 
     def handle(self, signum: int, frame: FrameType | None) -> None:
         """Remember the signal; raise Interrupted before the training and at a second signal."""
-        name = signal.Signals(signum).name
-        if not self._training:
-            raise Interrupted(f"{name} came before the first step; nothing was kept", signum)
-        if self.received:
+        if not self.began:
+            raise Interrupted(signum, "came before the first step; nothing was kept")
+        if self.task.stop_signal:
             raise Interrupted(
-                f"{name} came a second time: stopped at once, without another checkpoint", signum
+                signum, "came a second time: stopped at once, without another checkpoint"
             )
-        self.received = signum
-        if self._task is not None:
-            self._task.stop_signal = signum
+        self.task.stop_signal = signum
+        name = signal.Signals(signum).name
         say(f"{name}: stopping after this step and writing a checkpoint; once more stops at once.")
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Replace the handlers that Lightning has installed."""
-        assert isinstance(pl_module, TrainingModule)
-        self._task = pl_module
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
         self._step = trainer.global_step
-        self._training = self.began = True
+        self.began = True
         if threading.current_thread() is threading.main_thread():
-            for number in STOP_SIGNALS:
+            for number in STOP_SIGNALS:  # Lightning has installed handlers of its own
                 signal.signal(number, self.handle)
 
-    def on_train_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Stop if all ranks agree and the update is complete."""
-        assert isinstance(pl_module, TrainingModule)
         self._whole_step = trainer.global_step != self._step
         self._step = trainer.global_step
-        if pl_module.agreed_stop and self._whole_step:
-            self.received = pl_module.agreed_stop
+        if self.task.agreed_stop and self._whole_step:
             self._leave(trainer, True)
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Delay the stop until the end of a validation that is due."""
         self._leave(trainer, False)
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Stop if asked before or during the validation."""
-        assert isinstance(pl_module, TrainingModule)
         # Without agreement one rank would leave while the others wait for it.
         alone = trainer.world_size == 1
-        asked = pl_module.stop_signal if alone else pl_module.agreed_stop
+        asked = self.task.stop_signal if alone else self.task.agreed_stop
         self._leave(trainer, bool(asked) and self._whole_step and not trainer.sanity_checking)
 
     @staticmethod
     def _leave(trainer: pl.Trainer, now: bool) -> None:
-        # Lightning raises SIGTERMException after the current batch if this flag is set. It has no
-        # public function that ends the loop without another validation.
+        # With this flag Lightning raises SIGTERMException after the current batch. Its public flag
+        # `should_stop` adds a validation, and an exception of a callback comes before the last
+        # step is logged.
         trainer._signal_connector.received_sigterm = now
 
 
@@ -115,13 +98,13 @@ class Patience(EarlyStopping):
     the patience of the checkpoint.
     """
 
-    def __init__(self, monitor: str, patience: int, *, mode: str) -> None:
+    def __init__(self, task: TrainingModule, patience: int) -> None:
         super().__init__(
-            f"val/{monitor}", patience=patience, mode=mode, check_on_train_epoch_end=False
+            f"val/{task.monitor}",
+            patience=patience,
+            mode=task.monitor_mode,
+            check_on_train_epoch_end=False,
         )
-        self._given = patience
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the number of validations waited, but not the patience."""
-        super().load_state_dict(state_dict)
-        self.patience = self._given
+        super().load_state_dict({**state_dict, "patience": self.patience})
