@@ -1,4 +1,4 @@
-"""Ends of a command that are told in one sentence, without a traceback."""
+"""Ends of a command that are told in one sentence, and checks of numbers in settings."""
 
 from __future__ import annotations
 
@@ -36,3 +36,17 @@ class Interrupted(TrainingStopped):
     def __init__(self, signum: int, message: str) -> None:
         super().__init__(f"{signal.Signals(signum).name} {message}")
         self.exit_code = 128 + signum
+
+
+def at_least(settings: object, least: int, *names: str) -> None:
+    """Raise ValueError where one of these fields is a number below `least`; None is allowed."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def check_seed(seed: int) -> None:
+    """Raise ValueError for a seed outside of the range of torch's generators."""
+    if not 0 <= seed < 2**63:
+        raise ValueError(f"seed must be from 0 to 2^63 - 1, got {seed}")

@@ -8,15 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triptych import __version__
-from triptych.cli.options import (
-    OVERWRITE,
-    check_inputs,
-    open_model,
-    options_parser,
-    read_options,
-)
+from triptych.cli.options import check_inputs, open_model, read_options
 from triptych.cli.progress import ProgressLine
-from triptych.config.parser import SettingsParser
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.files import check_result_file, json_bytes
 from triptych.domains.options import EvaluateOptions, counted
@@ -27,21 +20,9 @@ if TYPE_CHECKING:
     from triptych.training.evaluate import Evaluation
 
 
-def parser(domain: Domain) -> SettingsParser:
-    """Return the parser of the command's options."""
-    kept = domain.evaluate_options.kept_files
-    named = ", ".join(f"--{name}" for name in kept)
-    return options_parser(
-        domain.evaluate_options,
-        prog=f"triptych evaluate {domain.name}",
-        description=f"Score a checkpoint of the domain {domain.name} on a split of its data.",
-        flags={OVERWRITE: f"Replace an existing file of {named}."} if kept else None,
-    )
-
-
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Score a checkpoint and print the metrics; raises UserError for bad input."""
-    options, overwrite = read_options(domain.evaluate_options, parser(domain), arguments)
+    options, overwrite = read_options("evaluate", domain, arguments)
     path = check_inputs(options)
     files = result_paths(options, overwrite=overwrite)
     if options.data is not None and not Path(options.data).expanduser().exists():
@@ -80,14 +61,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluation:
     """Score the split that the options name, with a progress line."""
     try:
-        return model.evaluate(
-            options.split,
-            data=options.data,
-            batch_size=options.batch_size,
-            limit=options.limit,
-            progress=ProgressLine(what),
-            **options.settings(),
-        )
+        return model.evaluate(**options.arguments_of(model.evaluate), progress=ProgressLine(what))
     except UserError as error:
         source = getattr(model.config.data, "source", None)
         folder = getattr(source, "directory", None)

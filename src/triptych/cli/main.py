@@ -23,7 +23,6 @@ from triptych.domains.base import Domain
 from triptych.errors import TrainingStopped, UserError
 
 COMMANDS = ("train", "evaluate", "translate", "sample", "attention", "pretrained")
-"""Each is a module of `triptych.cli` with a function `run`."""
 
 _HELP = """\
 usage: triptych COMMAND [DOMAIN] [OPTIONS]
@@ -90,12 +89,7 @@ def offering(command: str) -> list[str]:
 
 
 def _offers(domain: Domain, command: str) -> bool:
-    offered = {
-        "translate": domain.translate_options,
-        "sample": domain.sample,
-        "attention": domain.attention,
-    }
-    return offered.get(command, domain) is not None
+    return getattr(domain, f"{command}_options", command) is not None
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -130,6 +124,10 @@ def _dispatch(arguments: list[str]) -> int:
         raise UserError(
             f"the domain {word} has no command {command}; expected one of {', '.join(allowed)}"
         )
+    if command in ("sample", "attention"):
+        from triptych.cli.options import write_to_folder
+
+        return write_to_folder(command, domain, rest)
     return int(importlib.import_module(f"triptych.cli.{command}").run(domain, rest))
 
 

@@ -1,46 +1,48 @@
-"""Steps that the commands share: parse options, check files, open the model."""
+"""Commands that use a trained model: parse options, check files, open the model, write results."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from triptych import pretrained
 from triptych.cli.progress import progress_line
 from triptych.config.parser import SettingsParser, parser_for
 from triptych.config.schema import build
-from triptych.domains import module_exists
-from triptych.domains.base import Domain, FolderCommand, TrainedModel
+from triptych.domains import domain_of, module_exists
+from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.files import OutputFolder, check_input_file
 from triptych.domains.options import ModelOptions, SampleOptions
 from triptych.errors import UserError
 
-Options = TypeVar("Options")
 OVERWRITE = "overwrite"
 
 
-def options_parser(
-    cls: type, *, prog: str, description: str, flags: Mapping[str, str] | None = None
-) -> SettingsParser:
-    """Return the parser of a command's option class; flags: name -> help of options without value.
-
-    Raises UserError, as it parses, for an unknown option, a wrong type or a missing value.
-    """
-    parser = parser_for(cls, prog=prog, description=description, config=False)
-    for name, help_text in (flags or {}).items():
-        parser.add_argument(f"--{name}", action="store_true", help=help_text)
+def options_parser(command: str, domain: Domain) -> SettingsParser:
+    """Return the parser of a command's options."""
+    options: type[ModelOptions] = getattr(domain, f"{command}_options")
+    parser = parser_for(
+        options,
+        prog=f"triptych {command} {domain.name}",
+        description=options.description,
+        config=False,
+    )
+    if options.overwrite_help is not None:
+        parser.add_argument(f"--{OVERWRITE}", action="store_true", help=options.overwrite_help)
     return parser
 
 
-def read_options(
-    cls: type[Options], parser: SettingsParser, arguments: Sequence[str]
-) -> tuple[Options, bool]:
-    """Parse a command line; return the options dataclass and whether --overwrite was given."""
-    values, locate = parser.parse_settings(arguments)
-    return build(cls, values, locate=locate), bool(values.get(OVERWRITE))
+def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tuple[Any, bool]:
+    """Parse a command line; return the options dataclass and whether --overwrite was given.
+
+    Raises UserError for an unknown option, a wrong type or an impossible value.
+    """
+    values, locate = options_parser(command, domain).parse_settings(arguments)
+    options = build(getattr(domain, f"{command}_options"), values, locate=locate)
+    return options, bool(values.get(OVERWRITE))
 
 
 def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
@@ -73,7 +75,6 @@ def open_model(
 
     Raises UserError for another file, and for a device that this machine does not have.
     """
-    from triptych.domains import domain_of
     from triptych.training.checkpoint import read_checkpoint
     from triptych.training.devices import device_named
 
@@ -85,31 +86,20 @@ def open_model(
     return domain.restore(content, options.device), content["triptych"]
 
 
-def folder_command_parser(
-    verb: FolderCommand[Any, Any], name: str, domain: Domain
-) -> SettingsParser:
-    """Return the parser of a command that writes result files into a folder."""
-    return options_parser(
-        verb.options,
-        prog=f"triptych {name} {domain.name}",
-        description=f"{verb.description} Existing files are kept unless --overwrite is given.",
-        flags={OVERWRITE: "Replace files of the same names in the output folder."},
-    )
+def write_to_folder(command: str, domain: Domain, arguments: Sequence[str]) -> int:
+    """Run `sample` or `attention`, which write result files into a folder.
 
-
-def run_folder_command(
-    verb: FolderCommand[Any, Any], name: str, domain: Domain, arguments: Sequence[str]
-) -> int:
-    """Run a command that writes result files into a folder; raises UserError for bad input."""
-    parser = folder_command_parser(verb, name, domain)
-    options, overwrite = read_options(verb.options, parser, arguments)
+    Raises UserError for bad input.
+    """
+    options, overwrite = read_options(command, domain, arguments)
     path = check_inputs(options)
     out = OutputFolder(options.out, overwrite=overwrite)
     out.check_free(options.output_names())
     model, _ = open_model(path, domain, options)
-    if isinstance(options, SampleOptions):
-        model = model.with_dtype(options.dtype)
     with progress_line() as report:
-        summary = verb.run(model, options, out, report)
+        if isinstance(options, SampleOptions):
+            summary = model.with_dtype(options.dtype).write_samples(options, out, report)
+        else:
+            summary = model.write_attention(options, out, report)
     print(summary, file=sys.stderr)
     return 0

@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import BinaryIO, cast
 
-from triptych.cli.options import check_inputs, open_model, options_parser, read_options
+from triptych.cli.options import check_inputs, open_model, read_options
 from triptych.cli.progress import ProgressLine
-from triptych.config.parser import SettingsParser
 from triptych.domains.base import Domain, TranslatingModel
 from triptych.domains.files import read_input_lines
 
@@ -18,21 +17,11 @@ BATCHES_PER_PART = 16
 and a large input shows output early."""
 
 
-def parser(domain: Domain) -> SettingsParser:
-    """Return the parser of the command's options."""
-    assert domain.translate_options is not None
-    return options_parser(
-        domain.translate_options,
-        prog="triptych translate",
-        description="Translate lines (UTF-8) from standard input to standard output, in order.",
-    )
-
-
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Translate standard input; raises UserError, before a line is read where possible."""
-    assert domain.translate_options is not None
-    options, _ = read_options(domain.translate_options, parser(domain), arguments)
-    settings = options.settings()
+    options, _ = read_options("translate", domain, arguments)
+    names = ("beam", "n_best", "batch_size", "length_penalty")
+    settings = {name: getattr(options, name) for name in names}
     path = check_inputs(options)
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
     model, _ = open_model(path, domain, options)

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 from triptych.domains.files import OutputFolder
-from triptych.domains.options import EvaluateOptions, FolderOptions, TranslateOptions
+from triptych.domains.options import (
+    AttentionOptions,
+    EvaluateOptions,
+    SampleOptions,
+    TranslateOptions,
+)
 from triptych.errors import UserError
 from triptych.types import Dtype, Progress
 
@@ -25,6 +30,7 @@ if TYPE_CHECKING:
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.evaluate import Evaluation
     from triptych.training.module import TrainingModule
+    from triptych.training.run_config import RunSettings
 
 
 class ProgressFactory(Protocol):
@@ -37,8 +43,8 @@ class ProgressFactory(Protocol):
 class TrainedModel(ABC):
     """Trained model of a domain, as `triptych.load` returns it. Needs no Lightning.
 
-    config: all settings of the run. model: in float32. dtype: number format of sampling and
-    scoring, see `decoding.quantize`.
+    model: in float32. dtype: see `decoding.quantize`; UserError for one that the device does not
+    offer.
     """
 
     domain: ClassVar[str]
@@ -53,13 +59,12 @@ class TrainedModel(ABC):
     """Model in the number format in use."""
 
     def __init__(self, config: Any, model: nn.Module, *, dtype: Dtype = "fp32") -> None:
-        """Raise UserError for a number format that the device does not offer."""
         self.config = config
         self.full_model = model.eval()
         self._set_dtype(dtype)
 
     def with_dtype(self, dtype: Dtype) -> Self:
-        """Return the same model in another number format; raises UserError as the class does."""
+        """Return the same model in another number format."""
         other = copy.copy(self)
         other._set_dtype(dtype)
         return other
@@ -90,6 +95,20 @@ class TrainedModel(ABC):
         items to score, None for all. Raises UserError for missing data.
         """
 
+    def write_samples(self, options: Any, out: OutputFolder, report: ProgressFactory) -> str:
+        """Write samples into a folder and return one sentence that says what was written.
+
+        options: of the domain's class `sample_options`.
+        """
+        raise NotImplementedError
+
+    def write_attention(self, options: Any, out: OutputFolder, report: ProgressFactory) -> str:
+        """Write drawings and numbers of attention weights into a folder, as `write_samples` does.
+
+        options: of the domain's class `attention_options`.
+        """
+        raise NotImplementedError
+
 
 class TranslatingModel(Protocol):
     """Model that maps lines to lines; what `triptych translate` needs."""
@@ -109,24 +128,13 @@ class TranslatingModel(Protocol):
         """Return one translation per line, or a list of at most n_best where n_best is above 1."""
 
 
-Model = TypeVar("Model")
-Options = TypeVar("Options", bound=FolderOptions)
+class Domain:
+    """Domain of data: how to train, open and use its models.
 
-
-@dataclass(frozen=True)
-class FolderCommand(Generic[Model, Options]):
-    """Command of a domain that writes result files into a folder."""
-
-    options: type[Options]
-    """Options of the command, shown by its --help."""
-    description: str
-    """What the command does; one sentence for its --help."""
-    run: Callable[[Model, Options, OutputFolder, ProgressFactory], str]
-    """Do the work, write the files and return one sentence that says what was written."""
-
-
-class Domain(ABC):
-    """Domain of data: how to train, open and use its models."""
+    The package of a domain has three modules that are imported when they are needed: `config`,
+    with the settings `Config`; `task`, with the function `prepare`; `inference`, with the function
+    `restore`. A domain that keeps them elsewhere overrides the methods of these names.
+    """
 
     name: ClassVar[str]
     """Word of the command line: the package's name inside `triptych.domains`, or its dotted path.
@@ -134,18 +142,17 @@ class Domain(ABC):
     evaluate_options: ClassVar[type[EvaluateOptions]] = EvaluateOptions
     """Options of `triptych evaluate`."""
     translate_options: ClassVar[type[TranslateOptions] | None] = None
-    """Options of `triptych translate`; None where the models translate nothing. The models of a
-    domain that has them are `TranslatingModel`s."""
-    sample: ClassVar[FolderCommand[Any, Any] | None] = None
-    """`triptych sample`, where the domain offers it; its options are `SampleOptions`."""
-    attention: ClassVar[FolderCommand[Any, Any] | None] = None
-    """`triptych attention`, where the domain offers it; its options are `AttentionOptions`."""
+    """Options of `triptych translate`; None where the models are no `TranslatingModel`s."""
+    sample_options: ClassVar[type[SampleOptions] | None] = None
+    """Options of `triptych sample`; None where the models have no `write_samples`."""
+    attention_options: ClassVar[type[AttentionOptions] | None] = None
+    """Options of `triptych attention`; None where the models have no `write_attention`."""
 
-    @abstractmethod
-    def config_class(self) -> type[Any]:
-        """Return the dataclass of a run's settings: the groups data, model, optim and run."""
+    def config_class(self) -> type[RunSettings]:
+        """Return the dataclass of a run's settings."""
+        found: type[RunSettings] = self._find("config", "Config")
+        return found
 
-    @abstractmethod
     def prepare(
         self, config: Any, vocabulary: Any = None
     ) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
@@ -154,10 +161,18 @@ class Domain(ABC):
         vocabulary: that of the checkpoint whose weights initialise the run; None for a new one.
         Raises UserError for missing data and for settings that do not fit the data.
         """
+        made: tuple[TrainingModule, ResumableLoader, FixedBatches]
+        made = self._find("task", "prepare")(config, vocabulary)
+        return made
 
-    @abstractmethod
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
         """Return the trained model of a checkpoint's content, on a device.
 
         Raises UserError for a device that this machine does not have.
         """
+        model: TrainedModel = self._find("inference", "restore")(checkpoint, device)
+        return model
+
+    def _find(self, module: str, name: str) -> Any:
+        package = type(self).__module__.rpartition(".")[0]
+        return getattr(import_module(f"{package}.{module}"), name)

@@ -81,10 +81,6 @@ class OutputFolder:
         """Write a file atomically and return its path."""
         return write_atomically(self.path / name, content)
 
-    def write_json(self, name: str, content: Any) -> Path:
-        """Write a JSON file atomically and return its path."""
-        return self.write(name, json_bytes(content))
-
 
 def write_json(path: Path, content: Any) -> None:
     """Write a JSON file atomically; UserError where it cannot be written."""

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from triptych.errors import UserError
-from triptych.training.run_config import check_seed
+from triptych.errors import UserError, at_least, check_seed
 from triptych.types import Dtype
-
-
-def at_least(options: object, least: int, *names: str) -> None:
-    """Raise ValueError where one of these options is a number below `least`; None is allowed."""
-    for name in names:
-        value = getattr(options, name)
-        if value is not None and value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")
 
 
 def counted(number: int, one: str, many: str) -> str:
@@ -34,6 +27,16 @@ class ModelOptions:
     plugin: str | None = None
     """Python module to import first, for a checkpoint whose settings name its classes; a checkpoint
     by itself imports nothing outside Triptych."""
+
+    description: ClassVar[str]
+    """What the command does; one sentence for its --help."""
+    overwrite_help: ClassVar[str | None] = None
+    """Help text of --overwrite; None for a command without it."""
+
+    def arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Return the options that have the name of a function's parameter, by name."""
+        names = inspect.signature(function).parameters.keys() & vars(self).keys()
+        return {name: getattr(self, name) for name in names}
 
     def input_files(self) -> dict[str, str]:
         """Return the options that name a file to read, and what each file should be."""
@@ -57,6 +60,7 @@ class EvaluateOptions(ModelOptions):
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are scored next to fp32, with the change."""
 
+    description = "Score a checkpoint on a split of its data."
     replaced_files: ClassVar[tuple[str, ...]] = ("json",)
     """Options that name a result file which replaces an existing one."""
     kept_files: ClassVar[tuple[str, ...]] = ()
@@ -65,10 +69,6 @@ class EvaluateOptions(ModelOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for numbers below 1."""
         at_least(self, 1, "batch_size", "limit")
-
-    def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments of the model's `evaluate` that only this domain has."""
-        return {}
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         """Return the content of the domain's own result files by option.
@@ -85,6 +85,8 @@ class FolderOptions(ModelOptions):
 
     out: str
     """Folder for the results; created if missing."""
+
+    overwrite_help = "Replace files of the same names in the output folder, which are kept else."
 
     def output_names(self) -> list[str]:
         """Return the names of the result files, as far as the options determine them."""
@@ -123,11 +125,6 @@ class SampleOptions(FolderOptions):
         if self.compile and self.dtype == "int8":
             raise ValueError("dtype int8 cannot be compiled; expected fp32 or bf16 with compile")
 
-    def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments that the `sample` methods of all domains take."""
-        names = ("seed", "temperature", "top_k", "top_p", "compile")
-        return {name: getattr(self, name) for name in names}
-
 
 @dataclass(frozen=True, kw_only=True)
 class TranslateOptions(ModelOptions):
@@ -141,17 +138,17 @@ class TranslateOptions(ModelOptions):
     """Lines translated at a time; with fp32 the text does not depend on it."""
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are faster and may change some translations."""
+    length_penalty: str = "gnmt:0.6"
+    """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
+    gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
+
+    description = "Translate lines (UTF-8) from standard input to standard output, in order."
 
     def __post_init__(self) -> None:
         """Raise ValueError for values that define no search."""
         at_least(self, 1, "beam", "n_best", "batch_size")
         if self.n_best > self.beam:
             raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
-
-    def settings(self) -> dict[str, Any]:
-        """Return the keyword arguments of the model's `translate`."""
-        names = ("beam", "n_best", "batch_size")
-        return {name: getattr(self, name) for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)

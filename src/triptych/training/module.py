@@ -15,6 +15,7 @@ from pytorch_lightning.plugins.precision import MixedPrecision, Precision
 from pytorch_lightning.utilities import GradClipAlgorithmType
 from torch import Tensor, distributed, nn
 
+from triptych.config.schema import to_plain
 from triptych.errors import Diverged
 from triptych.training import metric_sums as sums
 from triptych.training import optim as optimization
@@ -22,7 +23,8 @@ from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.data import derive_seed, rank_and_world
 from triptych.training.loggers.media import Media, collect, log_media
 from triptych.training.metadata import header, plain
-from triptych.training.optim import Accumulation, OptimConfig, check_schedule
+from triptych.training.optim import Accumulation, check_schedule
+from triptych.training.run_config import RunSettings
 from triptych.training.throughput import Throughput
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -33,10 +35,8 @@ class TrainingModule(pl.LightningModule, ABC):
     """Model with its loss and metrics; a domain implements the abstract methods.
 
     model: the core model; its parameters are `model....` in the checkpoint's "state_dict".
-    optim: optimiser and schedule.
-    d_model: width of the model, for schedule noam.
-    metadata: {"domain": str, "config": plain dict, "vocabulary": ...} of JSON types (TypeError
-        otherwise); part of the checkpoint's header, from which `Domain.restore` builds the model.
+    config: all settings of the run. vocabulary: of the data, of JSON types (TypeError otherwise).
+    Both are part of the checkpoint's header, from which `Domain.restore` builds the model.
     """
 
     domain: ClassVar[str]
@@ -45,14 +45,15 @@ class TrainingModule(pl.LightningModule, ABC):
     """Metric, without "val/", that selects the best checkpoint."""
     monitor_mode: ClassVar[Literal["min", "max"]] = "min"
 
-    def __init__(
-        self, model: nn.Module, optim: OptimConfig, *, d_model: int, metadata: dict[str, Any]
-    ) -> None:
+    def __init__(self, model: nn.Module, config: RunSettings, vocabulary: Any) -> None:
         super().__init__()
         self.model = model
-        self.optim = optim
-        self.d_model = d_model
-        self.metadata = plain(metadata, "metadata")
+        self.config = config
+        self.optim = config.optim
+        self.metadata = plain(
+            {"domain": self.domain, "config": to_plain(config), "vocabulary": vocabulary},
+            "metadata",
+        )
         # Lightning refuses a rank without validation batches otherwise.
         self.allow_zero_length_dataloader_with_multiple_devices = True
         self.samples_folder: Path | None = None
@@ -143,7 +144,10 @@ class TrainingModule(pl.LightningModule, ABC):
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of update `step`; the first is 1."""
         return optimization.learning_rate_at(
-            self.optim, step, d_model=self.d_model, total_steps=self.total_steps()
+            self.optim,
+            step,
+            d_model=self.config.model.transformer.d_model,
+            total_steps=self.total_steps(),
         )
 
     def total_steps(self) -> int | None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-
-def check_seed(seed: int) -> None:
-    """Raise ValueError for a seed outside of the range of torch's generators."""
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be from 0 to 2^63 - 1, got {seed}")
+from triptych.errors import check_seed
+from triptych.training.optim import OptimConfig
 
 
 @dataclass(frozen=True)
@@ -57,3 +54,17 @@ class RunConfig:
             raise ValueError(
                 f"early_stopping_patience is {patience}; it must be at least 1, or null"
             )
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """All settings of a run; a domain declares its own classes of `data` and `model`."""
+
+    data: Any
+    """Source of the data and batches."""
+    model: Any
+    """Sizes and parts of the model; `model.transformer` is its `TransformerConfig`."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimiser and learning rate."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Name, folder and seed of the run."""

@@ -8,8 +8,7 @@ from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits, ImageSource
 from triptych.domains.sources import ALL
 from triptych.errors import UserError
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import RunSettings
 
 
 @dataclass(frozen=True)
@@ -58,14 +57,10 @@ class DataConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(RunSettings):
     """All settings of a run on images."""
 
     data: DataConfig = field(default_factory=DataConfig)
     """Images and batches."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Transformer, output distribution and classes."""
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    """Optimiser and learning rate."""
-    run: RunConfig = field(default_factory=RunConfig)
-    """Name, folder and seed of the run."""

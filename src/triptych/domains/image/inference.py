@@ -16,12 +16,20 @@ from triptych.config.schema import from_plain
 from triptych.core.attention.capture import capture_attention
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import Sampling
-from triptych.domains.base import TrainedModel
+from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image import metrics, render
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.data import ImageDataset, evaluation_batches
+from triptych.domains.image.domain import (
+    DRAWING,
+    GRID,
+    NUMBERS,
+    ImageAttentionOptions,
+    ImageSampleOptions,
+)
 from triptych.domains.image.model import ImageTransformer, build_model
-from triptych.domains.options import check_layer_and_head
+from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, check_all, known_entropy, reading_from
 from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
@@ -93,10 +101,6 @@ class ImageModel(TrainedModel):
         Raises UserError for a label that the model does not have, for top_k and top_p on a mixture
         of logistics and for impossible values.
         """
-        if count < 1:
-            raise UserError(f"count must be at least 1 image, got {count}")
-        if compile and self.dtype == "int8":
-            raise UserError("an int8 model cannot be compiled; use dtype fp32 or bf16")
         sampling = self._sampling(temperature, top_k, top_p)
         labels = self._labels(count, label)
         generator = torch.Generator(device_of(self.full_model)).manual_seed(seed)
@@ -157,8 +161,6 @@ class ImageModel(TrainedModel):
             settings = replace(settings, source=reading_from(settings.source, str(data)))
         if split == ALL:
             check_all(self.config.data.source, data)
-        if limit is not None and limit < 1:
-            raise UserError(f"limit must be at least 1 image, got {limit}")
         images = settings.read(split)
         self._check_fit(images)
         images = images.first(limit)
@@ -226,6 +228,47 @@ class ImageModel(TrainedModel):
                     f"there is no pixel in row {row} and column {column}; the image has {height} "
                     f"rows and {width} columns, from 0"
                 )
+
+    def write_samples(
+        self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
+    ) -> str:
+        """Sample images and write each as a PNG, and all as one grid."""
+        progress = report("sampled positions")
+        images = self.sample(**options.arguments_of(self.sample), progress=progress)
+        self.save_images(out.path, images)
+        self.save_grid(out.path / GRID, images)
+        return f"{counted(options.count, 'image', 'images')} and {GRID} are in {out}"
+
+    def write_attention(
+        self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
+    ) -> str:
+        """Sample an image and write the attention weights that predicted some of its pixels."""
+        pixels = spread_pixels(*self.shape[:2])
+        if options.row is not None and options.column is not None:
+            pixels = [(options.row, options.column)]
+        n_layers = self.config.model.transformer.n_layers
+        layer = n_layers if options.layer is None else options.layer
+        self.check_attention(pixels, layer=layer, head=options.head)  # before the image is sampled
+        label = options.label if self.class_conditional else None
+        progress = report("sampled positions")
+        image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
+        maps = self.attention(image, pixels, label=label, layer=layer, head=options.head)
+        heads = "mean of all heads" if options.head is None else f"head {options.head}"
+        title = f"layer {layer}, {heads}: weights (red) of the prediction of a pixel (blue)"
+        drawing = render.draw_attention(image, self.levels, pixels, maps, title=title)
+        out.write(DRAWING, drawing)
+        numbers = {
+            "layer": layer,
+            "head": options.head,
+            "label": label,
+            "image": image.tolist(),
+            "pixels": [
+                {"row": row, "column": column, "weights": weights.tolist()}
+                for (row, column), weights in zip(pixels, maps, strict=True)
+            ],
+        }
+        out.write(NUMBERS, json_bytes(numbers))
+        return f"{DRAWING} and {NUMBERS} are in {out}"
 
     def _check_fit(self, images: ImageDataset) -> None:
         """Raise UserError unless the images have the model's shape, levels and classes."""

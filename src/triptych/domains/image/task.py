@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from triptych.config.schema import to_plain
 from triptych.domains.image import metrics
 from triptych.domains.image.config import Config
 from triptych.domains.image.data import Batch, evaluation_batches, training_batches
@@ -25,20 +24,11 @@ class ImageTrainingModule(TrainingModule):
     domain: ClassVar[str] = "image"
     monitor: ClassVar[str] = "bits_per_dim"
     model: ImageTransformer
+    config: Config
 
     def __init__(self, config: Config, vocabulary: dict[str, Any]) -> None:
         """vocabulary: of the data, see `ImageDataset.vocabulary`."""
-        super().__init__(
-            build_model(config.model, vocabulary),
-            config.optim,
-            d_model=config.model.transformer.d_model,
-            metadata={
-                "domain": self.domain,
-                "config": to_plain(config),
-                "vocabulary": vocabulary,
-            },
-        )
-        self.config = config
+        super().__init__(build_model(config.model, vocabulary), config, vocabulary)
 
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         """Return whether weights for another vocabulary fit; classes matter if conditional."""

@@ -5,22 +5,17 @@ from dataclasses import dataclass, field
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.model import ModelConfig
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import RunSettings
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(RunSettings):
     """All settings of a run on music."""
 
     data: DataConfig = field(default_factory=DataConfig)
     """Pieces, windows and batches."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Sizes, attention and positions."""
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    """Optimiser and learning rate."""
-    run: RunConfig = field(default_factory=RunConfig)
-    """Name, folder and seed of the run."""
 
     def build_model(self) -> DecoderOnly:
         """Build the model for the tokenizer and the windows of the data.

@@ -11,10 +11,19 @@ from torch import Tensor
 from triptych.config.schema import from_plain
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import Sampling
-from triptych.domains.base import TrainedModel
+from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.domains.files import OutputFolder, json_bytes
+from triptych.domains.music import render
 from triptych.domains.music.attention_maps import MusicAttention, find_query, note_attention
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
+from triptych.domains.music.domain import (
+    DRAWING,
+    NUMBERS,
+    PIECE,
+    MusicAttentionOptions,
+    MusicSampleOptions,
+)
 from triptych.domains.music.metrics import (
     PositionSums,
     batch_sums,
@@ -22,12 +31,12 @@ from triptych.domains.music.metrics import (
     metrics_from_sums,
     token_nll,
 )
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
+from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi, write_midi
 from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.options import check_layer_and_head
+from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, check_all, known_entropy, reading_from
 from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
@@ -77,23 +86,10 @@ class MusicModel(TrainedModel):
         of 10 ms with the pedal applied, chorales on a grid of sixteenths of the file's tempo.
         compile: run each step through torch.compile. progress: called with (tokens sampled, largest
         number of tokens).
-        Raises UserError for impossible values and for a primer that cannot be read.
+        Raises UserError for a primer that cannot be read.
         """
-        if count < 1:
-            raise UserError(f"count must be at least 1 piece, got {count}")
-        if seconds is not None and length is not None:
-            raise UserError("seconds and length were both given; expected one of them")
         if seconds is None and length is None:
             seconds = DEFAULT_SECONDS
-        for name, value in (("seconds", seconds), ("length", length)):
-            if value is not None and not 0 < value < float("inf"):
-                raise UserError(f"{name} must be above 0, got {value}")
-        try:
-            sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        if compile and self.dtype == "int8":
-            raise UserError("an int8 model cannot be compiled; use dtype fp32 or bf16")
         pieces = sample_pieces(
             self.model,
             self.config.data,
@@ -102,7 +98,7 @@ class MusicModel(TrainedModel):
             length=length,
             prompt=None if primer is None else self._prompt(primer),
             seed=seed,
-            sampling=sampling,
+            sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
             progress=progress,
             compile=compile,
         )
@@ -129,7 +125,7 @@ class MusicModel(TrainedModel):
         limit: int | None = None,
         sequence_length: int | None = None,
         overlap: int | None = None,
-        bucket: int | None = None,
+        bucket: int = 32,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Score every token of every piece of a split, in nats per token and per note.
@@ -140,17 +136,11 @@ class MusicModel(TrainedModel):
         to score.
         sequence_length, overlap: of the windows in tokens, as in `DataConfig`; None for the
         model's own, the overlap in proportion to the length. Windows longer than in training also
-        give the nats per token within and beyond the trained length. bucket: add the nats per token
-        of each `bucket` positions in the window to the details; with overlap 0 each window scores
-        all of its positions.
+        give the nats per token within and beyond the trained length. bucket: number of positions in
+        the window whose nats per token are averaged in the details; with overlap 0 each window
+        scores all of its positions.
         Raises UserError for missing data and for windows that the model cannot serve.
         """
-        for name, value, unit in (
-            ("limit", limit, "piece"), ("batch_size", batch_size, "window"),
-            ("bucket", bucket, "position"),
-        ):  # fmt: skip
-            if value is not None and value < 1:
-                raise UserError(f"{name} must be at least 1 {unit}, got {value}")
         if split == ALL:
             check_all(self.config.data.source, data)
         scorer = self._with_windows(sequence_length, overlap)
@@ -177,16 +167,15 @@ class MusicModel(TrainedModel):
             "sequence_length": windows.sequence_length,
             "overlap": windows.overlap,
             "nats_per_token_of": _baselines(windows.source, pieces, counted=split != ALL),
-            **known_entropy(windows.source),
-        }
-        if bucket is not None:
-            details["by_position"] = {
+            "by_position": {
                 "trained_length": trained_length,
                 "sequence_length": windows.sequence_length,
                 "overlap": windows.overlap,
                 "positions_per_bucket": bucket,
                 "buckets": positions.buckets(bucket),
-            }
+            },
+            **known_entropy(windows.source),
+        }
         return Evaluation("music", split, metrics, len(pieces), details)
 
     def attention(
@@ -217,6 +206,48 @@ class MusicModel(TrainedModel):
                 tokens = tokens[tokens != self.tokenizer.end]
         query = find_query(self.tokenizer, tokens, at)
         return note_attention(model, data, tokens, query, layer=layer or sizes.n_layers, head=head)
+
+    def write_samples(
+        self, options: MusicSampleOptions, out: OutputFolder, report: ProgressFactory
+    ) -> str:
+        """Sample pieces and write each as MIDI, sound and piano roll."""
+        # A performance ends where the model or the seconds end it, mostly long before the most
+        # events.
+        progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
+        pieces = self.sample(**options.arguments_of(self.sample), progress=progress)
+        synthesiser = ""
+        for index, piece in enumerate(pieces):
+            path = out.path / f"piece-{index:02d}"
+            write_midi(piece, path.with_suffix(".mid"))
+            synthesiser = render.write_wav(piece, path.with_suffix(".wav"))
+            render.write_piano_roll(piece, path.with_suffix(".png"))
+        made = counted(options.count, "piece", "pieces")
+        return f"{made} (.mid, .wav, .png) in {out}; sound by {synthesiser}"
+
+    def write_attention(
+        self, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
+    ) -> str:
+        """Write the attention weights that predicted one note of a piece."""
+        found = self.attention(**options.arguments_of(self.attention))
+        midi = self.tokenizer.to_midi(found.tokens)
+        out.write(DRAWING, render.attention_png(found, midi))
+        out.write(PIECE, midi_bytes(midi))
+        window = found.tokens[found.first : found.query + 1]
+        numbers = {
+            "layer": found.layer,
+            "head": found.head,
+            "query": found.query,
+            "first": found.first,
+            "tokens": [self.tokenizer.symbols[token] for token in window],
+            "seconds": found.seconds.tolist(),
+            "weights": found.weights.tolist(),
+            "heads": found.heads.tolist(),
+        }
+        out.write(NUMBERS, json_bytes(numbers))
+        return (
+            f"{DRAWING}, {NUMBERS} and {PIECE} in {out}: the note at {found.seconds[-1]:.2f} s, "
+            f"token {found.query} of {len(found.tokens)}"
+        )
 
     def _with_windows(self, sequence_length: int | None, overlap: int | None) -> MusicModel:
         """Return the same model for other windows; see `evaluate`."""
@@ -263,7 +294,7 @@ def _baselines(source: PieceSource, held_out: list[Piece], *, counted: bool) -> 
     return nats if train else {"uniform": nats["uniform"]}
 
 
-def restore(checkpoint: dict[str, Any], *, device: str = "cpu") -> MusicModel:
+def restore(checkpoint: dict[str, Any], device: str = "cpu") -> MusicModel:
     """Return the model of a checkpoint's content; device as in `device_named`.
 
     Raises UserError where this version of Triptych writes music with other tokens.

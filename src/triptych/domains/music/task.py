@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from triptych.config.schema import to_plain
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music import render
 from triptych.domains.music.config import Config
@@ -27,17 +26,11 @@ class MusicTrainingModule(TrainingModule):
     domain: ClassVar[str] = "music"
     monitor: ClassVar[str] = "nats_per_token"
     model: DecoderOnly
+    config: Config
 
     def __init__(self, config: Config) -> None:
         """Build the model; raises ValueError where its settings do not fit together."""
-        metadata = {
-            "domain": self.domain,
-            "config": to_plain(config),
-            "vocabulary": config.data.source.tokenizer.vocabulary,
-        }
-        d_model = config.model.transformer.d_model
-        super().__init__(config.build_model(), config.optim, d_model=d_model, metadata=metadata)
-        self.config = config
+        super().__init__(config.build_model(), config, config.data.source.tokenizer.vocabulary)
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the mean nats per scored token, and the number of scored tokens."""

@@ -9,8 +9,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.sources import Corpus
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.tokenizer import MIN_VOCABULARY
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import RunSettings
 
 ATTENTION_EXTENT = 1024
 """Length in tokens for which attention variants are built; full and relative attention also read
@@ -94,17 +93,13 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(RunSettings):
     """All settings of a translation run."""
 
     data: DataConfig = field(default_factory=DataConfig)
     """Sentence pairs, vocabulary and batches."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Sizes of the model and label smoothing."""
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    """Optimizer and learning rate."""
-    run: RunConfig = field(default_factory=RunConfig)
-    """Name, folder and seed of the run."""
 
     def __post_init__(self) -> None:
         if self.model.share_embeddings == "all" and not self.data.shared_vocabulary:

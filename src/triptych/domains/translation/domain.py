@@ -1,89 +1,79 @@
-"""Domain of translation: what its commands do and write."""
+"""Domain of translation: the options of its commands."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
-from triptych.domains.base import Domain, FolderCommand, ProgressFactory
-from triptych.domains.files import OutputFolder, read_input_lines
-from triptych.domains.options import counted
-from triptych.domains.translation.options import (
-    NUMBERS,
-    TranslationAttentionOptions,
-    TranslationEvaluateOptions,
-    TranslationTranslateOptions,
-)
-from triptych.errors import UserError
+from triptych.domains.base import Domain
+from triptych.domains.options import AttentionOptions, EvaluateOptions, TranslateOptions
+from triptych.errors import at_least
 
-if TYPE_CHECKING:
-    from triptych.domains.translation.inference import TranslationModel
-    from triptych.training.data import FixedBatches, ResumableLoader
-    from triptych.training.module import TrainingModule
+NUMBERS = "attention.json"
 
 
-def write_attention(
-    model: TranslationModel,
-    options: TranslationAttentionOptions,
-    out: OutputFolder,
-    report: ProgressFactory,
-) -> str:
-    """Translate each sentence and write the attention weights of its translation."""
-    from triptych.domains.translation.render import draw
+@dataclass(frozen=True, kw_only=True)
+class TranslationEvaluateOptions(EvaluateOptions):
+    """Options of `triptych evaluate translation`."""
 
-    lines = {
-        number: line
-        for number, line in enumerate(read_input_lines(options.input), start=1)
-        if line.strip()
-    }
-    if not lines:
-        name = options.input or "standard input"
-        raise UserError(f"{name} has no sentence; expected at least one line with text")
-    suffixes = ["", "-encoder"] if options.encoder else [""]
-    stems = [f"sentence-{number:03d}" for number in lines]
-    out.check_free([NUMBERS, *(f"{stem}{suffix}.png" for stem in stems for suffix in suffixes)])
-    found = model.attention(
-        list(lines.values()), beam=options.beam, layer=options.layer, head=options.head
+    beam: int = 4
+    """Number of hypotheses in beam search, 1 for greedy search."""
+    length_penalty: str = "gnmt:0.6"
+    """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
+    gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
+    hypotheses: str | None = None
+    """File for the translations, one a line in the order of the split, as `sacrebleu REF -i FILE`
+    reads them; an existing file is kept unless --overwrite is given."""
+
+    kept_files: ClassVar[tuple[str, ...]] = ("hypotheses",)
+    overwrite_help = "Replace an existing file of --hypotheses."
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers that define no search."""
+        super().__post_init__()
+        at_least(self, 1, "beam")
+
+    def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
+        lines = result["details"].pop("hypotheses")
+        return {"hypotheses": "".join(f"{line}\n" for line in lines).encode()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationAttentionOptions(AttentionOptions):
+    """Options of `triptych attention translation`."""
+
+    out: str
+    """Folder for one .png per sentence and for attention.json; created if missing."""
+    input: str | None = None
+    """Text file (UTF-8), one sentence a line; null for standard input."""
+    encoder: bool = False
+    """Draw the encoder's self-attention too, as one more .png per sentence."""
+    beam: int = 4
+    """Number of hypotheses in beam search, 1 for greedy search."""
+
+    description = (
+        "Translate lines and draw, for each, the attention weights between source and translation."
     )
-    numbers = []
-    for stem, attended in zip(stems, found, strict=True):
-        if attended is None:
-            continue
-        for suffix, drawing in zip(suffixes, draw(attended, encoder=options.encoder), strict=True):
-            out.write(f"{stem}{suffix}.png", drawing)
-        numbers.append({"drawing": f"{stem}.png", **asdict(attended)})
-    out.write_json(NUMBERS, numbers)
-    return f"{counted(len(numbers), 'sentence', 'sentences')} (.png, {NUMBERS}) in {out}"
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for numbers below 1."""
+        super().__post_init__()
+        at_least(self, 1, "beam")
+
+    def input_files(self) -> dict[str, str]:
+        return {"input": "a text file with one sentence a line"}
+
+    def output_names(self) -> list[str]:
+        return [NUMBERS]
 
 
 class TranslationDomain(Domain):
     """Sentences in one language and their translations into another."""
 
-    name: ClassVar[str] = "translation"
+    name = "translation"
     evaluate_options = TranslationEvaluateOptions
-    translate_options = TranslationTranslateOptions
-    attention = FolderCommand(
-        TranslationAttentionOptions,
-        "Translate lines and draw, for each, the attention weights between source and translation.",
-        write_attention,
-    )
-
-    def config_class(self) -> type[Any]:
-        from triptych.domains.translation.config import Config
-
-        return Config
-
-    def prepare(
-        self, config: Any, vocabulary: Any = None
-    ) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
-        from triptych.domains.translation.task import prepare
-
-        return prepare(config, vocabulary)
-
-    def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TranslationModel:
-        from triptych.domains.translation.inference import restore
-
-        return restore(checkpoint, device)
+    translate_options = TranslateOptions
+    attention_options = TranslationAttentionOptions
 
 
 DOMAIN = TranslationDomain()

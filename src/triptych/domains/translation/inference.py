@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,17 +13,20 @@ from typing import Any, ClassVar
 from triptych.config.schema import from_plain
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
-from triptych.domains.base import TrainedModel
-from triptych.domains.options import check_layer_and_head
+from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
+from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import known_entropy, reading_from
 from triptych.domains.translation.attention_maps import SentenceAttention, sentence_attention
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
+from triptych.domains.translation.domain import NUMBERS, TranslationAttentionOptions
 from triptych.domains.translation.metrics import (
     batch_sums,
     metrics_from_sums,
     score_translations,
 )
+from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import SPACES
 from triptych.domains.translation.tokenizer import Tokenizers
 from triptych.domains.translation.translate import hypothesis_texts, search_lines
@@ -157,6 +161,33 @@ class TranslationModel(TrainedModel):
             for line, best in zip(lines, found, strict=True)
         )
 
+    def write_attention(
+        self, options: TranslationAttentionOptions, out: OutputFolder, report: ProgressFactory
+    ) -> str:
+        """Translate each sentence and write the attention weights of its translation."""
+        lines = {
+            number: line
+            for number, line in enumerate(read_input_lines(options.input), start=1)
+            if line.strip()
+        }
+        if not lines:
+            name = options.input or "standard input"
+            raise UserError(f"{name} has no sentence; expected at least one line with text")
+        suffixes = ["", "-encoder"] if options.encoder else [""]
+        stems = [f"sentence-{number:03d}" for number in lines]
+        out.check_free([NUMBERS, *(f"{stem}{suffix}.png" for stem in stems for suffix in suffixes)])
+        found = self.attention(list(lines.values()), **options.arguments_of(self.attention))
+        numbers = []
+        for stem, attended in zip(stems, found, strict=True):
+            if attended is None:
+                continue
+            drawings = draw(attended, encoder=options.encoder)
+            for suffix, drawing in zip(suffixes, drawings, strict=True):
+                out.write(f"{stem}{suffix}.png", drawing)
+            numbers.append({"drawing": f"{stem}.png", **asdict(attended)})
+        out.write(NUMBERS, json_bytes(numbers))
+        return f"{counted(len(numbers), 'sentence', 'sentences')} (.png, {NUMBERS}) in {out}"
+
     def evaluate(
         self,
         split: str = "test",
@@ -166,7 +197,6 @@ class TranslationModel(TrainedModel):
         limit: int | None = None,
         beam: int = 4,
         length_penalty: str = "gnmt:0.6",
-        hypotheses: bool = False,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Return nats per token, BLEU, chrF and exact match of a whole split.
@@ -175,7 +205,7 @@ class TranslationModel(TrainedModel):
         words; else `details["not_scored"]` has the reason. data: folder in place of the corpus's
         directory. batch_size: lines to translate at a time, None for 64; no effect on the scores.
         limit: number of lines from the first on, None for all. beam, length_penalty: see `search`.
-        hypotheses: add all translations to the details. Raises UserError for missing data.
+        All translations are in the details. Raises UserError for missing data.
         """
         penalty = parse_penalty(length_penalty)
         corpus = self.config.data.source
@@ -222,7 +252,7 @@ class TranslationModel(TrainedModel):
                 {"source": source, "reference": reference, "translation": translation}
                 for source, reference, translation in list(samples)[:SAMPLE_ROWS]
             ],
-            **({"hypotheses": translations} if hypotheses else {}),
+            "hypotheses": translations,
         }
         metrics = {**metrics_from_sums(totals), **scores.metrics}
         return Evaluation(self.domain, split, metrics, int(totals["pairs"]), details)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from triptych.config.schema import to_plain
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import (
@@ -42,20 +41,13 @@ class TranslationTrainingModule(TrainingModule):
     domain: ClassVar[str] = "translation"
     monitor: ClassVar[str] = "nats_per_token"
     model: EncoderDecoder
+    config: Config
 
     def __init__(
         self, config: Config, tokenizers: Tokenizers, validation: Sequence[Pair] = ()
     ) -> None:
-        metadata = {
-            "domain": self.domain,
-            "config": to_plain(config),
-            "vocabulary": tokenizers.to_plain(),
-        }
         model = config.model.build(len(tokenizers.source), len(tokenizers.target))
-        super().__init__(
-            model, config.optim, d_model=config.model.transformer.d_model, metadata=metadata
-        )
-        self.config = config
+        super().__init__(model, config, tokenizers.to_plain())
         self.tokenizers = tokenizers
         self.generated_pairs = list(validation)
         """Pairs whose sources are translated after each validation."""
