@@ -122,8 +122,6 @@ def test_impossible_dtypes_are_told_in_python_too(checkpoint, domain: str) -> No
     model = triptych.load(checkpoint(domain), device="cpu")
     with pytest.raises(UserError, match="int4"):
         model.with_dtype("int4")
-    with pytest.raises(UserError, match="cannot be compiled"):
-        model.with_dtype("int8").sample(1, compile=True)
     network = model.full_model
     before = {name: weight.clone() for name, weight in network.state_dict().items()}
     reduced = model.with_dtype("int8").sample(1, **({"length": 8} if domain == "music" else {}))

@@ -75,7 +75,7 @@ def test_the_search_is_an_option_and_is_told(cli, tmp_path: Path, english_checkp
     assert search == {"beam": 3, "length_penalty": "none"}
     assert len(short) < len(long)
     model = triptych.load(english_checkpoint, device="cpu")
-    python = model.evaluate(limit=20, beam=1, hypotheses=True)
+    python = model.evaluate(limit=20, beam=1)
     assert "".join(f"{line}\n" for line in python.details["hypotheses"]).encode() == greedy
 
 

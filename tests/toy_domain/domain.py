@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from triptych.config.schema import from_plain, to_plain
+from triptych.config.schema import from_plain
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import Categorical
@@ -12,14 +12,13 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
-from triptych.domains.base import Domain, FolderCommand, TrainedModel
+from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import SampleOptions
 from triptych.training.checkpoint import load_weights
 from triptych.training.data import ResumableLoader, fixed_batches, shuffled_batches
 from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.training.module import TrainingModule
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import RunSettings
 
 LENGTH, NUMBERS, ITEMS = 12, 5, 32
 
@@ -51,17 +50,13 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
-class Config:
+class Config(RunSettings):
     """All settings of a toy run."""
 
     data: DataConfig = field(default_factory=DataConfig)
     """Sequences."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Decoder."""
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    """Optimiser and learning rate."""
-    run: RunConfig = field(default_factory=RunConfig)
-    """Name, folder and seed."""
 
 
 def make_batch(items: list[int], generator: torch.Generator | None) -> torch.Tensor:
@@ -83,9 +78,7 @@ class ToyModule(TrainingModule):
     domain, monitor = "toy_domain", "nats_per_number"
 
     def __init__(self, config: Config) -> None:
-        metadata = {"domain": self.domain, "config": to_plain(config), "vocabulary": NUMBERS}
-        width = config.model.transformer.d_model
-        super().__init__(config.model.build(), config.optim, d_model=width, metadata=metadata)
+        super().__init__(config.model.build(), config, NUMBERS)
 
     def training_loss(self, batch):
         return self.model.nll(batch).mean(), batch.numel()
@@ -106,23 +99,22 @@ class TrainedToy(TrainedModel):
         totals = sum_scores(self.model, lambda batch: sums(self.model, batch), batches, progress)
         return Evaluation(self.domain, split, metrics(totals), count)
 
-
-def write_samples(model, options, out, report) -> str:
-    rows = generate(
-        model.model,
-        batch=options.count,
-        length=LENGTH,
-        sampling=Sampling(temperature=options.temperature),
-        generator=torch.Generator().manual_seed(options.seed),
-        progress=report("sampled numbers"),
-    )
-    path = out.write("numbers.txt", "".join(f"{row}\n" for row in rows.tolist()).encode())
-    return f"{options.count} sequences in {path}"
+    def write_samples(self, options, out, report) -> str:
+        rows = generate(
+            self.model,
+            batch=options.count,
+            length=LENGTH,
+            sampling=Sampling(temperature=options.temperature),
+            generator=torch.Generator().manual_seed(options.seed),
+            progress=report("sampled numbers"),
+        )
+        path = out.write("numbers.txt", "".join(f"{row}\n" for row in rows.tolist()).encode())
+        return f"{options.count} sequences in {path}"
 
 
 class ToyDomain(Domain):
     name = "toy_domain"
-    sample = FolderCommand(SampleOptions, "Sample sequences.", write_samples)
+    sample_options = SampleOptions
 
     def config_class(self):
         return Config

@@ -105,17 +105,12 @@ def test_nothing_is_saved_after_a_loss_that_was_not_finite(tmp_path: Any) -> Non
 
 
 def test_card_with_objects_is_refused() -> None:
-    class Config:
-        pass
-
     class Wrong(ToyTask):
         def __init__(self) -> None:
             super().__init__()
-            super(ToyTask, self).__init__(
-                self.model, self.optim, d_model=16, metadata={"config": {"data": Config()}}
-            )
+            super(ToyTask, self).__init__(self.model, self.config, {"shape": torch.Size([2])})
 
-    with pytest.raises(TypeError, match=r"metadata\.config\.data is a .*Config"):
+    with pytest.raises(TypeError, match=r"metadata\.vocabulary\.shape is a .*Size"):
         Wrong()
 
 

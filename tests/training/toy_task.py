@@ -14,6 +14,7 @@ from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches,
 from triptych.training.loggers.media import Media
 from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
+from triptych.training.run_config import RunSettings
 
 PADDING = -1
 
@@ -38,6 +39,20 @@ class ToyModel(nn.Module):
         return self.last(self.dropout(torch.tanh(self.first(inputs))))  # [B, L, 10]
 
 
+@dataclass(frozen=True)
+class DataSettings:
+    n: int = 1
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    d_model: int = 16
+
+    @property
+    def transformer(self) -> ModelSettings:
+        return self
+
+
 class ToyTask(TrainingModule):
     domain: ClassVar[str] = "toy"
     monitor: ClassVar[str] = "nats_per_token"
@@ -46,13 +61,9 @@ class ToyTask(TrainingModule):
         self, optim: OptimConfig | None = None, *, poison_at: int = -1, initial: int = 0
     ) -> None:
         torch.manual_seed(initial)
-        metadata = {
-            "domain": "toy",
-            "config": {"data": {"n": 1}, "model": {"d_model": 16}, "optim": {}, "run": {}},
-            "vocabulary": ["a", "b"],
-        }
         optim = optim or OptimConfig(learning_rate=0.01, warmup_steps=3, weight_decay=0.1)
-        super().__init__(ToyModel(), optim, d_model=16, metadata=metadata)
+        settings = RunSettings(DataSettings(), ModelSettings(), optim)
+        super().__init__(ToyModel(), settings, ["a", "b"])
         self.poison_at = poison_at
         self.seen: list[list[int]] = []
         self.losses: list[float] = []

@@ -86,7 +86,9 @@ class FolderOptions(ModelOptions):
     out: str
     """Folder for the results; created if missing."""
 
-    overwrite_help = "Replace files of the same names in the output folder, which are kept else."
+    overwrite_help = (
+        "Replace files of the same names in the output folder; otherwise they are kept."
+    )
 
     def output_names(self) -> list[str]:
         """Return the names of the result files, as far as the options determine them."""
@@ -113,6 +115,8 @@ class SampleOptions(FolderOptions):
     compile: bool = False
     """Compile the decoding step with torch.compile, into a CUDA graph on a GPU; takes tens of
     seconds first. Not with int8."""
+
+    description = "Sample from a trained model."
 
     def __post_init__(self) -> None:
         """Raise ValueError for impossible values."""
@@ -159,6 +163,8 @@ class AttentionOptions(FolderOptions):
     """Layer whose attention is drawn, counted from 1; null for the last."""
     head: int | None = None
     """Head whose attention is drawn, counted from 1; null for the mean of all heads."""
+
+    description = "Draw attention weights."
 
     def __post_init__(self) -> None:
         """Raise ValueError for numbers below 1."""

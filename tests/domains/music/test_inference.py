@@ -132,24 +132,6 @@ def test_a_bad_primer_is_told_by_name(choir, tmp_path, make_piano):
         choir.sample(1, length=4, primer=path)
 
 
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"seconds": 1, "length": 1}, "both"),
-        ({"seconds": 0}, "seconds must be above 0"),
-        ({"length": -3}, "length must be above 0"),
-        ({"length": 3, "temperature": -1}, "temperature"),
-        ({"length": 3, "top_p": 0.0}, "top_p"),
-        ({"length": 3, "top_k": 0}, "top_k"),
-    ],
-)
-def test_impossible_requests_are_told(choir, settings, words):
-    with pytest.raises(UserError, match=words):
-        choir.sample(1, **settings)
-    with pytest.raises(UserError, match="count"):
-        choir.sample(0, length=1)
-
-
 def test_progress_counts_over_windows(choir):
     calls = []
     choir.sample(1, length=100, progress=lambda done, total: calls.append((done, total)))
@@ -316,9 +298,8 @@ def test_limit_and_batch_size(choir):
     assert choir.evaluate("test", limit=2).count == 2
     one, many = (choir.evaluate("test", batch_size=size).metrics for size in (1, 64))
     assert one["nats_per_token"] == pytest.approx(many["nats_per_token"], abs=1e-6)
-    for wrong in ({"split": "exam"}, {"limit": 0}, {"batch_size": 0}):
-        with pytest.raises(UserError, match=r"split|limit|batch_size"):
-            choir.evaluate(**wrong)
+    with pytest.raises(UserError, match="split"):
+        choir.evaluate("exam")
 
 
 def test_data_names_another_folder(choir, tmp_path, busy_piece):

@@ -137,7 +137,6 @@ def test_the_models_own_windows_score_as_ever():
     named = model.evaluate("test", sequence_length=64, overlap=0, bucket=64)
     assert plain.metrics == named.metrics
     assert set(plain.metrics) == {"nats_per_token", "nats_per_note"}
-    assert "by_position" not in plain.details
     (bucket,) = named.details["by_position"]["buckets"]
     assert (bucket["first"], bucket["last"], bucket["tokens"]) == (0, 63, 844)
     assert bucket["nats_per_token"] == pytest.approx(plain.metrics["nats_per_token"], abs=1e-12)
@@ -198,7 +197,6 @@ def test_longer_windows_with_smaller_weights():
             {"sequence_length": 128, "overlap": 128},
             "overlap must be from 0 to less than sequence_length",
         ),
-        (Full(), {"bucket": 0}, "bucket must be at least 1 position"),
     ],
 )
 def test_windows_that_cannot_be_are_told_in_a_sentence(attention, options, says):

@@ -320,8 +320,8 @@ def test_a_hypothesis_has_the_log_probability_of_the_training_pass(
 
 
 def test_a_split_is_scored_in_the_precision_in_use(translator: TranslationModel) -> None:
-    plain = translator.evaluate("test", beam=1, hypotheses=True)
-    other = translator.with_dtype("bf16").evaluate("test", beam=1, hypotheses=True)
+    plain = translator.evaluate("test", beam=1)
+    other = translator.with_dtype("bf16").evaluate("test", beam=1)
     assert (plain.details["dtype"], other.details["dtype"]) == ("fp32", "bf16")
     assert other.details["sentences_per_second"] > 0
     nats = [result.metrics["nats_per_token"] for result in (plain, other)]
@@ -334,7 +334,7 @@ def test_a_split_is_scored_in_the_precision_in_use(translator: TranslationModel)
 
 
 def test_a_split_is_scored_whole_with_signatures_and_samples(translator: TranslationModel) -> None:
-    result = translator.evaluate("test", beam=1, hypotheses=True)
+    result = translator.evaluate("test", beam=1)
     assert (result.domain, result.split, result.count) == ("translation", "test", 40)
     assert result.metrics.keys() == {"nats_per_token", "bleu", "chrf", "exact_match"}
     pairs = translator.config.data.source.pairs("test")
@@ -364,19 +364,17 @@ def test_an_evaluation_searches_as_it_is_told(translator: TranslationModel) -> N
         {"beam": 3, "length_penalty": "none"},
         {"beam": 3, "length_penalty": "gnmt:5"},
     ):
-        result = translator.evaluate("test", hypotheses=True, **search)
+        result = translator.evaluate("test", **search)
         assert result.details["search"] == search
         found.append(result.details["hypotheses"])
         assert found[-1] == translator.translate(sources, **search)
     assert found[0] != found[1]
 
 
-def test_a_limit_scores_the_first_lines_and_hypotheses_come_when_asked(
-    translator: TranslationModel,
-) -> None:
+def test_a_limit_scores_the_first_lines(translator: TranslationModel) -> None:
     result = translator.evaluate("validation", beam=1, limit=3)
     assert result.count == 3
-    assert "hypotheses" not in result.details
+    assert len(result.details["hypotheses"]) == 3
 
 
 def test_another_folder_may_hold_the_data(

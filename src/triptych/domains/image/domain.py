@@ -22,8 +22,6 @@ class ImageSampleOptions(SampleOptions):
     label: int | None = None
     """Class of the images, a number from 0, for class-conditional models; null for all in turn."""
 
-    description = "Sample images."
-
     def output_names(self) -> list[str]:
         return [GRID, *(f"sample-{index:04d}.png" for index in range(self.count))]
 

@@ -98,8 +98,8 @@ class ImageModel(TrainedModel):
 
         label: class of all images of a class-conditional model; None for one class after the other.
         compile: as in `generate`. progress: called with (positions sampled, positions in all).
-        Raises UserError for a label that the model does not have, for top_k and top_p on a mixture
-        of logistics and for impossible values.
+        Raises UserError for a label that the model does not have, and for top_k and top_p on a
+        mixture of logistics.
         """
         sampling = self._sampling(temperature, top_k, top_p)
         labels = self._labels(count, label)
@@ -292,10 +292,7 @@ class ImageModel(TrainedModel):
                 "top_k and top_p need a categorical head; this model predicts a mixture of "
                 "logistics: use temperature"
             )
-        try:
-            return Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        return Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
 
     def _labels(self, count: int, label: int | None) -> torch.Tensor | None:
         if label is None:

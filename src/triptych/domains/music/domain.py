@@ -58,8 +58,6 @@ class MusicSampleOptions(SampleOptions):
     """Length of new music in the model's own unit, 16th notes of chorales or events of
     performances; give this or seconds, or neither for 30 seconds."""
 
-    description = "Sample pieces of music."
-
     def __post_init__(self) -> None:
         """Raise ValueError for impossible values."""
         super().__post_init__()
