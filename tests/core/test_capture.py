@@ -93,7 +93,7 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
         assert (weights[1, ..., 5:] == 0).all()
     # The first layer by hand: the order of the layers is the order of the model.
     block = model.encoder.blocks[0]
-    first = block.attention_residual.sublayer_input(model._embed(model.source_embedding, source))
+    first = block.attention_residual.norm(model._embed(model.source_embedding, source))
     torch.testing.assert_close(
         reading.self_attention[0], block.attention.weights(first, ForwardContext(padding)), **EXACT
     )

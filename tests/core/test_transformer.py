@@ -58,9 +58,9 @@ def test_a_decoder_of_every_variant_steps_as_it_trains(example: Example) -> None
 def test_blocks_of_different_variants_step_as_they_train() -> None:
     settings = (Full(), Relative(4), Local1D(4, 2), Relative(4, window=3), Relative(2))
     stacks = [config(attention=attention).decoder((11,)) for attention in settings]
-    decoder = Decoder(
-        [block for stack in stacks for block in stack.blocks], stacks[0].final_norm
-    ).double()
+    decoder = stacks[0]
+    decoder.blocks = torch.nn.ModuleList(block for stack in stacks for block in stack.blocks)
+    decoder.double()
     x = torch.randn(2, 11, 12, dtype=torch.float64)
     torch.testing.assert_close(decode(decoder, x, 3), decoder(x), **EXACT)
 
@@ -126,7 +126,7 @@ def test_pre_norm_ends_with_a_norm_and_post_norm_needs_none() -> None:
     "wrong",
     [
         {"n_heads": 5}, {"n_layers": 0}, {"d_model": 0}, {"dropout": 1.0},
-        {"attention_dropout": -0.1}, {"norm_position": "Pre"},
+        {"attention_dropout": -0.1},
     ],
 )  # fmt: skip
 def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:

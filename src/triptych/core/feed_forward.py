@@ -50,41 +50,34 @@ class SwiGLU(FeedForwardConfig):
     """
 
     def build(self, d_model: int) -> nn.Module:
-        return GatedFeedForward(d_model, self.d_ff, F.silu)
+        return FeedForward(d_model, self.d_ff, F.silu, gated=True)
 
 
 class FeedForward(nn.Module):
-    """A linear map to d_ff features, a nonlinearity, and a linear map back.
+    """fc2(activation(fc1(x))), or gated and without biases fc2(activation(gate(x)) * fc1(x)).
 
     forward: [..., D] -> [..., D].
     """
 
-    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]) -> None:
+    def __init__(
+        self,
+        d_model: int,
+        d_ff: int,
+        activation: Callable[[Tensor], Tensor],
+        *,
+        gated: bool = False,
+    ) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(d_model, d_ff)
-        self.fc2 = nn.Linear(d_ff, d_model)
+        self.gate = nn.Linear(d_model, d_ff, bias=False) if gated else None
+        self.fc1 = nn.Linear(d_model, d_ff, bias=not gated)
+        self.fc2 = nn.Linear(d_ff, d_model, bias=not gated)
         self.activation = activation
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.activation(self.fc1(x))  # [..., F]
-        y: Tensor = self.fc2(hidden)  # [..., D]
-        return y
-
-
-class GatedFeedForward(nn.Module):
-    """A linear map to d_ff features, multiplied by a gate, and a linear map back.
-
-    forward: [..., D] -> [..., D].
-    """
-
-    def __init__(self, d_model: int, d_ff: int, activation: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.gate = nn.Linear(d_model, d_ff, bias=False)
-        self.fc1 = nn.Linear(d_model, d_ff, bias=False)
-        self.fc2 = nn.Linear(d_ff, d_model, bias=False)
-        self.activation = activation
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = self.activation(self.gate(x)) * self.fc1(x)  # [..., F]
+        hidden = self.fc1(x)  # [..., F]
+        if self.gate is None:
+            hidden = self.activation(hidden)
+        else:
+            hidden = self.activation(self.gate(x)) * hidden
         y: Tensor = self.fc2(hidden)  # [..., D]
         return y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -56,12 +57,8 @@ class Residual(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.pre_norm = norm_position == "pre"
 
-    def sublayer_input(self, x: Tensor) -> Tensor:
-        """Input of the sub-layer: [..., D] -> [..., D]."""
-        y: Tensor = self.norm(x) if self.pre_norm else x
-        return y
-
-    def add(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add the output y of the sub-layer to its input x, both [..., D]."""
+    def forward(self, x: Tensor, sublayer: Callable[[Tensor], Tensor]) -> Tensor:
+        """x [..., D], sublayer f: [..., D] -> [..., D]."""
+        y = sublayer(self.norm(x) if self.pre_norm else x)
         x = x + self.dropout(y)
         return x if self.pre_norm else self.norm(x)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from triptych.core.attention.base import AttentionConfig, KVCache
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContexts
+from triptych.core.attention.base import AttentionConfig, KVCache, LayerCache
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContext, StepContexts
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import head_width
-from triptych.core.block import Block
 from triptych.core.feed_forward import GELU, FeedForwardConfig
 from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
 from triptych.core.positions import PositionConfig, Sinusoidal
@@ -58,72 +58,116 @@ class TransformerConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) <= MAX_DROPOUT:
                 raise ValueError(f"{name} must be in [0, {MAX_DROPOUT}], got {getattr(self, name)}")
-        if self.norm_position not in ("pre", "post"):
-            raise ValueError(f"norm_position must be pre or post, got {self.norm_position}")
 
-    def encoder(self, shape: tuple[int, ...], *, n_layers: int | None = None) -> Encoder:
+    def encoder(self, shape: tuple[int, ...]) -> Stack:
         """A stack that reads in both directions; shape as in `AttentionConfig.build`."""
-        blocks = self._build_blocks(shape, n_layers, causal=False, cross=False)
-        checkpointing = self.activation_checkpointing
-        return Encoder(blocks, self._final_norm(), activation_checkpointing=checkpointing)
+        return Stack(self, shape, causal=False)
 
     def decoder(
         self, shape: tuple[int, ...], *, cross: bool = False, n_layers: int | None = None
     ) -> Decoder:
         """A causal stack, with cross-attention in every block where `cross`."""
-        blocks = self._build_blocks(shape, n_layers, causal=True, cross=cross)
-        checkpointing = self.activation_checkpointing
-        return Decoder(blocks, self._final_norm(), activation_checkpointing=checkpointing)
+        return Decoder(self, shape, causal=True, cross=cross, n_layers=n_layers)
 
-    def _build_blocks(
-        self, shape: tuple[int, ...], n_layers: int | None, *, causal: bool, cross: bool
-    ) -> list[Block]:
-        rotary = self.positions.build_rotary(head_width(self.d_model, self.n_heads))
-        if rotary is not None and not self.attention.supports_rotary:
-            name = type(self.attention).__name__
+
+class Block(nn.Module):
+    """Self-attention, optional cross-attention and feed-forward, each with its residual."""
+
+    def __init__(
+        self, config: TransformerConfig, shape: tuple[int, ...], *, causal: bool, cross: bool
+    ) -> None:
+        super().__init__()
+        d_model, n_heads = config.d_model, config.n_heads
+
+        def residual() -> Residual:
+            return Residual(config.norm.build(d_model), config.norm_position, config.dropout)
+
+        self.attention = config.attention.build(d_model, n_heads, shape, causal)
+        self.attention.dropout = config.attention_dropout
+        self.attention.rotary = config.positions.build_rotary(head_width(d_model, n_heads))
+        if self.attention.rotary is not None and not config.attention.supports_rotary:
+            name = type(config.attention).__name__
             raise ValueError(f"{name} attention cannot be combined with rotary positions")
-        blocks = []
-        for _ in range(self.n_layers if n_layers is None else n_layers):
-            attention = self.attention.build(self.d_model, self.n_heads, shape, causal)
-            attention.dropout = self.attention_dropout
-            attention.rotary = rotary
-            block = Block(
-                attention=attention,
-                attention_residual=self._residual(),
-                feed_forward=self.feed_forward.build(self.d_model),
-                feed_forward_residual=self._residual(),
-                cross=CrossAttention(self.d_model, self.n_heads, self.attention_dropout)
-                if cross
-                else None,
-                cross_residual=self._residual() if cross else None,
-            )
-            blocks.append(block)
-        return blocks
+        # Built here, because the order of the random numbers decides the weights of a seed.
+        feed_forward = config.feed_forward.build(d_model)
+        self.attention_residual = residual()
+        self.cross: CrossAttention | None = None
+        if cross:
+            self.cross = CrossAttention(d_model, n_heads, config.attention_dropout)
+            self.cross_residual = residual()
+        self.feed_forward = feed_forward
+        self.feed_forward_residual = residual()
 
-    def _residual(self) -> Residual:
-        return Residual(self.norm.build(self.d_model), self.norm_position, self.dropout)
+    def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
+        """x [B, L, D] -> [B, L, D]."""
+        memory = self._project_memory(context)
+        return self._sublayers(x, lambda y: self.attention(y, context), memory)
 
-    def _final_norm(self) -> nn.Module:
-        """The norm after the last block; a post-norm stack already ends with one."""
-        return nn.Identity() if self.norm_position == "post" else self.norm.build(self.d_model)
+    def init_cache(
+        self, batch: int, max_length: int, lookahead: int, context: ForwardContext
+    ) -> LayerCache:
+        """Storage of the attention, with keys and values of the context's memory."""
+        cache = self.attention.init_cache(batch, max_length, lookahead)
+        return cache | self._project_memory(context)
+
+    def prefill(self, x: Tensor, cache: LayerCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
+        """Positions 0..P-1 at once: [B, P, D] -> [B, P, D]."""
+        return self._sublayers(x, lambda y: self.attention.prefill(y, cache, context), cache)
+
+    def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
+        """P consecutive positions: [B, P, D] -> [B, P, D]; as in `SelfAttention.step`."""
+        return self._sublayers(x, lambda y: self.attention.step(y, cache, context), cache)
+
+    def _project_memory(self, context: ForwardContext) -> LayerCache:
+        """Keys and values of the memory; empty without a memory or without cross-attention."""
+        if context.memory is None or self.cross is None:
+            return {}
+        return self.cross.project_memory(context.memory, context.memory_padding)
+
+    def _sublayers(
+        self, x: Tensor, self_attention: Callable[[Tensor], Tensor], memory: LayerCache
+    ) -> Tensor:
+        """All sub-layers: x [B, L, D] -> [B, L, D]; memory: its keys and values by name."""
+        x = self.attention_residual(x, self_attention)
+        cross = self.cross
+        if cross is not None:
+            x = self.cross_residual(x, lambda y: cross(y, memory))
+        x = self.feed_forward_residual(x, self.feed_forward)
+        return x
 
 
 class Stack(nn.Module):
-    """Blocks one after another, then a final norm."""
+    """Blocks one after another, then a final norm; `Decoder` adds decoding.
+
+    shape: as in `AttentionConfig.build`. n_layers: default that of the config. Raises ValueError
+    for rotary positions with an attention that does not support them.
+    """
 
     def __init__(
         self,
-        blocks: Sequence[Block],
-        final_norm: nn.Module,
+        config: TransformerConfig,
+        shape: tuple[int, ...],
         *,
-        activation_checkpointing: bool = False,
+        causal: bool,
+        cross: bool = False,
+        n_layers: int | None = None,
     ) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(blocks)
-        self.final_norm = final_norm
-        self.activation_checkpointing = activation_checkpointing
-        self.uses_token_ids = any(block.attention.uses_token_ids for block in blocks)
-        initialise(self)
+        blocks = [
+            Block(config, shape, causal=causal, cross=cross)
+            for _ in range(config.n_layers if n_layers is None else n_layers)
+        ]
+        self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
+        # A post-norm block ends with a norm already.
+        post = config.norm_position == "post"
+        self.final_norm = nn.Identity() if post else config.norm.build(config.d_model)
+        self.activation_checkpointing = config.activation_checkpointing
+        self.uses_token_ids = blocks[0].attention.uses_token_ids
+        for part in self.modules():
+            if isinstance(part, nn.Linear):
+                nn.init.xavier_uniform_(part.weight)
+                if part.bias is not None:
+                    nn.init.zeros_(part.bias)
 
     def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """x [B, L, D] -> [B, L, D]."""
@@ -132,12 +176,8 @@ class Stack(nn.Module):
                 x = checkpoint(block, x, context, use_reentrant=False)
             else:
                 x = block(x, context)
-        y: Tensor = self.final_norm(x)
-        return y
-
-
-class Encoder(Stack):
-    """A stack of blocks that read in both directions."""
+        x = self.final_norm(x)
+        return x
 
 
 class Decoder(Stack):
@@ -156,24 +196,24 @@ class Decoder(Stack):
         The memory of the context is projected here, once. lookahead: as in
         `SelfAttention.init_cache`.
         """
-        return [block.init_cache(batch, max_length, lookahead, context) for block in self._blocks()]
+        return [block.init_cache(batch, max_length, lookahead, context) for block in self.blocks]
 
     def prefill(self, x: Tensor, cache: KVCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """Positions 0..P-1 at once into an empty cache: [B, P, D] -> [B, P, D]."""
-        for block, layer in zip(self._blocks(), cache, strict=True):
+        for block, layer in zip(self.blocks, cache, strict=True):
             x = block.prefill(x, layer, context)
-        y: Tensor = self.final_norm(x)
-        return y
+        x = self.final_norm(x)
+        return x
 
     def step(self, x: Tensor, cache: KVCache, contexts: StepContexts) -> Tensor:
-        """One position or P consecutive ones: x [B, P, D] -> [B, P, D]; as `SelfAttention.step`.
+        """P consecutive positions: x [B, P, D] -> [B, P, D]; as in `SelfAttention.step`.
 
         contexts: of these positions, from `step_context` or `step_contexts`.
         """
-        for block, layer in zip(self._blocks(), cache, strict=True):
+        for block, layer in zip(self.blocks, cache, strict=True):
             x = block.step(x, layer, contexts[block.attention.sharing_key()])
-        y: Tensor = self.final_norm(x)
-        return y
+        x = self.final_norm(x)
+        return x
 
     def step_context(self, positions: Tensor, cache: KVCache) -> StepContexts:
         """Context of a step at P consecutive positions int64 [P], for each pattern.
@@ -181,7 +221,7 @@ class Decoder(Stack):
         It is valid for steps with this very cache, not for another view of it.
         """
         contexts: StepContexts = {}
-        for block, layer in zip(self._blocks(), cache, strict=True):
+        for block, layer in zip(self.blocks, cache, strict=True):
             key = block.attention.sharing_key()
             if key not in contexts:
                 contexts[key] = block.attention.step_context(positions, layer)
@@ -199,17 +239,5 @@ class Decoder(Stack):
         """Views of the part of the cache that holds the first `length` positions."""
         return [
             block.attention.cache_view(layer, length)
-            for block, layer in zip(self._blocks(), cache, strict=True)
+            for block, layer in zip(self.blocks, cache, strict=True)
         ]
-
-    def _blocks(self) -> list[Block]:
-        return [block for block in self.blocks if isinstance(block, Block)]
-
-
-def initialise(module: nn.Module) -> None:
-    """Glorot-uniform weights and zero biases for every linear layer of the module."""
-    for part in module.modules():
-        if isinstance(part, nn.Linear):
-            nn.init.xavier_uniform_(part.weight)
-            if part.bias is not None:
-                nn.init.zeros_(part.bias)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from triptych.core.block import Block
+from triptych.core.transformer import Block
 from triptych.errors import UserError
 
 
