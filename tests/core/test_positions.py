@@ -6,16 +6,23 @@ import pytest
 import torch
 
 from triptych.core import generation_order as orders
+from triptych.core.feed_forward import GELU
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import (
     AxialEmbedding,
+    Learned,
     LearnedEmbedding,
     Metrical,
     MetricalEmbedding,
     NoEmbedding,
+    NoPositions,
+    PositionConfig,
+    Sinusoidal,
     SinusoidalEmbedding,
     SumOfEmbeddings,
     sinusoidal_init,
 )
+from triptych.core.transformer import TransformerConfig
 
 
 def test_sinusoids_are_the_published_ones() -> None:
@@ -27,22 +34,28 @@ def test_sinusoids_are_the_published_ones() -> None:
             assert row[2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-12)
 
 
-def test_sinusoids_of_late_positions_are_exact_in_single_precision() -> None:
-    late = torch.tensor([100_003])
-    exact = SinusoidalEmbedding(16).double()(late)
-    torch.testing.assert_close(SinusoidalEmbedding(16)(late).double(), exact, rtol=0.0, atol=1e-7)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sinusoids_of_late_positions_are_only_rounded(dtype: torch.dtype) -> None:
+    code = SinusoidalEmbedding(16).to(dtype)(torch.tensor([100_003]))[0].to(dtype).double()
+    angle = torch.tensor([100_003 / 10000 ** (2 * i / 16) for i in range(8)], dtype=torch.float64)
+    exact = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten()
+    torch.testing.assert_close(code, exact, rtol=0.0, atol=torch.finfo(dtype).eps / 2)
 
 
-def test_sinusoids_of_a_half_precision_model_are_only_rounded() -> None:
-    late = torch.tensor([100_003])
-    exact = SinusoidalEmbedding(16).double()(late)
-    assert torch.equal(SinusoidalEmbedding(16).bfloat16()(late), exact.bfloat16())
-
-
-def test_sinusoids_follow_the_dtype_of_the_model() -> None:
-    assert SinusoidalEmbedding(8).bfloat16()(torch.tensor([1])).dtype == torch.bfloat16
+def test_an_odd_width_has_no_sinusoids() -> None:
     with pytest.raises(ValueError, match="even d_model"):
         SinusoidalEmbedding(7)
+
+
+@pytest.mark.parametrize("positions", [Sinusoidal(), NoPositions(), Learned()], ids=str)
+def test_positions_keep_the_dtype_of_the_model(positions: PositionConfig) -> None:
+    seen = []
+    config = TransformerConfig(1, 8, 2, feed_forward=GELU(16), positions=positions)
+    model = EncoderDecoder(config, source_vocabulary=5, target_vocabulary=5).bfloat16()
+    model.decoder.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
+    tokens = torch.zeros(1, 3, dtype=torch.int64)
+    model(tokens, None, tokens)
+    assert seen == [torch.bfloat16]
 
 
 def test_grid_tells_every_cell_apart_in_either_order() -> None:

@@ -49,10 +49,7 @@ class ValueEmbedding(nn.Module, ABC):
 
 
 class TokenEmbedding(ValueEmbedding):
-    """A vector per token, multiplied by sqrt(D) (Vaswani et al. 2017, section 3.4).
-
-    forward: values int64 [B, L], index int64 [L] (unused) -> [B, L, D].
-    """
+    """A vector per token, multiplied by sqrt(D) (Vaswani et al. 2017, section 3.4)."""
 
     def __init__(self, vocabulary: int, d_model: int) -> None:
         super().__init__()
@@ -68,8 +65,6 @@ class ChannelEmbedding(ValueEmbedding):
     """A vector per level of each channel of an image (Parmar et al. 2018, section 3.1).
 
     channel: int64 [L], the channel of every position (`order.coordinates[:, 2]`).
-    forward: values int64 [B, L] in 0..levels-1, index int64 [L], the values' own positions
-    -> [B, L, D].
     """
 
     def __init__(self, levels: int, channel: Tensor, d_model: int) -> None:
@@ -90,7 +85,6 @@ class PixelEmbedding(ValueEmbedding):
     """The sum of the vectors of a pixel's channels, for models with a whole pixel per position.
 
     Equal to the convolution of width 1x3 over one-hot channels of Parmar et al. 2018, section 3.1.
-    forward: values int64 [B, L, C], index unused -> [B, L, D].
     """
 
     def __init__(self, levels: int, channels: int, d_model: int) -> None:
@@ -98,8 +92,7 @@ class PixelEmbedding(ValueEmbedding):
         self.value_shape = (channels,)
         self.table = level_table(levels, channels, d_model)
         self.scale = math.sqrt(d_model / channels)
-        offset = torch.arange(channels) * levels  # [C]
-        self.register_buffer("offset", offset, persistent=False)
+        self.register_buffer("offset", torch.arange(channels) * levels, persistent=False)  # [C]
 
     offset: Tensor
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-SampleCategory = Callable[[Tensor], Tensor]
-"""Samples one category per row: logits [..., V] -> int64 [...]."""
+Sampler = Callable[[Tensor], Tensor]
+"""Source of random values, at the temperature and with the generator of a sampling call."""
 
 
 class Head(nn.Module, ABC):
@@ -26,44 +27,41 @@ class Head(nn.Module, ABC):
         """Negative log-likelihood of each position's target, in nats, float32 or wider: [...]."""
 
     @abstractmethod
-    def sample(
-        self,
-        parameters: Tensor,
-        sample_category: SampleCategory,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        """One value per position; `sample_category` applies the temperature to categories."""
+    def sample(self, parameters: Tensor, category: Sampler, logistic: Sampler) -> Tensor:
+        """One value per position.
+
+        category: samples from logits [..., V] -> int64 [...]. logistic: samples from the standard
+        logistic distribution, in the shape and dtype of its argument.
+        """
 
 
 @dataclass(frozen=True)
 class HeadConfig(ABC):
     """Settings of an output head for values of one or more channels."""
 
+    whole_pixels: ClassVar[bool]
+    """Whether a position is a whole pixel instead of one channel of a pixel."""
+
     @abstractmethod
     def build(self, d_model: int, levels: int, channels: int) -> Head:
         """Make the head for values 0..levels-1 in each channel; a token has one channel."""
-
-    @abstractmethod
-    def positions_per_pixel(self, channels: int) -> int:
-        """Number of sequence positions per pixel of `channels` channels."""
 
 
 @dataclass(frozen=True)
 class Categorical(HeadConfig):
     """A softmax over all levels at each sub-pixel (Parmar et al. 2018, section 3.1)."""
 
+    whole_pixels = False
+
     def build(self, d_model: int, levels: int, channels: int) -> CategoricalHead:
         return CategoricalHead(d_model, levels)
-
-    def positions_per_pixel(self, channels: int) -> int:
-        return channels
 
 
 @dataclass(frozen=True)
 class MixtureOfLogistics(HeadConfig):
     """A mixture of discretised logistics at each pixel (Salimans et al. 2017, section 2.1)."""
+
+    whole_pixels = True
 
     components: int = 10
     """Number of logistics in the mixture."""
@@ -73,12 +71,7 @@ class MixtureOfLogistics(HeadConfig):
             raise ValueError(f"components must be at least 1, got {self.components}")
 
     def build(self, d_model: int, levels: int, channels: int) -> MixtureOfLogisticsHead:
-        return MixtureOfLogisticsHead(
-            d_model, levels=levels, channels=channels, components=self.components
-        )
-
-    def positions_per_pixel(self, channels: int) -> int:
-        return 1
+        return MixtureOfLogisticsHead(d_model, levels, channels, self.components)
 
 
 class CategoricalHead(Head):
@@ -86,20 +79,12 @@ class CategoricalHead(Head):
 
     Weights start at zero, so that the first likelihood is exactly log V. weight [V, D]: a matrix
     that the head shares with an embedding and leaves as it is.
-    Raises ValueError for fewer than 2 categories.
     """
 
     def __init__(
-        self,
-        d_model: int,
-        categories: int,
-        *,
-        bias: bool = True,
-        weight: Tensor | None = None,
+        self, d_model: int, categories: int, *, bias: bool = True, weight: Tensor | None = None
     ) -> None:
         super().__init__()
-        if categories < 2:
-            raise ValueError(f"a categorical output needs at least 2 categories, got {categories}")
         self.logits = nn.Linear(d_model, categories, bias=bias)
         if weight is None:
             nn.init.zeros_(self.logits.weight)
@@ -115,15 +100,8 @@ class CategoricalHead(Head):
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         return cross_entropy(parameters, targets)
 
-    def sample(
-        self,
-        parameters: Tensor,
-        sample_category: SampleCategory,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
-        return sample_category(parameters)
+    def sample(self, parameters: Tensor, category: Sampler, logistic: Sampler) -> Tensor:
+        return category(parameters)
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
@@ -149,10 +127,8 @@ class MixtureOfLogisticsHead(Head):
     Targets are int64 [..., C]; `nll` is that of the whole pixel.
     """
 
-    def __init__(self, d_model: int, *, levels: int, channels: int, components: int) -> None:
+    def __init__(self, d_model: int, levels: int, channels: int, components: int) -> None:
         super().__init__()
-        if levels < 2:
-            raise ValueError(f"a mixture of logistics needs at least 2 levels, got {levels}")
         self.levels, self.channels, self.components = levels, channels, components
         coefficients = channels * (channels - 1) // 2
         # Rows of mixture logits, means, log scales and coefficients of earlier channels.
@@ -180,16 +156,9 @@ class MixtureOfLogisticsHead(Head):
         per_component = log_mass.sum(-2) + mixture.log_softmax(-1)  # [..., M]
         return -per_component.logsumexp(-1)  # [...]
 
-    def sample(
-        self,
-        parameters: Tensor,
-        sample_category: SampleCategory,
-        *,
-        temperature: float = 1.0,
-        generator: torch.Generator | None = None,
-    ) -> Tensor:
+    def sample(self, parameters: Tensor, category: Sampler, logistic: Sampler) -> Tensor:
         mixture, means, log_scales, coefficients = self._split(parameters)
-        component = sample_category(mixture)[..., None, None]  # [..., 1, 1]
+        component = category(mixture)[..., None, None]  # [..., 1, 1]
 
         def of_component(x: Tensor) -> Tensor:
             index = component.expand(*x.shape[:-1], 1)
@@ -197,22 +166,16 @@ class MixtureOfLogisticsHead(Head):
 
         means, log_scales = of_component(means), of_component(log_scales)
         coefficients = of_component(coefficients)
-        uniform = torch.rand(
-            means.shape[:-1], generator=generator, device=means.device, dtype=means.dtype
-        )  # [..., C]
-        uniform = uniform.clamp(1e-7, 1 - 1e-7)
-        noise = (uniform.log() - (-uniform).log1p()) * temperature  # a standard logistic [..., C]
-        values: list[Tensor] = []
-        levels: list[Tensor] = []
+        noise = logistic(means)  # [..., C, 1]
+        level = torch.zeros_like(means, dtype=torch.int64)  # [..., C, 1]
         for c in range(self.channels):
-            earlier = torch.stack(values, dim=-2) if values else means[..., :0, :]  # [..., c, 1]
-            mean = self._mean(c, means, coefficients, earlier).squeeze(-1)  # [...]
-            sampled = mean + log_scales[..., c, 0].exp() * noise[..., c]  # [...]
+            value = self._centre_of(level, parameters)  # [..., C, 1]
+            mean = self._mean(c, means, coefficients, value)  # [..., 1], reads channels before c
+            sampled = (mean + log_scales[..., c, :].exp() * noise[..., c, :] + 1) / 2
             # Rounded to the level of its bin, which has exactly the mass that `nll` counts.
-            level = ((sampled + 1) / 2 * (self.levels - 1)).round().clamp(0, self.levels - 1)
-            levels.append(level.long())
-            values.append(self._centre_of(levels[-1], parameters).unsqueeze(-1))
-        return torch.stack(levels, dim=-1)  # [..., C]
+            sampled = (sampled * (self.levels - 1)).round().clamp(0, self.levels - 1)
+            level[..., c, :] = sampled.long()
+        return level.squeeze(-1)  # [..., C]
 
     def _split(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Mixture logits [..., M], means, log scales [..., C, M], coefficients, in float32."""
@@ -222,7 +185,7 @@ class MixtureOfLogisticsHead(Head):
         return mixture.squeeze(-2), means, log_scales.clamp(min=-7.0), coefficients.tanh()
 
     def _centre_of(self, level: Tensor, like: Tensor) -> Tensor:
-        """Centres of levels 0..levels-1 in [-1, 1]."""
+        """Centres of levels in [-1, 1], in the dtype of `like`, float32 or wider."""
         return level.to(at_least_float32(like).dtype) * (2 / (self.levels - 1)) - 1
 
     def _mean(self, channel: int, means: Tensor, coefficients: Tensor, value: Tensor) -> Tensor:

@@ -22,7 +22,8 @@ class PositionConfig(ABC):
     def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
         """Make the module that is added to the inputs: index int64 [...] -> [..., D].
 
-        order: the coordinates of every position; its length is the longest sequence.
+        order: the coordinates of every position; its length is the longest sequence. The module
+        returns any floating dtype, which the model converts to its own.
         """
 
     def build_rotary(self, d_head: int) -> RotaryEmbedding | None:
@@ -104,7 +105,7 @@ class NoPositions(PositionConfig):
 class SinusoidalEmbedding(nn.Module):
     """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos (Vaswani et al. 2017, 3.5).
 
-    Defined for any position. forward: index int64 [...] -> [..., D].
+    Defined for any position. forward: index int64 [...] -> [..., D] in float64.
     """
 
     def __init__(self, d_model: int) -> None:
@@ -112,22 +113,13 @@ class SinusoidalEmbedding(nn.Module):
         if d_model % 2:
             raise ValueError(f"sinusoidal positions need an even d_model, got {d_model}")
         self.d_model = d_model
-        # A scalar that follows the dtype and the device of the model, as parameters do.
-        self.register_buffer("placeholder", torch.zeros(()), persistent=False)
-
-    placeholder: Tensor
 
     def forward(self, index: Tensor) -> Tensor:
-        angle = angles(index, self.d_model, base=10000.0)  # [..., D / 2]
-        code = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # [..., D]
-        return code.to(self.placeholder.dtype)
+        return interleave(angles(index, self.d_model, base=10000.0))  # [..., D]
 
 
 class LearnedEmbedding(nn.Module):
-    """A learned vector per position. forward: index int64 [...] -> [..., D].
-
-    IndexError from position max_length on.
-    """
+    """A vector per position below max_length. forward: index int64 [...] -> [..., D]."""
 
     def __init__(self, max_length: int, d_model: int) -> None:
         super().__init__()
@@ -177,8 +169,8 @@ class MetricalEmbedding(nn.Module):
 
     def __init__(self, d_model: int, cycles: Sequence[tuple[int, int]]) -> None:
         super().__init__()
-        self.cycles = tuple((divide, modulo) for divide, modulo in cycles)
-        self.tables = nn.ModuleList(embedding_table(modulo, d_model) for _, modulo in self.cycles)
+        self.cycles = tuple(cycles)
+        self.tables = nn.ModuleList(embedding_table(modulo, d_model) for _, modulo in cycles)
 
     def forward(self, index: Tensor) -> Tensor:
         vectors = [
@@ -193,12 +185,10 @@ class NoEmbedding(nn.Module):
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
-        self.register_buffer("zeros", torch.zeros(d_model), persistent=False)
-
-    zeros: Tensor
+        self.d_model = d_model
 
     def forward(self, index: Tensor) -> Tensor:
-        return self.zeros.expand(*index.shape, -1)  # [..., D]
+        return torch.zeros(*index.shape, self.d_model, device=index.device)
 
 
 class SumOfEmbeddings(nn.Module):
@@ -228,7 +218,7 @@ class RotaryEmbedding(nn.Module):
     def forward(self, x: Tensor, positions: Tensor) -> Tensor:
         """x [B, H, L, E] at positions int64 [L] -> [B, H, L, E]."""
         angle = angles(positions, x.shape[-1], self.base)  # [L, E / 2]
-        sin, cos = angle.sin().to(x.dtype), angle.cos().to(x.dtype)
+        sin, cos = angle.sin().to(x.dtype), angle.cos().to(x.dtype)  # [L, E / 2]
         even, odd = x[..., 0::2], x[..., 1::2]  # [B, H, L, E / 2]
         rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
         return rotated.flatten(-2)  # [B, H, L, E]
@@ -254,5 +244,9 @@ def sinusoidal_init(extent: int, width: int) -> Tensor:
     n = -(-width // 2)
     frequency = torch.logspace(math.log2(math.pi / extent), math.log2(math.pi / 2), n, base=2.0)
     angle = torch.arange(extent).unsqueeze(-1) * frequency  # [extent, n]
-    both = torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)  # [extent, 2 n]
-    return both[:, :width] * math.sqrt(2)
+    return interleave(angle)[:, :width] * math.sqrt(2)
+
+
+def interleave(angle: Tensor) -> Tensor:
+    """Sine and cosine of each angle in turn: [..., n] -> [..., 2 n]."""
+    return torch.stack([angle.sin(), angle.cos()], dim=-1).flatten(-2)

@@ -52,13 +52,6 @@ class LogitsConstraint(Protocol):
         """Values so far int64 [B, t] -> True where a value is forbidden next, bool [B, V]."""
 
 
-def constrain(logits: Tensor, constraint: LogitsConstraint | None, values: Tensor) -> Tensor:
-    """Logits [B, V] with -inf at the values that the constraint forbids after values [B, t]."""
-    if constraint is None:
-        return logits
-    return logits.masked_fill(constraint(values), -torch.inf)
-
-
 def filter_logits(logits: Tensor, sampling: Sampling) -> Tensor:
     """Logits over the temperature, with -inf where top-k or top-p exclude: [..., V].
 
@@ -90,6 +83,14 @@ def sample_category(
     return (probabilities / arrival.clamp(min=torch.finfo(arrival.dtype).tiny)).argmax(-1)
 
 
+def sample_logistic(
+    like: Tensor, sampling: Sampling, generator: torch.Generator | None = None
+) -> Tensor:
+    """Standard logistic variables times the temperature, in the shape and dtype of a tensor."""
+    uniform = torch.empty_like(like).uniform_(generator=generator).clamp(1e-7, 1 - 1e-7)
+    return (uniform.log() - (-uniform).log1p()) * sampling.temperature
+
+
 def sample_value(
     head: Head, parameters: Tensor, sampling: Sampling, generator: torch.Generator | None = None
 ) -> Tensor:
@@ -102,6 +103,5 @@ def sample_value(
     return head.sample(
         parameters,
         lambda logits: sample_category(logits, sampling, generator),
-        temperature=sampling.temperature,
-        generator=generator,
+        lambda like: sample_logistic(like, sampling, generator),
     )

@@ -42,9 +42,8 @@ class ModelConfig:
         n_classes: number of class embeddings; 0 for an unconditional model.
         Raises ValueError for an attention variant that does not support the shape.
         """
-        # For three channels, because one grey channel has one position with either head.
-        whole_pixels = self.head.positions_per_pixel(3) == 1
-        shape = (height, width, self.head.positions_per_pixel(channels))
+        whole_pixels = self.head.whole_pixels
+        shape = (height, width, 1 if whole_pixels else channels)
         order = self.transformer.attention.order_of(shape)
         d_model = self.transformer.d_model
         embedding: ValueEmbedding
