@@ -18,10 +18,9 @@ from benchmarks.goals import GPT2, SDPA
 from benchmarks.measure import Row, Run, Table, measure
 from benchmarks.models import Shape
 from benchmarks.setting import DTYPES, Setting, missing
-from triptych.decoding.generate import generate
+from triptych.decoding.generate import Draft, generate
 from triptych.decoding.quantize import quantize
 from triptych.decoding.sampling import Sampling
-from triptych.decoding.speculative import Draft
 
 GREEDY = Sampling(temperature=0.0)
 

@@ -29,8 +29,8 @@ def nats_by_steps(
         logits: Tensor = model.prefill(torch.zeros(1, 0, dtype=torch.int64), state)
         for position, value in enumerate(values):
             if position:
-                last = torch.tensor([values[position - 1]])
-                logits = model.step(last, torch.tensor(position), state)
+                last = torch.tensor([[values[position - 1]]])
+                logits = model.step(last, torch.tensor([position]), state)[:, 0]
             scores = logits[0].double()
             total += float(scores.exp().sum().log() - scores[value])
     return total
@@ -108,8 +108,8 @@ def test_sentences_in_nats_per_token(cli, tmp_path: Path) -> None:
             memory = model.encode(torch.tensor([source]))
             state = model.init_cache(1, len(target), condition=memory)
             for position, (last, value) in enumerate(zip([start, *target], target, strict=False)):
-                logits = model.step(torch.tensor([last]), torch.tensor(position), state)
-                scores = logits[0].double()
+                logits = model.step(torch.tensor([[last]]), torch.tensor([position]), state)
+                scores = logits[0, 0].double()
                 nats += float(scores.exp().sum().log() - scores[value])
                 tokens += 1
     told = json.loads(score.read_text())

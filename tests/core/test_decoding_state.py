@@ -106,9 +106,9 @@ def pixel_model() -> DecoderOnly:
 def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(make: object) -> None:
     model = make().eval()  # type: ignore[operator]
     device = no_sync_device(model)
-    value = torch.zeros(2, *model.embedding.value_shape, dtype=torch.int64, device=device)
+    value = torch.zeros(2, 1, *model.embedding.value_shape, dtype=torch.int64, device=device)
     state = model.init_cache(2, 24)
-    parameters = model.step(value, torch.tensor(3, device=device), state, None)
+    parameters = model.step(value, torch.tensor([3], device=device), state)
     filters = {"top_k": 3, "top_p": 0.5} if isinstance(model.head, CategoricalHead) else {}
     for sampling in (Sampling(), Sampling(temperature=0.0), Sampling(temperature=0.5, **filters)):
         assert sample_value(model.head, parameters, sampling).shape == value.shape
@@ -121,7 +121,7 @@ def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
     source = torch.zeros(2, 5, dtype=torch.int64, device=device)
     memory = model.encode(source, source == 0)
     state = model.init_cache(2, 8, condition=memory, padding=source == 0)
-    assert model.step(source[:, 0], torch.tensor(3, device=device), state).shape == (2, 9)
+    assert model.step(source[:, :1], torch.tensor([3], device=device), state).shape == (2, 1, 9)
 
 
 # A bounded cache ---------------------------------------------------------------------------------
@@ -212,7 +212,8 @@ def test_blocks_of_one_pattern_share_their_step_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one, other = sizes(Relative(4, window=5)).decoder((24,)), sizes(Local1D(3, 2)).decoder((24,))
-    mixed = Decoder([*one.blocks, *other.blocks, *one.blocks], torch.nn.LayerNorm(D)).eval()  # type: ignore[arg-type]
+    mixed = sizes(Full()).decoder((24,)).eval()
+    mixed.blocks = nn.ModuleList([*one.blocks, *other.blocks, *one.blocks])
     made: list[str] = []
     original = MultiHeadAttention.step_context
 

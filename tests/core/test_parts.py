@@ -81,9 +81,9 @@ def test_a_model_of_any_parts_steps_as_it_trains(parts: dict[str, object], atten
     expected = model(values)
     cache = model.init_cache(2, LENGTH, lookahead=2)
     stepped = [model.prefill(values[:, :3], cache)]
-    stepped += [model.step(values[:, t - 1], torch.tensor(t), cache) for t in (4, 5)]
+    stepped += [model.step(values[:, t - 1 : t], torch.tensor([t]), cache)[:, 0] for t in (4, 5)]
     torch.testing.assert_close(torch.stack(stepped, 1), expected[:, 3:6], **EXACT)
-    again = model.multi_step(values[:, 4:7], torch.arange(5, 8), cache)
+    again = model.step(values[:, 4:7], torch.arange(5, 8), cache)
     torch.testing.assert_close(again, expected[:, 5:8], **EXACT)
     expected.square().sum().backward()
     unused = {name for name, value in model.named_parameters() if value.grad is None}
@@ -127,8 +127,8 @@ def test_layer_norm_is_the_published_formula() -> None:
 def test_the_two_positions_of_the_norm() -> None:
     x, norm = torch.randn(3, D), LayerNorm().build(D)
     pre, post = Residual(norm, "pre", 0.0), Residual(norm, "post", 0.0)
-    torch.testing.assert_close(pre.add(x, 2 * pre.sublayer_input(x)), x + 2 * norm(x))
-    torch.testing.assert_close(post.add(x, 2 * post.sublayer_input(x)), norm(3 * x))
+    torch.testing.assert_close(pre(x, lambda y: 2 * y), x + 2 * norm(x))
+    torch.testing.assert_close(post(x, lambda y: 2 * y), norm(3 * x))
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, 1.0])

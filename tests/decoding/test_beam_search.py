@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from triptych.core.attention.cross import CrossAttention
-from triptych.core.models.base import expand_rows, reorder_rows
+from triptych.core.models.base import reorder_rows, select_rows
 from triptych.decoding import beam_search as beams
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
@@ -41,13 +41,12 @@ class Table:
         row, memory = state[0]["row"], state[0]["memory_row"]
         assert row.equal(memory.repeat_interleave(len(row) // len(memory)))  # its own sentence
         state[0]["history"][:, position] = token
-        past = state[0]["history"][:, 1 : position + 1].tolist()
-        return torch.stack(
-            [
-                self.logits(row, tuple(words))
-                for row, words in zip(state[0]["row"].tolist(), past, strict=True)
-            ]
-        )
+        past = state[0]["history"][:, 1 : int(position) + 1].tolist()
+        logits = [
+            self.logits(row, tuple(words))
+            for row, words in zip(state[0]["row"].tolist(), past, strict=True)
+        ]
+        return torch.stack(logits).unsqueeze(1)
 
     def cache_view(
         self, state: list[dict[str, torch.Tensor]], length: int
@@ -206,13 +205,11 @@ def test_the_penalties_are_their_formulas() -> None:
     assert LengthPenalty("gnmt", 0.6)(length).tolist() == pytest.approx(expected)
     assert LengthPenalty("gnmt", 0.0)(length).tolist() == [1, 1, 1]
     assert math.isclose(LengthPenalty()(torch.tensor(1)).item(), 1.0)
-    with pytest.raises(ValueError, match="n_best"):
-        search(Table([0]), [3], beam=2, n_best=3)
 
 
 def test_rows_expand_and_reorder_without_touching_the_memory() -> None:
     state = [{"key": torch.arange(3), "memory_key": torch.arange(3)}]
-    wide = expand_rows(state, 2)
+    wide = select_rows(state, torch.tensor([0, 0, 1, 1, 2, 2]))
     assert wide[0]["key"].tolist() == [0, 0, 1, 1, 2, 2]
     storage = wide[0]["key"].data_ptr()
     reorder_rows(wide, torch.tensor([1, 1, 2, 2, 5, 4]))

@@ -47,7 +47,7 @@ def cached(model: DecoderOnly, values: torch.Tensor) -> torch.Tensor:
     cache = model.init_cache(values.shape[0], values.shape[1])
     parts = [model.prefill(values[:, :5], cache)]
     for t in range(6, values.shape[1]):
-        parts.append(model.step(values[:, t - 1], torch.tensor(t), cache))
+        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), cache)[:, 0])
     return torch.stack(parts, dim=1).float()
 
 
@@ -105,7 +105,7 @@ def test_a_translator_and_the_output_that_it_shares(dtype: str, share: str) -> N
     logits = []
     for one in (model, reduced):
         cache = one.init_cache(3, 4, condition=one.encode(source))
-        logits.append(one.step(source[:, 0], torch.tensor(0), cache).float())
+        logits.append(one.step(source[:, :1], torch.tensor([0]), cache).float())
     assert (logits[0] - logits[1]).norm() / logits[0].norm() < TOLERANCE[dtype]
 
 

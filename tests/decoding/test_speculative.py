@@ -18,9 +18,8 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import LearnedEmbedding
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.generate import generate
+from triptych.decoding.generate import Draft, generate
 from triptych.decoding.sampling import Sampling
-from triptych.decoding.speculative import Draft
 
 GREEDY = Sampling(temperature=0.0)
 
@@ -66,13 +65,13 @@ def test_a_draft_changes_no_value(
     """Every value is drawn from its own distribution, with the same random numbers as without."""
     model = stubborn(attention, shape)
     passes: list[int] = []
-    multi_step = DecoderOnly.multi_step
+    step = DecoderOnly.step
 
     def counted(model: DecoderOnly, values: torch.Tensor, *rest: object) -> torch.Tensor:
         passes.append(values.shape[1])
-        return multi_step(model, values, *rest)  # type: ignore[arg-type]
+        return step(model, values, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(DecoderOnly, "multi_step", counted)
+    monkeypatch.setattr(DecoderOnly, "step", counted)
     prefix = torch.randint(5, (3, 2))
     for batch in (1, 3):
         results, n_passes = [], []
@@ -97,13 +96,13 @@ def test_finished_rows_leave_the_batch_and_reject_no_draft(monkeypatch: pytest.M
     with torch.no_grad():
         model.head.logits.bias[5] += 3
     rows: list[int] = []
-    multi_step = DecoderOnly.multi_step
+    step = DecoderOnly.step
 
     def counted(model: DecoderOnly, values: torch.Tensor, *rest: object) -> torch.Tensor:
         rows.append(len(values))
-        return multi_step(model, values, *rest)  # type: ignore[arg-type]
+        return step(model, values, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(DecoderOnly, "multi_step", counted)
+    monkeypatch.setattr(DecoderOnly, "step", counted)
     results = []
     for draft in (None, Draft(lag=3, count=4)):
         rows.clear()

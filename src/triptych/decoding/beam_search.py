@@ -10,11 +10,11 @@ from triptych.core.heads import at_least_float32
 from triptych.core.models.base import (
     MIN_DROP_SHARE,
     AutoregressiveModel,
-    expand_rows,
     reorder_rows,
     select_rows,
 )
-from triptych.decoding.hypotheses import BeamState, LengthPenalty, SearchResult, search_results
+from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
+from triptych.decoding.search_margin import SearchMargin
 
 
 @torch.no_grad()
@@ -30,65 +30,116 @@ def beam_search(
     n_best: int = 1,
     forbidden: tuple[int, ...] = (),
 ) -> list[SearchResult]:
-    """The n best outputs of each row.
+    """The n best outputs of each row, n from 1 to beam.
 
     cache: of the model for B rows, without any position. The search expands it to B x beam rows;
     the tensors of the encoder's memory, whose names begin with memory_, keep B rows. max_lengths:
     int64 [B], limit of each row in tokens, its end included. penalty: default gnmt:0.6. forbidden:
     tokens never produced (padding, start).
 
-    A row stops when no open hypothesis can enter its n best any more (`BeamState.stopped`). If
-    too few have finished at the length limit, the best open ones follow, marked as unfinished. A
-    beam of 1 is greedy search: its first end is final. Stopped rows are dropped from the batch.
-    Raises ValueError for a beam below 1 and for an n_best outside 1 to beam.
+    log p only falls and the penalty is largest at the length limit, so the best open log p over
+    that penalty bounds every later score: a row stops when its n best are above the bound (Huang
+    et al. 2017, "When to finish?"). If too few have finished at the length limit, the best open
+    ones follow, marked as unfinished. A beam of 1 is greedy search: its first end is final. Every
+    decision is made within a row, so that a result does not depend on the batch.
     """
-    if beam < 1 or not 1 <= n_best <= beam:
-        raise ValueError(f"beam must be at least 1 and n_best from 1 to beam, got {beam}, {n_best}")
     penalty = penalty or LengthPenalty()
     batch, device = max_lengths.shape[0], max_lengths.device
+    max_lengths = max_lengths.cpu()
     longest = int(max_lengths.max())
-    cache = expand_rows(cache, beam)
-    beams = BeamState.initial(max_lengths.cpu(), beam, n_best, penalty)
-    token = torch.full((batch * beam,), start, device=device)
     positions = torch.arange(longest, device=device)
-    stopped = torch.zeros(batch, dtype=torch.bool)
-    tokens: list[Tensor] = []  # of each step, for all rows of the call: int64 [B, beam]
-    parents: list[Tensor] = []  # the open hypothesis that each token extends
-    ended: list[tuple[int, BeamState]] = []  # number of steps, and the rows that stopped then
+    max_penalty = penalty(max_lengths)  # [B]
+    finished: list[list[Hypothesis]] = [[] for _ in range(batch)]  # best first
+    margin = SearchMargin(batch, beam)
+    results: dict[int, SearchResult] = {}
 
-    for t in range(longest):
-        filled = model.cache_view(cache, t + 1)
-        logits = model.step(token, positions[t], filled)  # [N, V]
-        log_p, token = _most_probable(logits, 2 * beam + 1, forbidden)  # 2 x [N, C]
-        parent, token = beams.advance(log_p, token, t + 1, end, penalty)  # 2 x [B, beam]
-        tokens.append(token.new_zeros(batch, beam).index_copy_(0, beams.index, token))
-        parents.append(token.new_zeros(batch, beam).index_copy_(0, beams.index, parent))
+    # The R rows that are still searched, and their open hypotheses, on the CPU.
+    rows = list(range(batch))
+    log_p = torch.full((batch, beam), -torch.inf, dtype=torch.float64)  # [R, beam], best first
+    log_p[:, 0] = 0.0
+    tokens = torch.full((batch, beam, 1), start)  # [R, beam, length], start included
+    cache = select_rows(cache, torch.arange(batch, device=device).repeat_interleave(beam))
 
-        stops = beams.stopped(t + 1, greedy=beam == 1)
-        ended.append((t + 1, beams.select((stops & ~stopped).nonzero().flatten())))
-        stopped = stopped | stops
-        n_stopped, n_rows = int(stopped.sum()), len(stopped)
-        if n_stopped == n_rows:
+    for length in range(1, longest + 1):
+        filled = model.cache_view(cache, length)
+        last = tokens[:, :, -1].reshape(-1, 1).to(device)  # [R beam, 1]
+        logits = model.step(last, positions[length - 1 : length], filled)[:, 0]  # [R beam, V]
+        best, parent, token = _best_candidates(log_p, logits, forbidden)  # 3 x [R, C]
+        ends = token == end
+
+        # Of the best `beam` candidates those that end are finished.
+        scores = best / penalty(torch.tensor(length))
+        for i, j in (ends & (best > -torch.inf))[:, :beam].nonzero().tolist():
+            words = tokens[i, parent[i, j], 1:].tolist()
+            found = Hypothesis(words, float(scores[i, j]), float(best[i, j]), finished=True)
+            finished[rows[i]] = sorted([*finished[rows[i]], found], key=lambda h: -h.score)
+
+        # The best `beam` candidates that do not end stay open.
+        log_p, keep = best.masked_fill(ends, -torch.inf).topk(beam, dim=1)  # 2 x [R, beam]
+        parent, token = parent.gather(1, keep), token.gather(1, keep)
+        index = torch.arange(len(rows)).unsqueeze(1)  # [R, 1]
+        tokens = torch.cat([tokens[index, parent], token.unsqueeze(2)], dim=2)
+
+        # A row stops when no open hypothesis can enter its n best any more.
+        worst = torch.tensor(
+            [
+                finished[row][n_best - 1].score if len(finished[row]) >= n_best else -torch.inf
+                for row in rows
+            ],
+            dtype=torch.float64,
+        )  # [R]
+        bound = log_p[:, 0] / max_penalty[rows]  # [R]
+        if beam == 1:
+            bound = bound.fill_(-torch.inf)
+        margin.add_step(rows, length, best, ends, lead=worst - bound)
+        stops = (bound < worst) | (max_lengths[rows] <= length)
+        for i in stops.nonzero().flatten().tolist():
+            if rows[i] not in results:
+                open_scores = (log_p[i] / penalty(torch.tensor(length))).tolist()
+                unfinished = [
+                    Hypothesis(words[1:], score, total, finished=False)
+                    for words, score, total in zip(
+                        tokens[i].tolist(), open_scores, log_p[i].tolist(), strict=True
+                    )
+                    if total > -torch.inf
+                ]
+                of_row = finished[rows[i]]
+                results[rows[i]] = SearchResult(
+                    (of_row[:n_best] + unfinished)[:n_best],
+                    margin.of_result(rows[i], length, of_row, unfinished, n_best),
+                )
+
+        # The cache follows the open hypotheses; stopped rows leave once they are many.
+        running = [i for i, row in enumerate(rows) if row not in results]
+        if not running:
             break
-
-        source = torch.arange(n_rows).unsqueeze(1) * beam + parent  # [B, beam]
-        if n_stopped >= MIN_DROP_SHARE * n_rows:
-            running = (~stopped).nonzero().flatten()
-            source, token, stopped = source[running], token[running], stopped[running]
-            beams = beams.select(running)
-            cache = select_rows(cache, source.flatten().to(device), running.to(device))
+        source = index * beam + parent  # row of the cache that each hypothesis extends: [R, beam]
+        if len(rows) - len(running) >= MIN_DROP_SHARE * len(rows):
+            rows = [rows[i] for i in running]
+            log_p, tokens, source = log_p[running], tokens[running], source[running]
+            kept = torch.tensor(running, device=device)
+            cache = select_rows(cache, source.flatten().to(device), memory_rows=kept)
         elif beam > 1:
             reorder_rows(filled, source.flatten().to(device))
-        token = token.flatten().to(device)
 
-    results = dict(search_results(ended, tokens, parents, n_best, penalty))
     return [results[row] for row in range(batch)]
 
 
-def _most_probable(logits: Tensor, count: int, forbidden: tuple[int, ...]) -> tuple[Tensor, Tensor]:
-    """log p in float64 and ids of the most probable tokens, on the CPU: 2 x [N, count]."""
+def _best_candidates(
+    log_p: Tensor, logits: Tensor, forbidden: tuple[int, ...]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best extensions of the open hypotheses by one token, best first.
+
+    log_p [R, beam]: of the open hypotheses. logits [R beam, V] of their next tokens. Returns log p
+    in float64, the hypothesis that is extended and the token, on the CPU: 3 x [R, C]. C is
+    2 beam + 1: at most `beam` candidates end, `beam` stay open, and `SearchMargin` needs one more.
+    """
+    n_rows, beam = log_p.shape
     logits = at_least_float32(logits)
     for token in forbidden:
         logits[:, token] = -torch.inf
-    log_p, token_ids = logits.log_softmax(-1).topk(min(count, logits.shape[-1]), dim=-1)
-    return log_p.cpu().double(), token_ids.cpu()
+    count = min(2 * beam + 1, logits.shape[-1])
+    next_log_p, tokens = logits.log_softmax(-1).topk(count, dim=-1)  # 2 x [R beam, count]
+    joint = log_p.unsqueeze(2) + next_log_p.cpu().double().view(n_rows, beam, count)
+    best, index = joint.flatten(1).topk(min(2 * beam + 1, beam * count), dim=1)  # 2 x [R, C]
+    return best, index // count, tokens.cpu().view(n_rows, -1).gather(1, index)

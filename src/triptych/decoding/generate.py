@@ -1,8 +1,9 @@
-"""Sampling of sequences from a decoder-only model with a cache."""
+"""Sampling of sequences from a model with a cache, with speculative drafts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +11,7 @@ from torch import Tensor, nn
 from triptych.core.attention.base import KVCache
 from triptych.core.attention.context import StepContexts
 from triptych.core.models.base import MIN_DROP_SHARE, AutoregressiveModel, select_rows
-from triptych.decoding.sampling import LogitsConstraint, Sampling, constrain, sample_value
-from triptych.decoding.speculative import Draft
+from triptych.decoding.sampling import LogitsConstraint, Sampling, sample_value
 from triptych.types import Progress
 
 CAPACITY_STEP = 16
@@ -19,6 +19,32 @@ CAPACITY_STEP = 16
 in a view takes time on the device."""
 CHECK_INTERVAL = 16
 """Positions between two checks for finished rows; each check waits for the device."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Draft that repeats the values `lag` positions before; verified by the model in one step.
+
+    Four voices in turn hold most of their notes (lag 4). Verification samples every value from the
+    model's distribution with the same random numbers, so a draft changes the speed and no value
+    (Leviathan et al. 2023, with a deterministic draft).
+    """
+
+    lag: int
+    """Distance to the values that are repeated, in positions."""
+    count: int = 8
+    """Number of values that are drafted at once, in positions."""
+
+    def __post_init__(self) -> None:
+        for name in ("lag", "count"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"a draft's {name} must be at least 1, got {getattr(self, name)}")
+
+    def write(self, values: Tensor, t: int) -> None:
+        """Write drafted values into values [B, L, ...] from position t on, t at least 1."""
+        count, lag = min(self.count, values.shape[1] - t), min(self.lag, t)
+        source = t - lag + torch.arange(count, device=values.device) % lag  # [count]
+        values[:, t : t + count] = values.index_select(1, source)
 
 
 @torch.no_grad()
@@ -44,19 +70,15 @@ def generate(
     [B] and condition [B, ...]: as in `AutoregressiveModel`. generator: on the model's device. end:
     a row that samples this value is finished: filled with it and dropped from the batch.
     constraint: see `LogitsConstraint`. compile: run the step through torch.compile, which takes
-    tens of seconds; on a GPU it becomes a CUDA graph. draft: verify drafted values in multi-token
-    steps; the same values from the same generator, faster where the drafts are good.
-    Raises ValueError for a prefix longer than the length, and for a draft with compile.
+    tens of seconds; on a GPU it becomes a CUDA graph. draft: verify drafted values in steps of
+    several positions; the same values from the same generator, faster where the drafts are good.
+    It cannot be combined with compile.
     """
-    if draft is not None and compile:
-        raise ValueError("compile and draft cannot be combined: a compiled step has one position")
     sampling = sampling or Sampling()
     device = next(model.parameters()).device
     if prefix is None:
         prefix = torch.empty((batch, 0, *model.value_shape), dtype=torch.int64, device=device)
     n_prefix = prefix.shape[1]
-    if n_prefix > length:
-        raise ValueError(f"a prefix of {n_prefix} values does not fit in a length of {length}")
     values = prefix.new_zeros(batch, length, *prefix.shape[2:])  # [B, L] or [B, L, C]
     values[:, :n_prefix] = prefix
     finished = torch.zeros(batch, dtype=torch.bool, device=device)
@@ -81,9 +103,10 @@ def generate(
                         runner.drop_finished(finished, t)
                     if draft is not None:
                         draft.write(values, t)
-                    predicted = runner.step(values, t)  # [B, N, Z]
+                    predicted = runner.step(values, t)  # [B, P, Z]
                 for parameters in predicted.unbind(1):  # [B, Z]
-                    parameters = constrain(parameters, constraint, values[:, :t])
+                    if constraint is not None:
+                        parameters = parameters.masked_fill(constraint(values[:, :t]), -torch.inf)
                     value = sample_value(model.head, parameters, sampling, generator)  # [B(, C)]
                     if draft is not None:
                         rejected = (values[:, t] != value).view(batch, -1).any(1) & ~finished  # [B]
@@ -143,30 +166,25 @@ class StepRunner:
         return self.model.prefill(prefix, self.cache, previous).unsqueeze(1)
 
     def step(self, values: Tensor, t: int) -> Tensor:
-        """Read the value at t-1 of values [B, L, ...] and `lookahead` more: [B, N, Z].
+        """Read the value at t-1 of values [B, L, ...] and `lookahead` more: [B, P, Z].
 
-        Predicts the values at t to t+N-1, with N = 1 + lookahead, less at the end of the sequence.
+        Predicts the values at t to t+P-1, with P = 1 + lookahead, less at the end of the sequence.
         Predictions of dropped rows are zero.
         """
         stop = min(t + 1 + self.lookahead, self.length)
-        last = values[:, t - 1 : stop - 1]  # [B, N] or [B, N, C]
+        positions = self.positions[t:stop]  # [P]
+        last = values[:, t - 1 : stop - 1]  # [B, P] or [B, P, C]
         if self.rows is not None:
             last = last.index_select(0, self.rows)
         if self.compiled is not None:
-            return self.compiled(last[:, 0], self.positions[t]).unsqueeze(1)
+            return self.compiled(last, positions)
         if stop > self.capacity or t < self.first:
             self._grow(t, stop)
-        if self.lookahead:
-            positions = self.positions[t:stop]
-            predicted = self.model.multi_step(last, positions, self.views)
-        else:
-            context = self.contexts[t - self.first]
-            predicted = self.model.step(
-                last[:, 0], self.positions[t], self.views, context
-            ).unsqueeze(1)
+        contexts = None if self.lookahead else self.contexts[t - self.first]
+        predicted = self.model.step(last, positions, self.views, contexts)
         if self.rows is None:
             return predicted
-        every = predicted.new_zeros(self.batch, *predicted.shape[1:])  # [B, N, Z]
+        every = predicted.new_zeros(self.batch, *predicted.shape[1:])  # [B, P, Z]
         return every.index_copy_(0, self.rows, predicted)
 
     def drop_finished(self, finished: Tensor, t: int) -> None:
@@ -190,7 +208,7 @@ class StepRunner:
         self.capacity = -(-stop // CAPACITY_STEP) * CAPACITY_STEP
         self.views: KVCache = self.model.cache_view(self.cache, self.capacity)
         self.first = t
-        if not self.lookahead:  # a multi-token step makes its own context
+        if not self.lookahead:  # a step of several positions makes its own contexts
             positions = self.positions[t : self.capacity]
             self.contexts = self.model.step_contexts(positions, self.views)
 
@@ -209,10 +227,10 @@ class CompiledStep(nn.Module):
             for name, tensor in layer.items():
                 self.register_buffer(f"{name}_{index}", tensor, persistent=False)
 
-    def forward(self, value: Tensor, position: Tensor) -> Tensor:
-        """Value int64 [B] at position - 1, position int64 [] -> [B, Z]."""
+    def forward(self, values: Tensor, positions: Tensor) -> Tensor:
+        """As `AutoregressiveModel.step`, without contexts."""
         cache = [
             {name: getattr(self, f"{name}_{index}") for name in names}
             for index, names in enumerate(self.names)
         ]
-        return self.model.step(value, position, cache)
+        return self.model.step(values, positions, cache)

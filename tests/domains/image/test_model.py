@@ -163,7 +163,7 @@ def test_drawing_step_by_step_has_the_likelihood_of_training(
     state = model.core.init_cache(2, model.order.length)
     parameters = [model.core.prefill(values[:, :0], state)]
     for t in range(1, model.order.length):
-        parameters.append(model.core.step(values[:, t - 1], torch.tensor(t), state))
+        parameters.append(model.core.step(values[:, t - 1 : t], torch.tensor([t]), state)[:, 0])
     stepped = model.core.head.nll(torch.stack(parameters, dim=1), values)
     torch.testing.assert_close(stepped, model.nll(images), rtol=1e-10, atol=1e-10)
 

@@ -21,7 +21,7 @@ from triptych.core.positions import (
 )
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
-from triptych.decoding.speculative import Draft
+from triptych.decoding.generate import Draft
 from triptych.domains.music import sampling
 from triptych.domains.music.augmentation import Augmentation
 from triptych.domains.music.config import Config

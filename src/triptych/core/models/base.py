@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from torch import Tensor, nn
 
 from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import StepContexts
+from triptych.core.attention.context import StepContexts, with_token_ids
 from triptych.core.heads import Head
+from triptych.core.transformer import Decoder
 
 MEMORY = "memory_"
 """Prefix of the tensors that all hypotheses of a source sentence share."""
@@ -47,7 +48,7 @@ class AutoregressiveModel(nn.Module, ABC):
         """
 
     @abstractmethod
-    def multi_step(
+    def step(
         self,
         values: Tensor,
         positions: Tensor,
@@ -61,17 +62,8 @@ class AutoregressiveModel(nn.Module, ABC):
         lookahead. contexts: the element of `step_contexts` for a single position -> [B, P, Z].
         """
 
-    def step(
-        self, value: Tensor, position: Tensor, cache: KVCache, contexts: StepContexts | None = None
-    ) -> Tensor:
-        """Read the value before `position` and predict the value at it.
-
-        value int64 [B, *value_shape]; position int64 [] -> [B, Z].
-        """
-        return self.multi_step(value.unsqueeze(1), position.view(1), cache, contexts)[:, 0]
-
     def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
-        """Contexts of the steps at positions int64 [R], computed at once."""
+        """Contexts of R steps of one position each, int64 [R], computed at once."""
         return [{} for _ in range(positions.shape[0])]
 
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
@@ -79,30 +71,49 @@ class AutoregressiveModel(nn.Module, ABC):
         return cache
 
 
+class TransformerModel(AutoregressiveModel):
+    """An autoregressive model over a `Decoder`, whose cache it keeps."""
+
+    decoder: Decoder
+
+    @abstractmethod
+    def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+        """Decoder inputs at positions int64 [P] from the values before them: [B, P, D]."""
+
+    def step(
+        self,
+        values: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        contexts: StepContexts | None = None,
+    ) -> Tensor:
+        x = self.step_inputs(values, positions, cache)  # [B, P, D]
+        if contexts is None:
+            contexts = self.decoder.step_context(positions, cache)
+        if self.decoder.uses_token_ids:
+            contexts = with_token_ids(contexts, values)
+        parameters: Tensor = self.head(self.decoder.step(x, cache, contexts))  # [B, P, Z]
+        return parameters
+
+    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
+        return self.decoder.step_contexts(positions, cache)
+
+    def cache_view(self, cache: KVCache, length: int) -> KVCache:
+        return self.decoder.cache_view(cache, length)
+
+
 def select_rows(cache: KVCache, rows: Tensor, memory_rows: Tensor | None = None) -> KVCache:
-    """A copy of these rows int64 [n] of the cache; of its memory `memory_rows`, default the same.
+    """A copy of these rows int64 [n] of the cache, and of `memory_rows` of its memory.
 
-    The memory has a row per source sentence, all other tensors have one per hypothesis.
+    The memory has a row per source sentence, all other tensors have one per hypothesis. Without
+    memory_rows it is shared, not copied.
     """
-    memory_rows = rows if memory_rows is None else memory_rows
-    return [
-        {
-            name: tensor.index_select(0, memory_rows if name.startswith(MEMORY) else rows)
-            for name, tensor in layer.items()
-        }
-        for layer in cache
-    ]
 
+    def select(name: str, tensor: Tensor) -> Tensor:
+        wanted = memory_rows if name.startswith(MEMORY) else rows
+        return tensor if wanted is None else tensor.index_select(0, wanted)
 
-def expand_rows(cache: KVCache, times: int) -> KVCache:
-    """A copy of the cache with each row repeated: B -> B x times; the memory is shared."""
-    return [
-        {
-            name: tensor if name.startswith(MEMORY) else tensor.repeat_interleave(times, dim=0)
-            for name, tensor in layer.items()
-        }
-        for layer in cache
-    ]
+    return [{name: select(name, tensor) for name, tensor in layer.items()} for layer in cache]
 
 
 def reorder_rows(cache: KVCache, rows: Tensor) -> None:

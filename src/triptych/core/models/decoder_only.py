@@ -6,17 +6,17 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import ForwardContext, StepContexts, with_token_ids
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
-from triptych.core.models.base import AutoregressiveModel
+from triptych.core.models.base import TransformerModel
 from triptych.core.transformer import Decoder
 
 CONDITION = "condition"
 """Name of the condition in the first layer's cache."""
 
 
-class DecoderOnly(AutoregressiveModel):
+class DecoderOnly(TransformerModel):
     """p(x_0, ..., x_{L-1}) as a product over positions of p(x_t | x_0, ..., x_{t-1}).
 
     The input at position t is the value at t-1; at position 0 it is a learned start vector, or the
@@ -58,8 +58,7 @@ class DecoderOnly(AutoregressiveModel):
 
         previous: int64 [B], the value before the first one, -1 for none (the default).
         """
-        x = self._inputs(values[:, :-1], previous, condition)  # [B, L, D]
-        context = ForwardContext(token_ids=self._token_ids(values[:, :-1], previous))
+        x, context = self._inputs(values[:, :-1], previous, condition)  # [B, L, D]
         parameters: Tensor = self.head(self.decoder(x, context))  # [B, L, Z]
         return parameters
 
@@ -79,48 +78,19 @@ class DecoderOnly(AutoregressiveModel):
         return cache
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
-        """Read values 0..P-1 (P may be 0) and predict value P: [B, Z]."""
-        x = self._inputs(values, previous, cache[0].get(CONDITION))  # [B, P + 1, D]
-        context = ForwardContext(token_ids=self._token_ids(values, previous))
-        last = self.decoder.prefill(x, cache, context)[:, -1]  # [B, D]
-        parameters: Tensor = self.head(last)  # [B, Z]
+        x, context = self._inputs(values, previous, cache[0].get(CONDITION))  # [B, P + 1, D]
+        x = self.decoder.prefill(x, cache, context)
+        parameters: Tensor = self.head(x[:, -1])  # [B, Z]
         return parameters
 
-    def multi_step(
-        self,
-        values: Tensor,
-        positions: Tensor,
-        cache: KVCache,
-        contexts: StepContexts | None = None,
-    ) -> Tensor:
-        """Read the values before P consecutive positions and predict those at them: [B, P, Z]."""
+    def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
         x = self.embedding(values, positions - 1)  # [B, P, D]
-        x = self._add_positions(x, positions, cache[0].get(CONDITION))
-        if contexts is None:
-            contexts = self.decoder.step_context(positions, cache)
-        if self.decoder.uses_token_ids:
-            contexts = with_token_ids(contexts, values)
-        x = self.decoder.step(x, cache, contexts)  # [B, P, D]
-        parameters: Tensor = self.head(x)  # [B, P, Z]
-        return parameters
+        return self._add_positions(x, positions, cache[0].get(CONDITION))
 
-    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
-        """Contexts of the steps at positions int64 [R]."""
-        return self.decoder.step_contexts(positions, cache)
-
-    def cache_view(self, cache: KVCache, length: int) -> KVCache:
-        """Views of the part of the cache that holds the first `length` positions."""
-        return self.decoder.cache_view(cache, length)
-
-    def _token_ids(self, values: Tensor, previous: Tensor | None) -> Tensor | None:
-        """Token ids that positions 0..P read: int64 [B, P + 1], -1 for none; None if unused."""
-        if not self.decoder.uses_token_ids:
-            return None
-        first = values.new_full((len(values), 1), -1)
-        return torch.cat([first if previous is None else previous.unsqueeze(1), values], dim=1)
-
-    def _inputs(self, values: Tensor, previous: Tensor | None, condition: Tensor | None) -> Tensor:
-        """Inputs of positions 0..P from the values at 0..P-1: [B, P + 1, D]."""
+    def _inputs(
+        self, values: Tensor, previous: Tensor | None, condition: Tensor | None
+    ) -> tuple[Tensor, ForwardContext]:
+        """Inputs [B, P + 1, D] and context of positions 0..P, from the values at 0..P-1."""
         index = torch.arange(values.shape[1] + 1, device=values.device)  # [P + 1]
         first = self.start.expand(values.shape[0], 1, -1)  # [B, 1, D]
         if previous is not None:
@@ -128,10 +98,16 @@ class DecoderOnly(AutoregressiveModel):
             first = torch.where((previous < 0).view(-1, 1, 1), first, before)
         later = self.embedding(values, index[:-1])  # [B, P, D]
         x = torch.cat([first.to(later.dtype), later], dim=1)  # [B, P + 1, D]
-        return self._add_positions(x, index, condition)
+        context = NO_CONTEXT
+        if self.decoder.uses_token_ids:
+            none = values.new_full((len(values), 1), -1)
+            before_first = none if previous is None else previous.unsqueeze(1)  # [B, 1]
+            context = ForwardContext(token_ids=torch.cat([before_first, values], dim=1))
+        return self._add_positions(x, index, condition), context
 
     def _add_positions(self, x: Tensor, index: Tensor, condition: Tensor | None) -> Tensor:
-        x = x + self.positions(index)
+        """Add position encodings and the condition to x [B, L, D] at index int64 [L]."""
+        x = x + self.positions(index).to(x.dtype)
         if condition is not None:
             x = x + condition.unsqueeze(1)
         y: Tensor = self.dropout(x)

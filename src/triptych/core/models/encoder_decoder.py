@@ -8,18 +8,18 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import ForwardContext, StepContexts
+from triptych.core.attention.context import ForwardContext
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import AutoregressiveModel
+from triptych.core.models.base import TransformerModel
 from triptych.core.transformer import TransformerConfig
 
 SharedEmbeddings = Literal["all", "target", "none"]
 """Matrices that are one: both embeddings and the output, the target's two, or none."""
 
 
-class EncoderDecoder(AutoregressiveModel):
+class EncoderDecoder(TransformerModel):
     """Encoder and decoder with cross-attention over token sequences (Vaswani et al. 2017).
 
     Both embeddings are multiplied by sqrt(D). The output is linear without a bias; it may share
@@ -31,9 +31,8 @@ class EncoderDecoder(AutoregressiveModel):
     one (`previous`) is the start token.
 
     max_length: extent in tokens for the position encoding and the attention variant; full and
-    relative attention and sinusoidal positions also serve longer sequences.
-    Raises ValueError for another `share_embeddings`, and for `all` with vocabularies of different
-    sizes.
+    relative attention and sinusoidal positions also serve longer sequences. Sharing `all` needs
+    two vocabularies of one size.
     """
 
     def __init__(
@@ -47,14 +46,7 @@ class EncoderDecoder(AutoregressiveModel):
         max_length: int = 1024,
     ) -> None:
         super().__init__()
-        if share_embeddings not in ("all", "target", "none"):
-            raise ValueError(f"share_embeddings is all, target or none, got {share_embeddings}")
         share_all = share_embeddings == "all"
-        if share_all and source_vocabulary != target_vocabulary:
-            raise ValueError(
-                "sharing all embeddings needs one vocabulary for both sides, got "
-                f"{source_vocabulary} and {target_vocabulary} types"
-            )
         source = TokenEmbedding(source_vocabulary, config.d_model)
         target = source if share_all else TokenEmbedding(target_vocabulary, config.d_model)
         self.encoder = config.encoder((max_length,))
@@ -95,17 +87,11 @@ class EncoderDecoder(AutoregressiveModel):
         condition: Tensor | None = None,
         padding: Tensor | None = None,
     ) -> KVCache:
-        """As in `AutoregressiveModel`; condition [B, S, D]: the memory, padding [B, S]: its own.
-
-        Raises ValueError without a memory.
-        """
-        if condition is None:
-            raise ValueError("an encoder-decoder model decodes from the memory of its encoder")
+        """As in `AutoregressiveModel`; condition [B, S, D]: the memory, padding [B, S]: its own."""
         context = ForwardContext(memory=condition, memory_padding=padding)
         return self.decoder.init_cache(batch, max_length, context, lookahead=lookahead)
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
-        """Read the start token and tokens 0..P-1, and predict token P: logits [B, V]."""
         if previous is None:
             raise ValueError("an encoder-decoder model starts from a start token")
         tokens = torch.cat([previous.unsqueeze(1), values], dim=1)  # [B, P + 1]
@@ -114,33 +100,15 @@ class EncoderDecoder(AutoregressiveModel):
         logits: Tensor = self.head(x[:, -1])  # [B, V]
         return logits
 
-    def multi_step(
-        self,
-        values: Tensor,
-        positions: Tensor,
-        cache: KVCache,
-        contexts: StepContexts | None = None,
+    def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+        return self._embed(self.target_embedding, values, positions)
+
+    def _embed(
+        self, embedding: TokenEmbedding, tokens: Tensor, positions: Tensor | None = None
     ) -> Tensor:
-        """Read the tokens before P consecutive positions and predict those at them: [B, P, V].
-
-        The token before position 0 is the start token.
-        """
-        x = self.target_embedding(values, positions) + self.positions(positions)  # [B, P, D]
-        if contexts is None:
-            contexts = self.decoder.step_context(positions, cache)
-        x = self.decoder.step(self.dropout(x), cache, contexts)  # [B, P, D]
-        logits: Tensor = self.head(x)  # [B, P, V]
-        return logits
-
-    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
-        """Contexts of the steps at positions int64 [R]."""
-        return self.decoder.step_contexts(positions, cache)
-
-    def cache_view(self, cache: KVCache, length: int) -> KVCache:
-        """Views of the part of the cache that holds the first `length` tokens."""
-        return self.decoder.cache_view(cache, length)
-
-    def _embed(self, embedding: TokenEmbedding, tokens: Tensor) -> Tensor:
-        index = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
-        x: Tensor = self.dropout(embedding(tokens, index) + self.positions(index))  # [B, L, D]
+        """Embeddings with position encodings, by default of positions 0..L-1: [B, L, D]."""
+        if positions is None:
+            positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
+        x: Tensor = embedding(tokens, positions)  # [B, L, D]
+        x = self.dropout(x + self.positions(positions).to(x.dtype))
         return x

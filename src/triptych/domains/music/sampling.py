@@ -14,8 +14,8 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
+from triptych.decoding.generate import Draft
 from triptych.decoding.sampling import LogitsConstraint, Sampling
-from triptych.decoding.speculative import Draft
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.types import Progress
