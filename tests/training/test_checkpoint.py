@@ -141,14 +141,14 @@ def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) 
         newer["triptych"]["format"] = FORMAT + 1
         torch.save(newer, tmp_path / "newer")
         return {
-            "missing": "does not exist",
-            "folder": "is a folder",
-            "empty": "is empty",
+            "missing": "No such file",
+            "folder": "Is a directory",
+            "empty": "is no checkpoint file",
             "text": "is no checkpoint file",
             "short": r"cut off or damaged \(9,000 bytes",
             "foreign": "not written by Triptych",
             "list": "not written by Triptych",
-            "pickled": "objects other than weights",
+            "pickled": "not written by Triptych",
             "newer": rf"format {FORMAT + 1}.*up to {FORMAT}",
         }
 

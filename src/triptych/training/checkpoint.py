@@ -32,35 +32,42 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     Raises UserError for a file that is missing, damaged, of a newer format or no checkpoint.
     """
     file = Path(path)
-    expected = "expected a file such as runs/NAME/checkpoints/best.ckpt from `triptych train`"
-    if file.is_dir():
-        raise UserError(f"the checkpoint {file} is a folder; {expected}")
-    if not file.is_file():
-        raise UserError(f"the checkpoint {file} does not exist; {expected}")
+
+    def refusal(why: str) -> UserError:
+        return UserError(
+            f"the checkpoint {file} {why}; expected a file such as "
+            "runs/NAME/checkpoints/best.ckpt from `triptych train`"
+        )
+
     try:
-        if file.suffix == WEIGHTS:
-            return _known_format(read_pretrained(file), file, expected)
         with file.open("rb") as reader:
             start = reader.read(len(ZIP_START))
     except OSError as error:
-        raise UserError(f"the checkpoint {file} cannot be read ({error.strerror})") from error
-    if start != ZIP_START:
-        found = "is empty" if not start else "is no checkpoint file at all"
-        raise UserError(f"the checkpoint {file} {found}; {expected}")
+        raise refusal(f"cannot be read ({error.strerror})") from error
+    content: Any
     try:
-        content: Any = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        if file.suffix == WEIGHTS:
+            content = unpack(file.read_bytes(), read_metadata(file), name=str(file))
+        elif start == ZIP_START:
+            content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        else:
+            raise refusal("is no checkpoint file")
     except pickle.UnpicklingError as error:
-        raise UserError(
-            f"the checkpoint {file} holds objects other than weights and plain settings, so "
-            f"it was not written by Triptych and is not opened; {expected}"
-        ) from error
+        raise refusal("was not written by Triptych (it holds other objects)") from error
     except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         size = file.stat().st_size
-        raise UserError(
-            f"the checkpoint {file} is cut off or damaged ({size:,} bytes do not make a whole "
-            f"file); {expected}"
-        ) from error
-    return _known_format(content, file, expected)
+        raise refusal(f"is cut off or damaged ({size:,} bytes are no whole file)") from error
+    header = content.get("triptych") if isinstance(content, dict) else None
+    if not isinstance(header, dict) or "format" not in header or "state_dict" not in content:
+        raise refusal("was not written by Triptych (it has no header 'triptych')")
+    if header["format"] > FORMAT:
+        raise refusal(
+            f"has format {header['format']}, written by Triptych "
+            f"{header.get('versions', {}).get('triptych', 'of a newer version')}; this version "
+            f"reads formats up to {FORMAT}"
+        )
+    found: dict[str, Any] = content
+    return found
 
 
 def load_weights(model: nn.Module, state_dict: Mapping[str, torch.Tensor]) -> None:
@@ -77,28 +84,8 @@ def check_domain(header: dict[str, Any], domain: str, named: object) -> None:
         )
 
 
-def _known_format(content: Any, file: Path, expected: str) -> dict[str, Any]:
-    header = content.get("triptych") if isinstance(content, dict) else None
-    if not isinstance(header, dict) or "format" not in header or "state_dict" not in content:
-        raise UserError(
-            f"the checkpoint {file} was not written by Triptych (it has no header 'triptych'); "
-            f"{expected}"
-        )
-    if header["format"] > FORMAT:
-        raise UserError(
-            f"the checkpoint {file} has format {header['format']}, written by Triptych "
-            f"{header.get('versions', {}).get('triptych', 'of a newer version')}; this version "
-            f"reads formats up to {FORMAT}"
-        )
-    known: dict[str, Any] = content
-    return known
-
-
-# Shipped models: bf16 weights in NAME.safetensors, the header in NAME.json
-
-
 def pack(module: nn.Module) -> tuple[bytes, dict[str, str]]:
-    """Return a safetensors file of the module's tensors, and {name: tensor that it shares}.
+    """Return a shipped model's weights (safetensors), and {name: tensor that it shares}.
 
     Parameters are rounded to bf16, buffers keep their dtype. A shared tensor is written once.
     """
@@ -135,8 +122,3 @@ def unpack(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any
     for key, shared in facts["tied"].items():
         state[key] = state[shared]
     return {"triptych": facts["triptych"], "state_dict": state}
-
-
-def read_pretrained(path: Path) -> dict[str, Any]:
-    """Return the content of NAME.safetensors and NAME.json; UserError for damaged files."""
-    return unpack(path.read_bytes(), read_metadata(path), name=str(path))

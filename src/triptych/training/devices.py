@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import torch
 
-from triptych.decoding import quantize
 from triptych.errors import UserError
 
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true"]
@@ -37,16 +36,6 @@ def device_named(name: str) -> torch.device:
         here = ", ".join(f"{kind} ({number})" for kind, number in counts.items() if number)
         raise UserError(f"device is {name}, which this machine does not have; it has {here}")
     return device
-
-
-def check_dtype(dtype: str, device: torch.device, *, compile: bool = False) -> None:
-    """Raise UserError for an unknown dtype, and for int8 on a GPU or with compile."""
-    try:
-        quantize.check_dtype(dtype, device)
-    except ValueError as error:
-        raise UserError(str(error)) from error
-    if dtype == "int8" and compile:
-        raise UserError("an int8 model cannot be compiled; use dtype fp32 or bf16")
 
 
 def choose_precision(trainer: dict[str, Any]) -> str:
