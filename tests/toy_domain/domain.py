@@ -15,7 +15,7 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import SampleOptions
 from triptych.training.checkpoint import load_weights
-from triptych.training.data import ResumableLoader, fixed_batches, shuffled_batches
+from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
 from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.training.module import TrainingModule
 from triptych.training.run_config import RunSettings
@@ -95,7 +95,7 @@ class TrainedToy(TrainedModel):
 
     def evaluate(self, split="test", *, data=None, batch_size=None, limit=None, progress=None):
         count = limit or ITEMS
-        batches = fixed_batches(count, make_batch, batch_size=batch_size or ITEMS)
+        batches = FixedBatches(cut(range(count), batch_size or ITEMS), make_batch)
         totals = sum_scores(self.model, lambda batch: sums(self.model, batch), batches, progress)
         return Evaluation(self.domain, split, metrics(totals), count)
 
@@ -123,7 +123,7 @@ class ToyDomain(Domain):
         torch.manual_seed(config.run.seed)
         plan = shuffled_batches(10 * ITEMS, config.data.batch_size)
         train = ResumableLoader(10 * ITEMS, plan, make_batch, seed=config.run.seed)
-        validation = fixed_batches(ITEMS, make_batch, batch_size=ITEMS)
+        validation = FixedBatches(cut(range(ITEMS), ITEMS), make_batch)
         return ToyModule(config), train, validation
 
     def restore(self, checkpoint, device="auto"):

@@ -23,7 +23,7 @@ from triptych.training import data as loader_module
 from triptych.training import throughput as meter_module
 from triptych.training.callbacks.run_control import StopOnSignal
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.data import ResumableLoader, fixed_batches, shuffled_batches
+from triptych.training.data import ResumableLoader, shuffled_batches
 from triptych.training.evaluate import sum_scores
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
@@ -152,7 +152,7 @@ def test_metrics_do_not_depend_on_the_batch_size_and_validation_equals_evaluate(
     task = run(tmp_path)
     for batch_size in (1, 2, 4, 11):
         task.train()
-        loader = fixed_batches(11, make_batch, batch_size=batch_size)
+        loader = validation_loader(batch_size)
         totals = sum_scores(task, task.score, loader)
         metrics = task.metrics(totals)
         assert metrics["nats_per_token"] == pytest.approx(task.latest["nats_per_token"], rel=1e-6)

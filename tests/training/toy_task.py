@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
+from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
 from triptych.training.loggers.media import Media
 from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
@@ -128,7 +128,7 @@ def train_loader(*, seed: int = 5, uneven: bool = False) -> ResumableLoader:
 
 
 def validation_loader(batch_size: int = 4) -> FixedBatches:
-    return fixed_batches(11, make_batch, batch_size=batch_size)
+    return FixedBatches(cut(range(11), batch_size), make_batch)
 
 
 def weights(task: TrainingModule) -> dict[str, Any]:

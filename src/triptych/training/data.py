@@ -50,16 +50,13 @@ def shuffled_batches(n_items: int, batch_size: int) -> Plan:
     """Return a plan that shuffles all items in each epoch; the last batch may be smaller."""
 
     def plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
-        order = torch.randperm(n_items, generator=generator).tolist()
-        return cut(order, batch_size)
+        return cut(torch.randperm(n_items, generator=generator).tolist(), batch_size)
 
     return plan
 
 
 def cut(items: Sequence[int], batch_size: int) -> list[list[int]]:
     """Return the items in lists of batch_size, in order; the last list may be shorter."""
-    if batch_size < 1:
-        raise UserError(f"the batch size is {batch_size}; it must be at least 1")
     return [list(items[start : start + batch_size]) for start in range(0, len(items), batch_size)]
 
 
@@ -74,26 +71,19 @@ class _Batches(Dataset[Any]):
         return self.make_batch(items, None if seeds is None else generator_for(*seeds))
 
 
-def _unchanged(batch: Any) -> Any:
-    return batch
-
-
 def _load(
     make_batch: MakeBatch, keys: Sequence[tuple[list[int], tuple[int, ...] | None]], workers: int
 ) -> Iterator[Any]:
-    """Yield the batches of these keys in order, made by a number of worker processes, or here."""
-    if workers == 0:
-        batches = _Batches(make_batch)
-        return (batches[key] for key in keys)
-    # fork: `make_batch` may be a closure and the data need no copy.
+    """Return the batches of these keys in order, made by a number of worker processes, or here."""
     loader = DataLoader(
         _Batches(make_batch),
         batch_size=None,
-        collate_fn=_unchanged,
+        collate_fn=lambda batch: batch,
         sampler=keys,
         num_workers=workers,
-        pin_memory=torch.cuda.is_available(),
-        multiprocessing_context="fork",
+        pin_memory=workers > 0 and torch.cuda.is_available(),
+        # `make_batch` may be a closure, and a fork needs no copy of the data.
+        multiprocessing_context="fork" if workers else None,
         generator=torch.Generator(),  # otherwise a random number of the global generator is used
     )
     return iter(loader)
@@ -109,11 +99,10 @@ class ResumableLoader:
     epochs of one length); the next iteration continues the order. `state_dict()` counts the batches
     handed out, not those that workers have prepared.
 
-    Neither torch's DataLoader nor Lightning resumes in the middle of an epoch; a DataLoader makes
-    the batches if there are workers.
+    Neither torch's DataLoader nor Lightning resumes in the middle of an epoch.
 
-    n_items: number of training items; UserError for 0. name: of the training set, for messages.
-    workers: number of processes that make batches; 0 makes them in this process.
+    n_items: number of training items. name: of the training set, for messages. workers: number of
+    processes that make batches; 0 makes them in this process. UserError for an epoch without items.
     """
 
     def __init__(
@@ -126,8 +115,6 @@ class ResumableLoader:
         name: str = "the training set",
         workers: int = 0,
     ) -> None:
-        if n_items < 1:
-            raise UserError(f"{name} is empty; training needs at least one item")
         self.n_items = n_items
         self.plan = plan
         self.make_batch = make_batch
@@ -181,7 +168,7 @@ class ResumableLoader:
         if epoch not in self._planned:
             batches = self.plan(epoch, generator_for(self.seed, epoch))
             if not batches:
-                raise UserError(f"{self.name} gives no batch in epoch {epoch}")
+                raise UserError(f"{self.name} is empty in epoch {epoch}; expected a batch or more")
             self._planned = {e: b for e, b in self._planned.items() if e >= self._epoch - 1}
             self._planned[epoch] = batches
         return self._planned[epoch]
@@ -194,43 +181,52 @@ class ResumableLoader:
             "epoch": self._epoch,
             "index": self._index,
             "batches_taken": self.batches_taken,
-            "plan": self._fingerprint(),
+            "plan": self._fingerprint(self._epoch),
         }
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Set the position; UserError if seed, number of items or batches differ."""
-        for key, word in (("seed", "seed"), ("n_items", "number of training items")):
-            if state[key] != getattr(self, key):
+        here = {**self.state_dict(), "plan": self._fingerprint(state["epoch"])}
+        for key, word in (
+            ("seed", "seed"),
+            ("n_items", "number of training items"),
+            ("plan", "batches whose hash is"),
+        ):
+            if state[key] != here[key]:
                 raise UserError(
-                    f"the run was made with {word} {state[key]}, this one has "
-                    f"{getattr(self, key)}; to resume with the same data order they must be equal"
+                    f"the run was made with {word} {state[key]}, this one has {here[key]}; to "
+                    "resume with the same data order, seed, items and sizes of batches must be "
+                    "as they were"
                 )
-        before = self._epoch, self._index
         self._epoch, self._index = state["epoch"], state["index"]
-        if state["plan"] != self._fingerprint():
-            self._epoch, self._index = before
-            raise UserError(
-                "the run was made with other batches than this one's; to resume with the same data "
-                "order, the sizes of batches and the lengths of items must be as they were"
-            )
         self.batches_taken = state["batches_taken"]
 
-    def _fingerprint(self) -> int:
+    def _fingerprint(self, epoch: int) -> int:
         """Return a hash of the epoch's batches."""
-        return zlib.crc32(repr(self.batches_of(self._epoch)).encode())
+        return zlib.crc32(repr(self.batches_of(epoch)).encode())
 
 
 class FixedBatches:
-    """The same batches in each iteration, for validation.
+    """The same batches in each iteration, without augmentation, for validation.
 
     With DDP rank r yields batches r, r + world, ...; a rank without a batch left yields None, so
     that all ranks make the same number of steps.
+
+    batches: item numbers, each item in exactly one batch. name: of the items, for the UserError if
+    there are none. workers: as for `ResumableLoader`.
     """
 
     def __init__(
-        self, batches: Sequence[Sequence[int]], make_batch: MakeBatch, *, workers: int = 0
+        self,
+        batches: Sequence[list[int]],
+        make_batch: MakeBatch,
+        *,
+        name: str = "the validation set",
+        workers: int = 0,
     ) -> None:
-        self.batches = [list(batch) for batch in batches if len(batch)]
+        if not batches:
+            raise UserError(f"{name} is empty; at least one item is needed")
+        self.batches = batches
         self.make_batch = make_batch
         self.workers = workers
 
@@ -240,36 +236,11 @@ class FixedBatches:
         return -(-len(self.batches) // world)
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the batches of this rank, without augmentation."""
+        """Yield the batches of this rank."""
         rank, world = rank_and_world()
         mine = [(batch, None) for batch in self.batches[rank::world]]
         yield from _load(self.make_batch, mine, self.workers)
         yield from [None] * (len(self) - len(mine))
-
-
-def fixed_batches(
-    n_items: int,
-    make_batch: MakeBatch,
-    *,
-    batch_size: int | None = None,
-    batches: Sequence[Sequence[int]] | None = None,
-    name: str = "The validation set",
-) -> FixedBatches:
-    """Return a loader for validation: items in order by batch_size, or in the given batches.
-
-    Raises UserError without items, and ValueError if the given batches do not contain every item
-    exactly once.
-    """
-    if n_items < 1:
-        raise UserError(f"{name} is empty; at least one item is needed")
-    if (batch_size is None) == (batches is None):
-        raise ValueError("give either batch_size or batches")
-    if batches is None:
-        assert batch_size is not None
-        batches = cut(range(n_items), batch_size)
-    if sorted(item for batch in batches for item in batch) != list(range(n_items)):
-        raise ValueError(f"the batches must hold each of the {n_items} items exactly once")
-    return FixedBatches(batches, make_batch)
 
 
 def padding_share(batches: Sequence[Sequence[int]], *lengths: NDArray[np.int64]) -> float:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
+from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
 
 Split = Literal["train", "validation", "test"]
 
@@ -110,4 +110,4 @@ def training_batches(images: ImageDataset, *, batch_size: int, seed: int) -> Res
 
 def evaluation_batches(images: ImageDataset, *, batch_size: int) -> FixedBatches:
     """Return a loader of every image once, in the order of the split, last batch included."""
-    return fixed_batches(len(images), collate(images), batch_size=batch_size)
+    return FixedBatches(cut(range(len(images)), batch_size), collate(images))

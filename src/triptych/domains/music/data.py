@@ -14,7 +14,7 @@ from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.sources import ALL
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, shuffled_batches
+from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
 
 PADDING = -1
 """Fills rows of unequal length; no tokenizer has an id below 0."""
@@ -196,4 +196,4 @@ def evaluation_batches(pieces: list[Piece], config: DataConfig, *, batch_size: i
         return make_batch([windows[number] for number in numbers], length=length)
 
     batch_size = min(batch_size, max(1, MAX_TOKENS_PER_BATCH // length))
-    return fixed_batches(len(windows), batch, batch_size=batch_size, name="The music to be scored")
+    return FixedBatches(cut(range(len(windows)), batch_size), batch, name="the music to be scored")

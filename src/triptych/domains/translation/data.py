@@ -14,7 +14,7 @@ from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader, fixed_batches, padding_share
+from triptych.training.data import FixedBatches, ResumableLoader, padding_share
 
 
 class RaggedArray:
@@ -145,11 +145,8 @@ def read_training_data(
 
 def evaluation_batches(pairs: EncodedPairs, max_tokens: int) -> FixedBatches:
     """Return batches of all pairs of a split, whatever their lengths, without shuffling."""
-    return fixed_batches(
-        len(pairs),
-        lambda indices, _: pairs.batch(indices),
-        batches=plan_batches(pairs, range(len(pairs)), max_tokens=max_tokens, generator=None),
-    )
+    batches = plan_batches(pairs, range(len(pairs)), max_tokens=max_tokens, generator=None)
+    return FixedBatches(batches, lambda indices, _: pairs.batch(indices))
 
 
 def plan_batches(
