@@ -11,7 +11,7 @@ from pytorch_lightning import Callback
 from toy_task import ToyTask, make_batch, validation_loader
 
 from triptych.training.data import ResumableLoader
-from triptych.training.optim import Accumulation
+from triptych.training.optim import TargetWeights
 from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
@@ -79,11 +79,11 @@ def test_the_last_group_of_an_epoch_is_not_diluted(tmp_path: Path) -> None:
 
 
 def test_weights_are_of_the_size_of_one_and_nothing_is_left_over() -> None:
-    accumulation = Accumulation()
+    accumulation = TargetWeights()
     parameter = torch.nn.Parameter(torch.zeros(2, dtype=torch.float64))
     for sizes in ([30.0, 10.0], [5.0], [0.0, 4.0]):
         parameter.grad = torch.zeros_like(parameter)
-        weights = [accumulation.weight(torch.tensor(size)) for size in sizes]
+        weights = [accumulation.weight(size, size) for size in map(torch.tensor, sizes)]
         assert weights[0] == min(1.0, sizes[0])
         for size, weight in zip(sizes, weights, strict=True):
             parameter.grad += weight * torch.tensor([size, 1.0])  # the means of two losses

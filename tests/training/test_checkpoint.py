@@ -20,7 +20,7 @@ from triptych.training.checkpoint import (
     read_checkpoint,
 )
 from triptych.training.files import remove_unfinished
-from triptych.training.metadata import FORMAT, header, plain
+from triptych.training.metadata import FORMAT, header
 from triptych.training.run_folder import check_run_folder
 
 
@@ -165,15 +165,6 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         check_run_folder(tmp_path / "file", resume=False)
     with pytest.raises(UserError, match="cannot be written"):
         check_run_folder(Path("/proc/triptych"), resume=False)
-
-
-def test_only_plain_settings_are_saved() -> None:
-    assert plain({"a": (1, [2.0, None])}, "metadata") == {"a": [1, [2.0, None]]}
-    for wrong in (Path("x"), torch.tensor(1), {1, 2}, object()):
-        with pytest.raises(TypeError, match=r"metadata\.config\[0\]"):
-            plain({"config": [wrong]}, "metadata")
-    with pytest.raises(TypeError, match="key 1"):
-        plain({1: 2}, "metadata")
 
 
 def test_saving_a_small_checkpoint_is_quick(tmp_path: Path) -> None:

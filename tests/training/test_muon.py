@@ -158,7 +158,7 @@ def test_the_closures_loss_comes_back_with_gradients_on() -> None:
 
 
 def test_a_model_without_blocks_is_refused() -> None:
-    with pytest.raises(ValueError, match="no matrices in blocks"):
+    with pytest.raises(ValueError, match="empty parameter list"):
         build(SETTINGS, nn.Linear(3, 3))
 
 

@@ -50,13 +50,6 @@ def test_no_warm_up_starts_at_the_peak() -> None:
         assert first == pytest.approx(1.0, rel=1e-4)
 
 
-def test_cosine_without_an_end_and_step_zero_are_refused() -> None:
-    with pytest.raises(ValueError, match="max_steps"):
-        rate(500, schedule="cosine")
-    with pytest.raises(ValueError, match="from 1"):
-        rate(0)
-
-
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
@@ -67,8 +60,6 @@ def test_cosine_without_an_end_and_step_zero_are_refused() -> None:
         ({"weight_decay": -1.0}, "weight_decay"),
         ({"optimizer": "adam", "weight_decay": 0.1}, "adamw"),
         ({"schedule": "noam", "warmup_steps": 0}, "at least 1"),
-        ({"schedule": "linear"}, "inverse_sqrt"),
-        ({"optimizer": "sgd"}, "adamw, adam and muon"),
         ({"min_lr_ratio": 2.0}, "from 0 to 1"),
     ],
 )
@@ -77,11 +68,10 @@ def test_impossible_values_are_named(wrong: dict[str, object], named: str) -> No
         OptimConfig(**wrong)
 
 
-@pytest.mark.parametrize("fused", [True, False])
-def test_decay_falls_on_matrices_only(fused: bool) -> None:
+def test_decay_falls_on_matrices_only() -> None:
     module = nn.Sequential(nn.Embedding(5, 4), nn.LayerNorm(4), nn.Linear(4, 3))
     before = {name: value.clone() for name, value in module.named_parameters()}
-    optimizer = build(OptimConfig(weight_decay=0.5, learning_rate=0.1), module, fused=fused)
+    optimizer = build(OptimConfig(weight_decay=0.5, learning_rate=0.1), module)
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
     optimizer.step()

@@ -1,16 +1,17 @@
-"""Scores of a whole split: sums over all batches, without Lightning."""
+"""Scores of a split: sums over batches in float64, on the device, read once. Needs no Lightning."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor, distributed, nn
 
-from triptych.training.metric_sums import Totals, add_sums, full_precision, read_totals
+from triptych.training.data import rank_and_world
 from triptych.types import Progress
 
 
@@ -28,6 +29,44 @@ class Evaluation:
     """Items scored: pairs, images or pieces."""
     details: dict[str, Any] = field(default_factory=dict)
     """Further results: scores of simple models, signatures, settings; JSON types only."""
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Disable gradients and autocast: metrics are computed in the dtype of the weights."""
+    with torch.no_grad(), torch.autocast(device_type=device.type, enabled=False):
+        yield
+
+
+def in_double(x: Tensor) -> Tensor:
+    """Return x in float64, on its device, or on the CPU if the device is MPS (no float64)."""
+    return (x.cpu() if x.device.type == "mps" else x).double()
+
+
+class MetricSums:
+    """Sums by name, added up over batches on the device: reading them would synchronise a GPU."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, sums: Mapping[str, Tensor]) -> None:
+        """Add the sums of a batch, scalars."""
+        for name, value in sums.items():
+            amount = in_double(value)
+            self._sums[name] = self._sums[name] + amount if name in self._sums else amount
+
+    def read(self) -> dict[str, float]:
+        """Return the sums of this process."""
+        return {name: float(value) for name, value in self._sums.items()}
+
+    def read_all_ranks(self) -> dict[str, float]:
+        """Return the sums of all ranks, added in rank order; a rank may have had no batch."""
+        _, world = rank_and_world()
+        parts = [self.read()] * world
+        if world > 1:
+            distributed.all_gather_object(parts, self.read())
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
 
 
 @contextmanager
@@ -56,15 +95,15 @@ def sum_scores(
     progress: called with (batches done, batches in all, or 0 if unknown).
     """
     device = device_of(model)
-    totals: Totals = {}
+    totals = MetricSums()
     length = len(batches) if isinstance(batches, Sized) else 0
     with scoring(model):
         for done, batch in enumerate(batches, start=1):
             if batch is not None:
-                add_sums(totals, score(to_device(batch, device)), device)
+                totals.add(score(to_device(batch, device)))
             if progress is not None:
                 progress(done, length)
-    return read_totals(totals)
+    return totals.read()
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -74,15 +113,4 @@ def device_of(model: nn.Module) -> torch.device:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return a batch with its tensors on a device: a tensor, tuple, list, dict or dataclass."""
-    if isinstance(batch, Tensor):
-        return batch.to(device)
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a NamedTuple
-        return type(batch)(*(to_device(part, device) for part in batch))
-    if isinstance(batch, tuple | list):
-        return type(batch)(to_device(part, device) for part in batch)
-    if isinstance(batch, dict):
-        return {name: to_device(part, device) for name, part in batch.items()}
-    if is_dataclass(batch) and not isinstance(batch, type):
-        parts = {f.name: to_device(getattr(batch, f.name), device) for f in fields(batch)}
-        return replace(batch, **parts)
-    return batch
+    return apply_to_collection(batch, Tensor, lambda tensor: tensor.to(device))

@@ -17,25 +17,6 @@ FORMAT = 1
 """Version of the checkpoint's layout; a reader refuses a higher one."""
 
 
-def plain(value: Any, where: str) -> Any:
-    """Return the value with tuples turned into lists; TypeError names a value of no JSON type.
-
-    Other objects would make the checkpoint unreadable with weights_only.
-    """
-    kind = type(value)
-    if value is None or kind in (bool, int, float, str):
-        return value
-    if kind in (list, tuple):
-        return [plain(item, f"{where}[{index}]") for index, item in enumerate(value)]
-    if kind is dict:
-        for key in value:
-            if type(key) is not str:
-                raise TypeError(f"{where} has the key {key!r}; only strings can be saved.")
-        return {key: plain(item, f"{where}.{key}") for key, item in value.items()}
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    raise TypeError(f"{where} is a {name}; only JSON types can be saved.")
-
-
 @cache
 def code_commit() -> str | None:
     """Return the git commit of the running code, with "-dirty" if tracked files were changed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from abc import ABC, abstractmethod
@@ -11,19 +12,17 @@ from typing import Any, ClassVar, Literal
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.plugins.precision import MixedPrecision, Precision
-from pytorch_lightning.utilities import GradClipAlgorithmType
 from torch import Tensor, distributed, nn
 
 from triptych.config.schema import to_plain
 from triptych.errors import Diverged
-from triptych.training import metric_sums as sums
 from triptych.training import optim as optimization
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.data import derive_seed, rank_and_world
+from triptych.training.evaluate import MetricSums, full_precision
 from triptych.training.loggers.media import Media, collect, log_media
-from triptych.training.metadata import header, plain
-from triptych.training.optim import Accumulation, check_schedule
+from triptych.training.metadata import header
+from triptych.training.optim import TargetWeights, check_schedule
 from triptych.training.run_config import RunSettings
 from triptych.training.throughput import Throughput
 
@@ -50,9 +49,9 @@ class TrainingModule(pl.LightningModule, ABC):
         self.model = model
         self.config = config
         self.optim = config.optim
-        self.metadata = plain(
-            {"domain": self.domain, "config": to_plain(config), "vocabulary": vocabulary},
-            "metadata",
+        # Objects of other types would make the checkpoint unreadable with weights_only.
+        self.metadata: dict[str, Any] = to_plain(
+            {"domain": self.domain, "config": config, "vocabulary": vocabulary}
         )
         # Lightning refuses a rank without validation batches otherwise.
         self.allow_zero_length_dataloader_with_multiple_devices = True
@@ -68,10 +67,9 @@ class TrainingModule(pl.LightningModule, ABC):
         """Number of the signal that this process received, 0 for none."""
         self.agreed_stop = 0
         """Number of the signal at which all processes stop, 0 for none."""
-        self._accumulation = Accumulation()
-        self._initial_groups: list[dict[str, Any]] = []
-        self._sums: Tensor | None = None
-        self._totals: sums.Totals = {}
+        self._target_weights = TargetWeights()
+        self._stop_votes = torch.zeros(len(STOP_SIGNALS))
+        self._sums = MetricSums()
         self._logged_step = 0
 
     # Methods that a domain implements or overrides
@@ -107,36 +105,15 @@ class TrainingModule(pl.LightningModule, ABC):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """Return the optimiser; `on_before_optimizer_step` sets its learning rate."""
-        scaled = getattr(self.trainer.precision_plugin, "scaler", None) is not None
-        # Lightning cannot clip gradients that a fused optimiser unscales.
-        optimizer = optimization.build(self.optim, self, fused=False if scaled else None)
-        self._initial_groups = [
-            {name: value for name, value in group.items() if name != "params"}
-            for group in optimizer.param_groups
-        ]
+        optimizer = optimization.build(self.optim, self)
+        # Lightning clips no gradients of a fused optimiser, because it unscales fp16 gradients
+        # after the clipping. Without this flag the gradient scaler unscales them before.
+        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
         return optimizer
-
-    def configure_gradient_clipping(
-        self,
-        optimizer: torch.optim.Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
-    ) -> None:
-        """Clip gradients as Lightning does, also in bf16-mixed with a fused optimiser.
-
-        Lightning refuses that pair, since a fused optimiser unscales fp16 gradients after the
-        clipping; bf16 has no scaler.
-        """
-        plugin = self.trainer.precision_plugin
-        if isinstance(plugin, MixedPrecision) and plugin.scaler is None and gradient_clip_val:
-            algorithm = GradClipAlgorithmType(gradient_clip_algorithm or "norm")
-            Precision.clip_gradients(plugin, optimizer, gradient_clip_val, algorithm)
-            return
-        super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Rescale accumulated gradients and set the learning rate of the update."""
-        self._accumulation.rescale(self.parameters())
+        self._target_weights.rescale(self.parameters())
         rate = self.learning_rate(self.trainer.global_step + 1)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -153,7 +130,7 @@ class TrainingModule(pl.LightningModule, ABC):
     def total_steps(self) -> int | None:
         """Return the number of updates of the whole run; None if only time limits it."""
         estimate = self.trainer.estimated_stepping_batches
-        return int(estimate) if sums.is_finite(estimate) else None
+        return int(estimate) if math.isfinite(estimate) else None
 
     def on_fit_start(self) -> None:
         """Refuse a cosine schedule without an end."""
@@ -164,10 +141,9 @@ class TrainingModule(pl.LightningModule, ABC):
         loader = self.trainer.train_dataloader
         self.throughput = Throughput(lambda: getattr(loader, "seconds_taken", 0.0))
         self._logged_step = self.trainer.global_step
-        for group, initial in zip(
-            self.trainer.optimizers[0].param_groups, self._initial_groups, strict=True
-        ):
-            group.update(initial)
+        loaded, fresh = self.trainer.optimizers[0], self.configure_optimizers()
+        for group, initial in zip(loaded.param_groups, fresh.param_groups, strict=True):
+            group.update({**initial, "params": group["params"]})
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed torch from (seed, rank, batches taken), so that a resumed step has equal dropout."""
@@ -181,40 +157,36 @@ class TrainingModule(pl.LightningModule, ABC):
             torch.manual_seed(seed)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """Return the loss, scaled such that every target of an update has the same weight.
-
-        DDP averages gradients over ranks, so a rank's loss is scaled by ranks x own targets / all
-        targets; for micro-batches see `Accumulation`. The all-reduce of targets also carries the
-        stop signal, so that all ranks stop after the same step.
-        """
+        """Return the loss, scaled such that every target of an update has the same weight."""
         loss, count = (self.compiled_loss or self.training_loss)(batch)
-        _, world = rank_and_world()
         dtype = torch.float32 if loss.device.type == "mps" else torch.float64
         targets = torch.as_tensor(count, device=loss.device, dtype=dtype)
-        stepped = torch.stack([targets, loss.detach().to(dtype) * targets])  # [2]: targets, loss
-        if world == 1:
-            self.agreed_stop = self.stop_signal
-        else:
-            stop_votes = [float(self.stop_signal == number) for number in STOP_SIGNALS]
-            stepped = torch.cat(
-                [stepped, torch.tensor(stop_votes, device=loss.device, dtype=dtype)]
-            )
-            distributed.all_reduce(stepped)
-            loss = loss * (world * targets / stepped[0].clamp(min=1)).to(loss.dtype)
-            # Reading this step's sum would synchronise a GPU; the sum of the last step is ready.
-            previous_votes = self._sums.tolist()[2:] if self._sums is not None else []
-            self._sums = stepped
-            for number, ranks in zip(STOP_SIGNALS, previous_votes, strict=False):
-                if ranks and not self.agreed_stop:
-                    self.agreed_stop = int(number)
-        if self.trainer.accumulate_grad_batches > 1:
-            # Lightning divides the loss by the number of micro-batches.
-            weight = self._accumulation.weight(stepped[0]) * self.trainer.accumulate_grad_batches
-            loss = loss * weight.to(loss.dtype)
-        self.throughput.add(targets=stepped[0], loss_sum=stepped[1])
+        sums = self._sum_over_ranks(torch.stack([targets, loss.detach().to(dtype) * targets]))
+        self.throughput.add(targets=sums[0], loss_sum=sums[1])
         if loss.device.type == "cpu":
             self.check_finite()
-        return loss
+        # DDP divides gradients by the number of ranks, Lightning the loss by the micro-batches.
+        _, world = rank_and_world()
+        parts = world * self.trainer.accumulate_grad_batches
+        return loss * (self._target_weights.weight(targets, sums[0]) * parts).to(loss.dtype)
+
+    def _sum_over_ranks(self, sums: Tensor) -> Tensor:
+        """Return the sums of all ranks, and agree on a stop signal in the same message.
+
+        The agreement of a step is read after the next one, so that no GPU waits for it; all ranks
+        stop after the same step.
+        """
+        _, world = rank_and_world()
+        if world == 1:
+            self.agreed_stop = self.stop_signal
+            return sums
+        votes = [float(self.stop_signal == number) for number in STOP_SIGNALS]
+        message = torch.cat([sums, sums.new_tensor(votes)])
+        distributed.all_reduce(message)
+        counts = zip(STOP_SIGNALS, self._stop_votes.tolist(), strict=True)
+        self.agreed_stop = next((int(number) for number, ranks in counts if ranks), 0)
+        self._stop_votes = message[len(sums) :]
+        return message[: len(sums)]
 
     def check_finite(self) -> None:
         """Raise Diverged if a loss since the last report was NaN or infinite."""
@@ -250,18 +222,17 @@ class TrainingModule(pl.LightningModule, ABC):
     def on_validation_epoch_start(self) -> None:
         """Stop the clock of training and reset the sums."""
         self.throughput.pause()
-        self._totals = {}
+        self._sums = MetricSums()
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Add the batch to the sums; None, on a rank without a batch left, is skipped."""
         if batch is not None:
-            with sums.full_precision(self.device):
-                sums.add_sums(self._totals, self.score(batch), self.device)
+            with full_precision(self.device):
+                self._sums.add(self.score(batch))
 
     def on_validation_epoch_end(self) -> None:
         """Compute the metrics from the sums of all ranks, generate samples, and log both."""
-        totals = sums.of_all_ranks(sums.read_totals(self._totals))
-        self._totals = {}
+        totals = self._sums.read_all_ranks()
         if self.trainer.sanity_checking:
             return
         started = time.monotonic()
@@ -270,12 +241,12 @@ class TrainingModule(pl.LightningModule, ABC):
         media: list[Media] = []
         step = self.trainer.global_step
         if self.trainer.is_global_zero:
-            with sums.full_precision(self.device):
+            with full_precision(self.device):
                 generated = self.generation_metrics()
                 if self.samples_folder is not None:
                     media = collect(self.log_samples, self.samples_folder / f"step-{step:08d}")
         metrics = {**metrics, **self.trainer.strategy.broadcast(generated)}
-        if not sums.is_finite(metrics[self.monitor]):
+        if not math.isfinite(metrics[self.monitor]):
             raise Diverged(
                 f"val/{self.monitor} is {metrics[self.monitor]} at step {step}; checkpoints "
                 "written before stay as they are; a lower optim.learning_rate usually helps"

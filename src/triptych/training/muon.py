@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from triptych.core.transformer import Block
 from triptych.errors import UserError
@@ -20,19 +20,14 @@ def check_muon() -> None:
         )
 
 
-def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
+def hidden_matrices(module: nn.Module) -> list[Tensor]:
     """Return the trainable weights of linear layers inside blocks, each once.
 
     Embeddings, heads and learned tables are excluded, as Jordan et al. (2024) advise.
     """
-    found = {
-        part.weight: None
-        for block in module.modules()
-        if isinstance(block, Block)
-        for part in block.modules()
-        if isinstance(part, nn.Linear) and part.weight.requires_grad
-    }
-    return [weight for weight in found if isinstance(weight, nn.Parameter)]
+    blocks = (block for block in module.modules() if isinstance(block, Block))
+    linear = (part for block in blocks for part in block.modules() if isinstance(part, nn.Linear))
+    return list(dict.fromkeys(part.weight for part in linear if part.weight.requires_grad))
 
 
 class MuonAdamW(torch.optim.Optimizer):
@@ -42,32 +37,28 @@ class MuonAdamW(torch.optim.Optimizer):
     nearest orthogonal matrix (singular values between 0.5 and 1.5). The factor 0.2 sqrt(larger
     side) gives updates the size of AdamW's (Liu et al. 2025, "Muon is scalable for LLM training",
     section 2.2), so that both use the same learning rate and decay. The projection of q, k and v is
-    one matrix here. Raises UserError for torch older than 2.9, ValueError without matrices.
+    one matrix here. adam: arguments of AdamW, lr among them. Raises UserError for torch older than
+    2.9.
     """
 
     def __init__(
         self,
-        matrices: list[nn.Parameter],
+        matrices: list[Tensor],
         others: list[dict[str, Any]],
         *,
-        lr: float,
-        momentum: float,
         weight_decay: float,
-        betas: tuple[float, float],
-        eps: float,
-        fused: bool,
+        **adam: Any,
     ) -> None:
         check_muon()
-        if not matrices:
-            raise ValueError("optimizer is muon, but there are no matrices in blocks to train")
+        lr = adam["lr"]
         self._muon = torch.optim.Muon(
             matrices,
             lr=lr,
-            momentum=momentum,
+            momentum=0.95,
             weight_decay=weight_decay,
             adjust_lr_fn="match_rms_adamw",
         )
-        self._adamw = torch.optim.AdamW(others, lr=lr, betas=betas, eps=eps, fused=fused)
+        self._adamw = torch.optim.AdamW(others, **adam)
         super().__init__([*self._muon.param_groups, *self._adamw.param_groups], {"lr": lr})
 
     @torch.no_grad()
@@ -78,10 +69,8 @@ class MuonAdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         # load_state_dict replaces the groups and the state of this optimiser.
-        self._muon.param_groups, self._adamw.param_groups = (
-            self.param_groups[:1],
-            self.param_groups[1:],
-        )
+        self._muon.param_groups = self.param_groups[:1]
+        self._adamw.param_groups = self.param_groups[1:]
         self._muon.state = self._adamw.state = self.state
         self._muon.step()
         self._adamw.step()

@@ -17,12 +17,16 @@ class Throughput:
 
     def __init__(self, seconds_waiting: Callable[[], float] = float) -> None:
         self._seconds_waiting = seconds_waiting
-        self._waited_before = seconds_waiting()
+        self._start = time.monotonic()
+        self._paused_at: float | None = None
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin the next report."""
+        self._seconds_before = self.total_seconds()
+        self._waited_before = self._seconds_waiting()
         self._loss_sum: Tensor | float = 0.0
         self._targets: Tensor | float = 0.0
-        self._since = time.monotonic()
-        self._paused_at: float | None = None
-        self._seconds_before = 0.0
 
     def add(self, *, targets: Tensor, loss_sum: Tensor) -> None:
         """Add a step: its number of targets and the sum of the objective over them."""
@@ -31,13 +35,12 @@ class Throughput:
 
     def pause(self) -> None:
         """Stop the clock."""
-        if self._paused_at is None:
-            self._paused_at = time.monotonic()
+        self._paused_at = time.monotonic()
 
     def resume(self) -> None:
         """Continue the clock."""
         if self._paused_at is not None:
-            self._since += time.monotonic() - self._paused_at
+            self._start += time.monotonic() - self._paused_at
             self._paused_at = None
 
     def loss(self) -> float:
@@ -51,25 +54,16 @@ class Throughput:
 
     def tokens_per_second(self) -> float:
         """Return targets per second of training since the last report."""
-        return float(self._targets) / max(1e-9, self.seconds())
+        return float(self._targets) / self._seconds()
 
     def data_share(self) -> float:
         """Return the share of the time since the last report spent waiting for batches."""
-        return (self._seconds_waiting() - self._waited_before) / max(1e-9, self.seconds())
-
-    def seconds(self) -> float:
-        """Return seconds of training since the last report."""
-        now = time.monotonic() if self._paused_at is None else self._paused_at
-        return now - self._since
+        return (self._seconds_waiting() - self._waited_before) / self._seconds()
 
     def total_seconds(self) -> float:
         """Return seconds of training since the start of this process's training."""
-        return self._seconds_before + self.seconds()
+        now = time.monotonic() if self._paused_at is None else self._paused_at
+        return now - self._start
 
-    def reset(self) -> None:
-        """Begin the next report."""
-        self._seconds_before += self.seconds()
-        self._waited_before = self._seconds_waiting()
-        self._loss_sum = 0.0
-        self._targets = 0.0
-        self._since = time.monotonic() if self._paused_at is None else self._paused_at
+    def _seconds(self) -> float:
+        return max(1e-9, self.total_seconds() - self._seconds_before)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from triptych.domains.image.data import Batch
 from triptych.domains.image.model import ImageTransformer
-from triptych.training.metric_sums import in_double
+from triptych.training.evaluate import in_double
 
 COUNTING_BATCH = 2048
 """Images counted at once; bounds the memory of their indices as 64-bit integers."""

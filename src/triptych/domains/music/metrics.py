@@ -18,7 +18,7 @@ from triptych.domains.music.tokenizers.chorales import (
     STEPS_PER_QUARTER,
     ChoraleTokenizer,
 )
-from triptych.training.metric_sums import in_double
+from triptych.training.evaluate import in_double
 
 INITIAL_COUNT = 0.5
 """Initial value of every count: the estimate of Krichevsky and Trofimov (1981)."""

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from triptych.core.heads import at_least_float32, cross_entropy
 from triptych.domains.translation.tokenizer import PAD
-from triptych.training.metric_sums import in_double
+from triptych.training.evaluate import in_double
 
 if TYPE_CHECKING:
     from triptych.core.models.encoder_decoder import EncoderDecoder
