@@ -26,10 +26,10 @@ from triptych.domains.image.model import ModelConfig as ImageModelConfig
 from triptych.domains.image.model import build_model
 from triptych.domains.image.sources import ImageFolder, ImageSource
 from triptych.domains.music.config import Config as MusicConfig
+from triptych.domains.music.config import ModelConfig as MusicModelConfig
 from triptych.domains.music.data import DataConfig as MusicData
 from triptych.domains.music.data import read_pieces
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.model import ModelConfig as MusicModelConfig
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.base import MusicTokenizer
@@ -173,10 +173,10 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
 
 def test_a_folder_without_anything_to_use_is_told(tmp_path: Path) -> None:
     source = MidiFolder(directory=str(tmp_path))
-    with pytest.raises(UserError, match=r"holds 0 MIDI files and none that can be used$"):
+    with pytest.raises(UserError, match=r"none of the 0 MIDI files .* can be used$"):
         read_pieces(source, "all")
     (tmp_path / "broken.mid").write_bytes(b"MThd")
-    with pytest.raises(UserError, match=r"holds 1 MIDI files and none .*; broken.mid"):
+    with pytest.raises(UserError, match=r"none of the 1 MIDI files .*; broken.mid"):
         read_pieces(source, "all")
 
 

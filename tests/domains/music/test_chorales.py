@@ -10,13 +10,16 @@ from triptych.domains.music.sources.jsb import read_jsb
 from triptych.domains.music.tokenizers import chorales
 from triptych.domains.music.tokenizers.chorales import (
     SILENT,
-    decode_grid,
-    encode_grid,
-    grid_to_midi,
-    midi_to_grid,
-    onsets,
+    ChoraleTokenizer,
 )
 from triptych.errors import UserError
+
+TOKENIZER = ChoraleTokenizer()
+encode_grid, decode_grid, midi_to_grid = TOKENIZER.encode, TOKENIZER.decode, TOKENIZER.from_midi
+
+
+def grid_to_midi(grid):
+    return TOKENIZER.to_midi(encode_grid(grid))
 
 
 def random_grid(seed, steps=40):
@@ -39,19 +42,13 @@ def test_voices_alternate_step_by_step():
 
 
 def test_a_last_step_with_voices_missing_is_filled_with_rests():
-    assert decode_grid([10, 11]).tolist() == [[46, 47, SILENT, SILENT]]
+    assert decode_grid(np.array([10, 11])).tolist() == [[46, 47, SILENT, SILENT]]
 
 
 @pytest.mark.parametrize("pitch", [35, 82, 0, 127])
 def test_pitches_without_a_symbol_are_refused(pitch):
     with pytest.raises(ValueError, match="36 to 81"):
         encode_grid(np.array([[pitch, 60, 55, 48]]))
-
-
-@pytest.mark.parametrize("ids", [[47], [-1], [0, 1, 2, 99]])
-def test_numbers_that_are_no_ids_are_refused(ids):
-    with pytest.raises(ValueError, match="0 to 46"):
-        decode_grid(ids)
 
 
 def test_a_held_pitch_is_one_note():
@@ -64,7 +61,7 @@ def test_a_held_pitch_is_one_note():
     assert spans == [
         [(72, 0, 0.8), (74, 0.8, 1.6)], [(60, 0, 1.6)], [(55, 0, 1.6)], [(48, 0, 0.8)],
     ]  # fmt: skip
-    assert onsets(grid).sum() == 5
+    assert TOKENIZER.onsets(encode_grid(grid)).sum() == 5
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -80,13 +77,13 @@ def test_a_grid_survives_a_written_file_with_crossing_voices(seed):
 
 
 def test_any_ids_give_a_file_that_is_read_back():
-    ids = np.random.default_rng(0).integers(0, 47, 203).tolist()
-    midi = parse_midi(midi_bytes(grid_to_midi(decode_grid(ids))), name="x")
+    ids = np.random.default_rng(0).integers(0, 47, 203)
+    midi = parse_midi(midi_bytes(TOKENIZER.to_midi(ids)), name="x")
     assert midi.seconds([midi.last_tick])[0] <= 51 * chorales.SECONDS_PER_STEP + 1e-6
 
 
 def test_all_rests_can_be_written():
-    assert midi_bytes(grid_to_midi(decode_grid([46] * 16)))
+    assert midi_bytes(TOKENIZER.to_midi(np.full(16, 46)))
 
 
 def test_a_primer_of_one_instrument_is_four_voices_from_the_top(make_piano, parsed):
@@ -137,14 +134,13 @@ def write_jsb(path, content):
 def test_the_jsb_file_is_read_with_its_splits(tmp_path):
     path = tmp_path / "a.json.gz"
     write_jsb(path, {"train": [[[60, 55, 50, -1]]], "valid": [[[61, 55, 50, 40]]], "test": []})
-    splits = read_jsb(path)
-    assert splits["train"][0].tolist() == [[60, 55, 50, SILENT]]
-    assert splits["validation"][0].tolist() == [[61, 55, 50, 40]]
+    assert read_jsb(path, "train")[0].tolist() == [[60, 55, 50, SILENT]]
+    assert read_jsb(path, "validation")[0].tolist() == [[61, 55, 50, 40]]
 
 
 @pytest.mark.parametrize(
     "content",
-    [[], {"train": []}, {"train": [[[1, 2]]], "valid": [], "test": []},
+    [[], {"test": []}, {"train": [[[1, 2]]], "valid": [], "test": []},
      {"train": [[[60, 55, 50, 99]]], "valid": [], "test": []},
      {"train": [["x"]], "valid": [], "test": []}],
 )  # fmt: skip
@@ -152,7 +148,7 @@ def test_another_json_is_told_by_name(tmp_path, content):
     path = tmp_path / "a.json.gz"
     write_jsb(path, content)
     with pytest.raises(UserError, match=r"a\.json\.gz"):
-        read_jsb(path)
+        read_jsb(path, "train")
 
 
 def test_a_cut_file_is_told_by_name(tmp_path):
@@ -160,7 +156,7 @@ def test_a_cut_file_is_told_by_name(tmp_path):
     write_jsb(path, {"train": [[[60, 55, 50, 40]] * 500], "valid": [], "test": []})
     path.write_bytes(path.read_bytes()[:40])
     with pytest.raises(UserError, match=r"a\.json\.gz"):
-        read_jsb(path)
+        read_jsb(path, "train")
 
 
 def test_a_voice_that_rests_throughout_moves_no_other(tmp_path) -> None:
@@ -179,4 +175,4 @@ def test_a_damaged_file_is_told_by_name(tmp_path):
     )
     path.write_bytes(packed[:500] + b"\xff" * 3 + packed[503:])
     with pytest.raises(UserError, match=r"Jsb16thSeparated\.json\.gz is not the JSB file"):
-        read_jsb(path)
+        read_jsb(path, "train")

@@ -5,16 +5,14 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.sources import split_by_hash
-from triptych.errors import UserError
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+SPLITS = ("train", "validation", "test")
 
-_LOG = logging.getLogger(__name__)
+LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,11 @@ class PieceSource(ABC):
     """Tokenizer of the pieces."""
 
     @abstractmethod
-    def load(self, split: Split) -> list[Piece]:
-        """Read the pieces of one split, in an order that depends on the data alone.
+    def load(self, split: str) -> list[Piece]:
+        """Read the pieces of one of the SPLITS, in an order that depends on the data alone.
 
-        Raises UserError for missing files and for a split without pieces. A damaged piece among
-        others is skipped, and a warning names it.
+        Raises UserError for missing files. A damaged piece among others is skipped, and a warning
+        names it.
         """
 
     def load_all(self) -> list[Piece]:
@@ -49,29 +47,27 @@ class PieceSource(ABC):
         return [piece for split in SPLITS for piece in self.load(split)]
 
 
-def check_shares(validation_share: float, test_share: float) -> None:
-    """Raise ValueError for shares that leave nothing to train on."""
-    if not (0 < validation_share < 1 and 0 <= test_share < 1 - validation_share):
-        raise ValueError(
-            f"validation_share {validation_share} and test_share {test_share} must be shares that "
-            "leave pieces to train on"
-        )
+class HashedSource(PieceSource):
+    """Source whose pieces are split by a hash; its dataclass has the two shares as fields."""
 
+    validation_share: float
+    test_share: float
 
-def split_of(key: bytes, *, validation_share: float, test_share: float) -> Split:
-    """Return the split of a key by its hash, equal on every machine and for any other pieces."""
-    return cast(Split, split_by_hash(key, {"test": test_share, "validation": validation_share}))
+    def __post_init__(self) -> None:
+        """Raise ValueError for shares that leave nothing to train on."""
+        if not (0 < self.validation_share < 1 and 0 <= self.test_share < 1 - self.validation_share):
+            raise ValueError(
+                f"validation_share {self.validation_share} and test_share {self.test_share} must "
+                "be shares that leave pieces to train on"
+            )
+
+    def split_of(self, key: bytes) -> str:
+        """Return the split of a key by its hash, equal on every machine and for any other keys."""
+        return split_by_hash(key, {"test": self.test_share, "validation": self.validation_share})
 
 
 def warn_of_skipped(source: str, skipped: list[str], n_files: int) -> None:
     """Log the number of files that could not be used, and the reasons for the first five."""
     if skipped:
         reasons = " ".join(skipped[:5]) + (" ..." if len(skipped) > 5 else "")
-        _LOG.warning("%s: skipped %d of %d files: %s", source, len(skipped), n_files, reasons)
-
-
-def require_pieces(pieces: list[Piece], split: Split, source: str) -> list[Piece]:
-    """Return the pieces; raises UserError where there are none."""
-    if not pieces:
-        raise UserError(f"{source} gives no piece for the split {split}")
-    return pieces
+        LOG.warning("%s: skipped %d of %d files: %s", source, len(skipped), n_files, reasons)

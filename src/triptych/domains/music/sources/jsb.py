@@ -9,20 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from triptych.domains.music.sources.base import Piece, PieceSource, Split, require_pieces
-from triptych.domains.music.tokenizers.chorales import (
-    HIGHEST,
-    LOWEST,
-    N_VOICES,
-    ChoraleTokenizer,
-    Grid,
-    in_range,
-)
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.tokenizers.chorales import N_VOICES, ChoraleTokenizer, Grid, in_range
 from triptych.errors import UserError
 
 FILE = "Jsb16thSeparated.json.gz"
-SPLIT_NAMES: dict[Split, str] = {"train": "train", "validation": "valid", "test": "test"}
-"""Names of the splits in the file."""
 
 
 @dataclass(frozen=True)
@@ -34,40 +25,29 @@ class JSBChorales(PieceSource):
 
     tokenizer: ClassVar[ChoraleTokenizer] = ChoraleTokenizer()
 
-    def load(self, split: Split) -> list[Piece]:
-        """Read one split of the file."""
+    def load(self, split: str) -> list[Piece]:
         path = Path(self.directory).expanduser() / FILE
         if not path.is_file():
             raise UserError(f"JSBChorales directory: {path} does not exist")
-        grids = read_jsb(path)[split]
-        pieces = [Piece(f"jsb-{split}-{number:03d}", grid) for number, grid in enumerate(grids)]
-        return require_pieces(pieces, split, str(path))
+        grids = read_jsb(path, split)
+        return [Piece(f"jsb-{split}-{number:03d}", grid) for number, grid in enumerate(grids)]
 
 
-def read_jsb(path: Path) -> dict[Split, list[Grid]]:
-    """Read the splits of the file, each with its pieces in the order of the file.
+def read_jsb(path: Path, split: str) -> list[Grid]:
+    """Read the pieces of a split in the order of the file.
 
     The file holds, by split, a list of pieces: lists of steps of four pitches, -1 for a rest.
     Raises UserError for any other content.
     """
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            content = json.load(file)
-        splits = {
-            split: [np.array(piece, dtype=np.int64) for piece in content[name]]
-            for split, name in SPLIT_NAMES.items()
-        }
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
-    except (ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
+            pieces = json.load(file)["valid" if split == "validation" else split]
+        grids = [np.array(piece, dtype=np.int64) for piece in pieces]
+        for number, grid in enumerate(grids):
+            if grid.ndim != 2 or grid.shape[1] != N_VOICES or not in_range(grid):
+                raise ValueError(f"piece {number} of {split} has other steps or pitches")
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
         raise UserError(
             f"{path} is not the JSB file of 16ths in separate voices ({error!r})"
         ) from error
-    for split, grids in splits.items():
-        for number, grid in enumerate(grids):
-            if grid.ndim != 2 or grid.shape[1] != N_VOICES or not in_range(grid):
-                raise UserError(
-                    f"{path}: piece {number} of {split} is not a list of steps of four pitches "
-                    f"from {LOWEST} to {HIGHEST} or -1"
-                )
-    return splits
+    return grids

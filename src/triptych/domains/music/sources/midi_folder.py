@@ -1,30 +1,27 @@
 """A folder of MIDI files, such as MAESTRO, as piano performances."""
 
+import csv
 import hashlib
-import logging
-from collections.abc import Iterable, Iterator
+import io
+import lzma
+import tarfile
+import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
-from triptych.domains.music.midi import parse_midi
-from triptych.domains.music.sources.base import (
-    Piece,
-    PieceSource,
-    Split,
-    check_shares,
-    split_of,
-    warn_of_skipped,
-)
-from triptych.domains.music.sources.midi_files import midi_contents, read_split_table, row_of
+from triptych.domains.music.midi import MAX_BYTES, MIDI_SUFFIXES, parse_midi
+from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece, warn_of_skipped
 from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.sources import ALL
 from triptych.errors import UserError
 
-_LOG = logging.getLogger(__name__)
+ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True)
-class MidiFolder(PieceSource):
+class MidiFolder(HashedSource):
     """Folder of MIDI files as performance events; .tar.gz archives in it are read too.
 
     A .csv with the columns midi_filename and split, as MAESTRO has, decides the split; it lies next
@@ -45,94 +42,145 @@ class MidiFolder(PieceSource):
 
     def __post_init__(self) -> None:
         """Raise ValueError for impossible shares and limits."""
-        check_shares(self.validation_share, self.test_share)
+        super().__post_init__()
         if self.limit is not None and self.limit < 1:
             raise ValueError(f"limit must be at least 1 file or null, got {self.limit}")
 
-    def load(self, split: Split) -> list[Piece]:
-        """Read one split; files of other splits are not parsed."""
-        table = read_split_table(self._root())
-        listed: set[str] = set()  # rows of the csv whose files exist
-        unlisted: list[str] = []
-        n_files = 0
+    def load(self, split: str) -> list[Piece]:
+        """Read one split, or for `all` every file, whatever the csv and the limit say.
 
-        def of_split() -> Iterator[tuple[str, bytes]]:
-            nonlocal n_files
-            for name, content in midi_contents(self._root()):
-                n_files += 1
-                row = None if table is None else row_of(name, table)
-                if row is not None and table is not None:
-                    listed.add(row)
-                    found = table[row]
-                elif table is not None:
-                    unlisted.append(name)
-                    continue
-                else:
-                    found = split_of(
-                        hashlib.sha256(content).digest(),
-                        validation_share=self.validation_share,
-                        test_share=self.test_share,
-                    )
-                if found == split:
-                    yield name, content
-
-        pieces, skipped = self._parse(of_split(), self.limit)
-        if unlisted:
-            _LOG.warning(
-                "%s: %d MIDI files are in no split, the csv does not name them; the first is %s",
-                self.directory, len(unlisted), unlisted[0],
-            )  # fmt: skip
-        missing = sorted(set(table or ()) - listed)
-        if missing:
-            _LOG.warning(
-                "%s: the csv names %d files that do not exist, the first is %s",
-                self.directory, len(missing), missing[0],
-            )  # fmt: skip
+        Files of other splits are not parsed.
+        """
+        root = Path(self.directory).expanduser()
+        if not root.exists():
+            raise UserError(f"MidiFolder directory: {self.directory} does not exist")
+        table = {} if split == ALL else read_split_table(root)
+        limit = None if split == ALL else self.limit
+        rows: dict[str, str] = {}  # name of a file -> its row in the csv, empty for none
+        pieces: list[Piece] = []
+        skipped: list[str] = []
+        for name, content in midi_contents(root):
+            rows[name] = row_of(name, table)
+            if table:
+                found = table.get(rows[name])
+            else:
+                found = self.split_of(hashlib.sha256(content).digest())
+            if split not in (ALL, found) or len(pieces) == limit:
+                continue
+            try:
+                notes = self.tokenizer.from_midi(parse_midi(content, name=name), name=name)
+                self.tokenizer.encode(notes)  # refuses too long a piece
+            except (UserError, ValueError) as error:
+                skipped.append(str(error))
+            else:
+                pieces.append(Piece(name, notes))
+        warn_of_skipped(self.directory, skipped, len(pieces) + len(skipped))
+        if table:
+            self._warn_of_differences(table, rows)
         if pieces:
             return pieces
-        if skipped:
-            reason = f"none of the {len(skipped)} MIDI files in it can be used; {skipped[0]}"
-        elif table is not None:
-            reason = f"the csv puts none of the {n_files} MIDI files into it"
+        if skipped or not rows:
+            reason = f"none of the {len(skipped)} MIDI files in it can be used"
+            reason += f"; {skipped[0]}" if skipped else ""
+        elif table:
+            reason = f"the csv puts none of the {len(rows)} MIDI files into it"
         else:
             reason = (
-                f"the hashes of the contents put none of the {n_files} MIDI files into it "
+                f"the hashes of the contents put none of the {len(rows)} MIDI files into it "
                 f"(validation_share {self.validation_share:g}, test_share {self.test_share:g}); "
                 "give more files, larger shares, or a csv with the columns midi_filename and split"
             )
         raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
 
     def load_all(self) -> list[Piece]:
-        """Read every file of the folder, without regard to a csv or the limit."""
-        pieces, skipped = self._parse(midi_contents(self._root()), None)
-        if not pieces:
-            raise UserError(
-                f"{self.directory} holds {len(skipped)} MIDI files and none that can be used"
-                + (f"; {skipped[0]}" if skipped else "")
-            )
-        return pieces
+        return self.load(ALL)
 
-    def _root(self) -> Path:
-        root = Path(self.directory).expanduser()
-        if not root.exists():
-            raise UserError(f"MidiFolder directory: {self.directory} does not exist")
-        return root
+    def _warn_of_differences(self, table: dict[str, str], rows: dict[str, str]) -> None:
+        unlisted = [name for name, row in rows.items() if not row]
+        missing = sorted(table.keys() - rows.values())
+        for names, what in (
+            (unlisted, "MIDI files are in no split, since the csv does not name them"),
+            (missing, "files that the csv names do not exist"),
+        ):
+            if names:
+                LOG.warning("%s: %d %s; first %s", self.directory, len(names), what, names[0])
 
-    def _parse(
-        self, files: Iterable[tuple[str, bytes]], limit: int | None
-    ) -> tuple[list[Piece], list[str]]:
-        """Return the pieces of the first `limit` files, and why others could not be used."""
-        pieces: list[Piece] = []
-        skipped: list[str] = []
-        for name, content in files:
-            if limit is not None and len(pieces) >= limit:
-                continue  # the caller counts all files
-            try:
-                notes = self.tokenizer.from_midi(parse_midi(content, name=name), name=name)
-                self.tokenizer.encode(notes)  # refuses too long a piece
-            except (UserError, ValueError) as error:
-                skipped.append(str(error))
-                continue
-            pieces.append(Piece(name, notes))
-        warn_of_skipped(self.directory, skipped, len(pieces) + len(skipped))
-        return pieces, skipped
+
+def midi_contents(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, bytes) of every MIDI file in a folder, in its archives, or in an archive.
+
+    Files come by name, relative to the folder or archive, with forward slashes. Of a file larger
+    than MAX_BYTES one byte more is read, so that `parse_midi` refuses it. Raises UserError for a
+    damaged archive.
+    """
+    yield from _walk(root, MIDI_SUFFIXES, limit=MAX_BYTES + 1)
+
+
+def read_split_table(root: Path) -> dict[str, str]:
+    """Read the split of each file from the csv in or next to a folder or archive.
+
+    Empty where no csv has the columns midi_filename and split. Raises UserError for another split
+    name, for a file in two splits and for a csv that is cut off.
+    """
+    table: dict[str, str] = {}
+    files = [*_walk(root, (".csv",))]
+    if root.is_file():
+        files += [(path.name, path.read_bytes()) for path in sorted(root.parent.glob("*.csv"))]
+    for name, content in files:
+        reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig", errors="replace")))
+        try:
+            if not {"midi_filename", "split"} <= set(reader.fieldnames or ()):
+                continue  # a csv about other things
+            rows = list(reader)
+        except csv.Error as error:
+            raise UserError(f"{name} is no csv that can be read: {error}") from error
+        for row in rows:
+            file, split = row["midi_filename"], row["split"]
+            split = "validation" if split == "valid" else split
+            if not file or split not in SPLITS:
+                raise UserError(
+                    f"{name} has the row {list(row.values())[:3]}; expected a midi_filename and a "
+                    f"split, one of {', '.join(SPLITS)}: is the file cut off?"
+                )
+            if table.setdefault(file, split) != split:
+                raise UserError(f"{name} puts {file} into {table[file]} and into {split}")
+    return table
+
+
+def row_of(name: str, table: dict[str, str]) -> str:
+    """Return the name by which the csv lists a file, which may omit the first folders; or ""."""
+    parts = PurePosixPath(name).parts
+    rows = ("/".join(parts[start:]) for start in range(len(parts)))
+    return next((row for row in rows if row in table), "")
+
+
+def _walk(root: Path, suffixes: tuple[str, ...], *, limit: int = -1) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, bytes) of files with these suffixes, by name; limit: bytes read, -1 for all."""
+    paths = [(root.name, root)]
+    if root.is_dir():
+        # By name, since the order of file systems differs.
+        paths = sorted(
+            (path.relative_to(root).as_posix(), path)
+            for path in root.rglob("*")
+            if path.is_file() and path.name.lower().endswith((*suffixes, *ARCHIVE_SUFFIXES))
+        )
+    for name, path in paths:
+        try:
+            if path.name.lower().endswith(suffixes):
+                with path.open("rb") as file:
+                    yield name, file.read(limit)
+            else:
+                yield from _walk_archive(path, suffixes, limit)
+        except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+            raise UserError(f"{path} is not a file or archive that can be read: {error}") from error
+
+
+def _walk_archive(path: Path, suffixes: tuple[str, ...], limit: int) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(path, "r:*") as archive:
+        # A link could point outside of the archive.
+        files = [member for member in archive.getmembers() if member.isfile()]
+        for member in sorted(files, key=lambda member: member.name):
+            if member.name.lower().endswith(suffixes):
+                file = archive.extractfile(member)
+                assert file is not None
+                yield member.name, file.read(limit)

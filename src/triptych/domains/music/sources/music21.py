@@ -7,7 +7,7 @@ far as a grid of sixteenths needs it.
 
 import functools
 import importlib.util
-import logging
+import itertools
 import math
 import xml.etree.ElementTree as ElementTree
 import zipfile
@@ -19,15 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from triptych.domains.music.sources.base import (
-    Piece,
-    PieceSource,
-    Split,
-    check_shares,
-    require_pieces,
-    split_of,
-    warn_of_skipped,
-)
+from triptych.domains.music.sources.base import LOG, HashedSource, Piece, warn_of_skipped
 from triptych.domains.music.tokenizers.chorales import (
     N_VOICES,
     SILENT,
@@ -38,9 +30,9 @@ from triptych.domains.music.tokenizers.chorales import (
 )
 from triptych.errors import UserError
 
-_LOG = logging.getLogger(__name__)
-
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
+_Note = tuple[int, Fraction, Fraction, int]
+"""Measure, onset in the measure and duration, both in quarters, and sounding MIDI pitch."""
 PHRASE = 8
 """Length of the compared runs of a melody, in intervals: about a line of a hymn."""
 MIN_SHARED = 0.4
@@ -52,7 +44,7 @@ hymn above 0.5. At 0.4 there are 234 tunes, the most frequent with ten settings.
 
 
 @dataclass(frozen=True)
-class Music21Chorales(PieceSource):
+class Music21Chorales(HashedSource):
     """Bach's four-part chorales in music21's package, on a grid of sixteenths; no download.
 
     All harmonisations of a tune, in any key, and copies of a chorale are in one split, so that no
@@ -67,26 +59,18 @@ class Music21Chorales(PieceSource):
 
     tokenizer: ClassVar[ChoraleTokenizer] = ChoraleTokenizer()
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for impossible shares."""
-        check_shares(self.validation_share, self.test_share)
-
-    def load(self, split: Split) -> list[Piece]:
-        """Read one split; raises UserError where music21 is not installed."""
+    def load(self, split: str) -> list[Piece]:
         pieces, tunes = _all_chorales()
-        chosen: list[int] = []
-        for tune in tunes:
-            key = min(pieces[index].name for index in tune).encode()
-            shares = {"validation_share": self.validation_share, "test_share": self.test_share}
-            if split_of(key, **shares) == split:
-                chosen += tune
-        found = [pieces[index] for index in sorted(chosen)]
-        return require_pieces(found, split, "music21's chorales")
+        return [
+            piece
+            for piece, first in zip(pieces, tunes, strict=True)
+            if self.split_of(pieces[first].name.encode()) == split
+        ]
 
 
 @functools.cache
-def _all_chorales() -> tuple[list[Piece], list[list[int]]]:
-    """Read all chorales by file name, and group their indices by tune; once per process."""
+def _all_chorales() -> tuple[list[Piece], list[int]]:
+    """Read all chorales by file name, and their tunes; once per process."""
     pieces, skipped, n_other = [], [], 0
     files = music21_files()
     for path in files:
@@ -101,9 +85,9 @@ def _all_chorales() -> tuple[list[Piece], list[list[int]]]:
             skipped.append(f"{path.name} leaves the range of the voices")
         else:
             pieces.append(Piece(path.stem, grid))
-    _LOG.info("music21: %d chorales; %d files do not have four parts", len(pieces), n_other)
+    LOG.info("music21: %d chorales; %d files do not have four parts", len(pieces), n_other)
     warn_of_skipped("music21's chorales", skipped, len(files))
-    return pieces, group_by_tune([piece.content for piece in pieces])
+    return pieces, find_tunes([piece.content for piece in pieces])
 
 
 def music21_files() -> list[Path]:
@@ -119,7 +103,7 @@ def music21_files() -> list[Path]:
             "the chorales come with the package music21, which is not installed here: "
             "pip install 'triptych[demo]'"
         )
-    return sorted(files, key=lambda path: path.name)
+    return sorted(files, key=lambda path: path.stem)
 
 
 def melody_runs(grid: Grid) -> set[tuple[int, ...]]:
@@ -135,10 +119,10 @@ def melody_runs(grid: Grid) -> set[tuple[int, ...]]:
     return {intervals[start : start + PHRASE] for start in range(last + 1)}
 
 
-def group_by_tune(grids: list[Grid]) -> list[list[int]]:
-    """Group the indices of pieces with one tune; groups and their members in rising order."""
+def find_tunes(grids: list[Grid]) -> list[int]:
+    """Return for each piece the index of the first piece with the same tune."""
     melodies = [melody_runs(grid) for grid in grids]
-    group = list(range(len(grids)))  # smallest index of a piece's group
+    tunes = list(range(len(grids)))
     holders: dict[tuple[int, ...], list[int]] = defaultdict(list)
     shared: Counter[tuple[int, int]] = Counter()
     for second, melody in enumerate(melodies):
@@ -147,12 +131,9 @@ def group_by_tune(grids: list[Grid]) -> list[list[int]]:
             holders[run].append(second)
     for (first, second), count in shared.items():
         if count >= MIN_SHARED * min(len(melodies[first]), len(melodies[second])):
-            low, high = sorted((group[first], group[second]))
-            group = [low if number == high else number for number in group]
-    members: dict[int, list[int]] = defaultdict(list)
-    for index, number in enumerate(group):
-        members[number].append(index)
-    return list(members.values())
+            low, high = sorted((tunes[first], tunes[second]))
+            tunes = [low if tune == high else tune for tune in tunes]
+    return tunes
 
 
 def read_mxl(path: Path) -> Grid | None:
@@ -169,26 +150,20 @@ def read_mxl(path: Path) -> Grid | None:
                 for name in archive.namelist()
                 if name.endswith((".xml", ".musicxml")) and not name.startswith("META-INF/")
             ]
-            root = ElementTree.fromstring(archive.read(documents[0]))
-        return _read_parts(root.findall("part"))
+            elements = ElementTree.fromstring(archive.read(documents[0])).findall("part")
+        if len(elements) != N_VOICES:
+            return None
+        parts = [_read_part(element) for element in elements]
     # A damaged archive or document raises any of a dozen types.
     except Exception as error:
         raise UserError(f"{path} is not a MusicXML file that can be read ({error!r})") from error
-
-
-def _read_parts(parts: list[ElementTree.Element]) -> Grid | None:
-    if len(parts) != N_VOICES:
-        return None
-    readers = [_Part(part) for part in parts]
-    starts = [Fraction(0)]  # of each measure, in quarters
-    for number in range(max(len(reader.lengths) for reader in readers)):
-        # The longest part decides, so that an incomplete measure does not shift a voice.
-        length = max(r.lengths[number] for r in readers if number < len(r.lengths))
-        starts.append(starts[-1] + length)
+    # The longest part decides, so that an incomplete measure does not shift a voice.
+    measures = itertools.zip_longest(*(lengths for lengths, _ in parts), fillvalue=Fraction(0))
+    starts = [*itertools.accumulate(map(max, measures), initial=Fraction(0))]  # in quarters
     n_steps = math.ceil(starts[-1] * STEPS_PER_QUARTER)
     grid = np.full((n_steps, N_VOICES), SILENT, dtype=np.int64)
-    for voice, reader in enumerate(readers):
-        for measure, onset, duration, pitch in reader.notes:
+    for voice, (_, notes) in enumerate(parts):
+        for measure, onset, duration, pitch in notes:
             first = (starts[measure] + onset) * STEPS_PER_QUARTER
             stop = first + duration * STEPS_PER_QUARTER
             cells = grid[math.ceil(first) : math.ceil(stop), voice]
@@ -196,49 +171,33 @@ def _read_parts(parts: list[ElementTree.Element]) -> Grid | None:
     return grid
 
 
-class _Part:
-    """One part of a score, times in quarters.
-
-    lengths: of each measure. notes: (measure, onset in the measure, duration, sounding MIDI pitch).
-    """
-
-    def __init__(self, part: ElementTree.Element) -> None:
-        self.lengths: list[Fraction] = []
-        self.notes: list[tuple[int, Fraction, Fraction, int]] = []
-        self._divisions = 1
-        self._transposition = 0
-        for number, measure in enumerate(part.findall("measure")):
-            self._read_measure(number, measure)
-
-    def _read_measure(self, number: int, measure: ElementTree.Element) -> None:
+def _read_part(part: ElementTree.Element) -> tuple[list[Fraction], list[_Note]]:
+    """Return the length of each measure of a part in quarters, and its notes."""
+    divisions, transposition = 1, 0
+    lengths: list[Fraction] = []
+    notes: list[_Note] = []
+    for number, measure in enumerate(part.findall("measure")):
         now = end = onset = Fraction(0)
         for element in measure:
+            duration = Fraction(element.findtext("duration", "0")) / divisions
             if element.tag == "attributes":
-                self._read_attributes(element)
-            elif element.tag in ("backup", "forward"):
-                step = self._duration(element)
-                now += step if element.tag == "forward" else -step
+                divisions = int(element.findtext("divisions", divisions))
+                if element.find("transpose") is not None:
+                    octaves = int(element.findtext("transpose/octave-change", 0))
+                    transposition = int(element.findtext("transpose/chromatic", 0)) + 12 * octaves
+            elif element.tag == "backup":
+                now -= duration
+            elif element.tag == "forward":
+                now += duration
             elif element.tag == "note" and element.find("grace") is None:
-                duration = self._duration(element)
                 if element.find("chord") is None:
-                    onset = now
-                    now += duration
+                    onset, now = now, now + duration
                 pitch = element.find("pitch")
                 if pitch is not None:
-                    sounding = _midi_pitch(pitch) + self._transposition
-                    self.notes.append((number, onset, duration, sounding))
+                    notes.append((number, onset, duration, _midi_pitch(pitch) + transposition))
             end = max(end, now)
-        self.lengths.append(end)
-
-    def _read_attributes(self, attributes: ElementTree.Element) -> None:
-        self._divisions = int(attributes.findtext("divisions", str(self._divisions)))
-        transpose = attributes.find("transpose")
-        if transpose is not None:
-            octaves = int(transpose.findtext("octave-change", "0"))
-            self._transposition = int(transpose.findtext("chromatic", "0")) + 12 * octaves
-
-    def _duration(self, element: ElementTree.Element) -> Fraction:
-        return Fraction(element.findtext("duration", "0")) / self._divisions
+        lengths.append(end)
+    return lengths, notes
 
 
 def _midi_pitch(pitch: ElementTree.Element) -> int:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from triptych.domains.music.sources.base import Piece, PieceSource, Split
+from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, N_VOICES, ChoraleTokenizer
 from triptych.domains.sources import NoisyCopy, Numbers, SyntheticSource, uniform_draws
 
@@ -63,8 +63,7 @@ class CopiedMotifs(PieceSource, SyntheticSource):
     def _copy(self) -> NoisyCopy:
         return NoisyCopy(self.notes, self.change)
 
-    def load(self, split: Split) -> list[Piece]:
-        """Draw one split; equal for every call."""
+    def load(self, split: str) -> list[Piece]:
         grids = self._grids(split)
         return [Piece(f"motif-{split}-{number:04d}", grid) for number, grid in enumerate(grids)]
 
@@ -79,11 +78,9 @@ class CopiedMotifs(PieceSource, SyntheticSource):
         return SCALE[FIRST_NOTE + notes]
 
     def entropy(self) -> float:
-        """Return the entropy in nats per token."""
         return (math.log(self.notes) + (self.repeats - 1) * self._copy().entropy()) / self.repeats
 
     def nll(self, split: str, limit: int | None = None) -> float:
-        """Return the negative log-likelihood of a split, or of its first pieces, in nats."""
         grids = self._grids(split)[:limit]
         changed = int((grids[:, self.motif_steps :] != grids[:, : -self.motif_steps]).sum())
         first = grids[:, : self.motif_steps].size
