@@ -33,9 +33,9 @@ from triptych.core.positions import Axial, Metrical
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.sources import ImageFolder
-from triptych.domains.music.augmentation import Augmentation
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError

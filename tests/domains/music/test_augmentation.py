@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.music.augmentation import NO_AUGMENTATION, Augmentation, possible_shifts
+from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import SILENT, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import EventTokenizer, decode_notes, encode_notes
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.notes import Notes, stretch
 
+NO_AUGMENTATION = Augmentation(transpose=0, stretch=(1.0,))
 vary_notes, transpose_grid = EventTokenizer().augment, ChoraleTokenizer().augment
+encode_notes, decode_notes = EventTokenizer().encode, EventTokenizer().decode
 
 
 def generator(seed=0):
@@ -36,16 +38,10 @@ def test_stretching_moves_all_times_and_stays_encodable(busy_piece, sounding, fa
 
 
 def test_a_copy_that_leaves_the_range_is_not_made():
-    assert possible_shifts(np.array([60, 107]), most=3, lowest=21, highest=108) == [
-        -3,
-        -2,
-        -1,
-        0,
-        1,
-    ]
-    assert possible_shifts(np.array([21, 108]), most=3, lowest=21, highest=108) == [0]
-    assert possible_shifts(np.array([5, 60]), most=3, lowest=21, highest=108) == [0]
-    assert possible_shifts(np.array([]), most=3, lowest=21, highest=108) == [0]
+    shifts = Augmentation(transpose=3).shifts
+    assert shifts(np.array([60, 107]), 21, 108) == [-3, -2, -1, 0, 1]
+    assert shifts(np.array([21, 108]), 21, 108) == [0]
+    assert shifts(np.array([5, 60]), 21, 108) == [0]
 
 
 def test_whole_performances_are_transposed(make_piano, sounding):

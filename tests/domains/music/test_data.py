@@ -5,12 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.music.augmentation import Augmentation
 from triptych.domains.music.data import (
     NO_PREVIOUS,
     PADDING,
     DataConfig,
-    TokenisedPiece,
     Window,
     crop_start,
     evaluation_batches,
@@ -19,6 +17,7 @@ from triptych.domains.music.data import (
     window_starts,
 )
 from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_grammar import END, NOTE_OFF, SYMBOLS
 from triptych.domains.music.tokenizers.events import EventTokenizer
@@ -60,10 +59,10 @@ def test_padding_is_no_id_of_any_representation():
 @pytest.mark.parametrize("overlap", [0, 3, 7])
 def test_each_token_is_scored_once_with_its_context(n_tokens, overlap):
     tokens = np.arange(n_tokens)
-    piece = TokenisedPiece(tokens, tokens % 2 == 0)
+    onsets = tokens % 2 == 0
     times_scored = np.zeros(n_tokens, dtype=int)
     for start in window_starts(n_tokens, length=8, overlap=overlap):
-        batch = make_batch([Window(piece, start, overlap if start else 0)], length=8)
+        batch = make_batch([Window(tokens, onsets, start, overlap if start else 0)], length=8)
         assert batch.previous[0] == (start - 1 if start else NO_PREVIOUS)
         for place in batch.scored[0].nonzero().flatten().tolist():
             token = int(batch.values[0, place])

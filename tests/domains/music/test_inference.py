@@ -12,11 +12,10 @@ from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling
-from triptych.domains.music.config import Config
+from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel, restore
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
-from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.sampling import continue_tokens
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
@@ -25,8 +24,6 @@ from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import (
     SECONDS_PER_STEP,
     ChoraleTokenizer,
-    grid_to_midi,
-    midi_to_grid,
 )
 from triptych.domains.music.tokenizers.event_grammar import (
     END,
@@ -36,8 +33,10 @@ from triptych.domains.music.tokenizers.event_grammar import (
     VELOCITY,
     EventGrammar,
 )
-from triptych.domains.music.tokenizers.events import EventTokenizer, encode_notes
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
+
+CHORALES = ChoraleTokenizer()
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,12 @@ def pianist():
     return model_of(Performances(), length=60, overlap=20)
 
 
+def grid_to_midi(grid):
+    return CHORALES.to_midi(CHORALES.encode(grid))
+
+
 def grid_of(midi):
-    return midi_to_grid(parse_midi(midi_bytes(midi), name="x"), name="x")
+    return CHORALES.from_midi(parse_midi(midi_bytes(midi), name="x"), name="x")
 
 
 def test_length_counts_16th_steps_for_chorales(choir):
@@ -267,7 +270,7 @@ def test_what_may_come_next_by_hand():
 
 def test_every_written_performance_is_possible(busy_piece, sounding):
     for seed in range(4):
-        ids = torch.tensor([[*encode_notes(sounding(busy_piece(seed))), END]])
+        ids = torch.tensor([[*EventTokenizer().encode(sounding(busy_piece(seed))), END]])
         rule = EventGrammar(1)
         for place in range(ids.shape[1]):
             assert not rule(ids[:, :place])[0, ids[0, place]]
@@ -298,7 +301,7 @@ def test_limit_and_batch_size(choir):
     assert choir.evaluate("test", limit=2).count == 2
     one, many = (choir.evaluate("test", batch_size=size).metrics for size in (1, 64))
     assert one["nats_per_token"] == pytest.approx(many["nats_per_token"], abs=1e-6)
-    with pytest.raises(UserError, match="split"):
+    with pytest.raises(UserError, match="there is no split 'exam'"):
         choir.evaluate("exam")
 
 

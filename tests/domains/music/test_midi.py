@@ -150,7 +150,7 @@ def test_a_file_without_notes_is_told(raw_midi):
 def test_a_missing_file_and_a_folder_are_told(tmp_path):
     with pytest.raises(UserError, match=r"gone\.mid"):
         read_midi(tmp_path / "gone.mid")
-    with pytest.raises(UserError, match="folder"):
+    with pytest.raises(UserError, match="directory"):
         read_midi(tmp_path)
 
 

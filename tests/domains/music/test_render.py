@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from triptych.domains.music import render
-from triptych.domains.music.tokenizers.chorales import grid_to_midi
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 
 
 def read_wav(path):
@@ -53,7 +53,8 @@ def pixels(path):
 
 def test_voices_have_colours_of_their_own(tmp_path):
     grid = np.array([[72, 67, 60, 48]] * 16)
-    render.write_piano_roll(grid_to_midi(grid), tmp_path / "a.png")
+    kind = ChoraleTokenizer()
+    render.write_piano_roll(kind.to_midi(kind.encode(grid)), tmp_path / "a.png")
     image = pixels(tmp_path / "a.png").reshape(-1, 3)
     for colour in ((200, 68, 60), (217, 154, 43), (60, 138, 95), (51, 88, 156)):
         assert (np.abs(image - colour).sum(1) < 120).sum() > 500

@@ -14,13 +14,11 @@ from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.augmentation import NO_AUGMENTATION
-from triptych.domains.music.config import Config
+from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.sources.synthetic import CopiedMotifs
-from triptych.domains.music.tokenizers.chorales import encode_grid
+from triptych.domains.music.tokenizers.base import Augmentation
 
 TINY = CopiedMotifs(
     motif_steps=2,
@@ -106,8 +104,9 @@ def test_splits_are_the_same_every_time_and_differ():
 def test_every_voice_can_be_sung_and_played():
     pieces = CopiedMotifs(train_size=50).load("train")
     for piece in pieces:
-        assert encode_grid(piece.content).shape == (128,)  # refuses what has no symbol
-    midi = CopiedMotifs.tokenizer.to_midi(encode_grid(pieces[0].content))
+        ids = CopiedMotifs.tokenizer.encode(piece.content)  # refuses what has no symbol
+        assert ids.shape == (128,)
+    midi = CopiedMotifs.tokenizer.to_midi(ids)
     assert [len(part.notes) > 0 for part in midi.instruments] == [True] * 4
 
 
@@ -127,7 +126,11 @@ class Perfect(nn.Module):
 @pytest.fixture
 def model():
     data = DataConfig(
-        source=TINY, sequence_length=64, overlap=0, batch_size=2, augmentation=NO_AUGMENTATION
+        source=TINY,
+        sequence_length=64,
+        overlap=0,
+        batch_size=2,
+        augmentation=Augmentation(transpose=0),
     )
     sizes = ModelConfig(
         TransformerConfig(

@@ -23,16 +23,15 @@ from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
 from triptych.decoding.generate import Draft
 from triptych.domains.music import sampling
-from triptych.domains.music.augmentation import Augmentation
-from triptych.domains.music.config import Config
+from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import PADDING, DataConfig, evaluation_batches
 from triptych.domains.music.inference import restore
-from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.task import MusicTrainingModule, prepare
+from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError

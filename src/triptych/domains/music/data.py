@@ -8,10 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.music.augmentation import Augmentation
 from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.base import Augmentation, Ids
 from triptych.domains.sources import ALL
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
@@ -70,32 +69,16 @@ class DataConfig:
 def read_pieces(source: PieceSource, split: str) -> list[Piece]:
     """Return the pieces of a split, or of all splits for `all`.
 
-    Raises UserError for an unknown split, for missing files and for a split without pieces.
+    Raises UserError for an unknown split and for missing files.
     """
     if split == ALL:
         return source.load_all()
-    for known in SPLITS:
-        if split == known:
-            return source.load(known)
-    raise UserError(
-        f"there is no split {split!r}; expected one of {', '.join(SPLITS)}, or all for a folder "
-        "given in place of the model's own"
-    )
-
-
-@dataclass(frozen=True)
-class TokenisedPiece:
-    """A piece as tokens."""
-
-    tokens: Ids
-    onsets: NDArray[np.bool_]
-    """Which tokens begin a note."""
-
-    @classmethod
-    def of(cls, piece: Piece, tokenizer: MusicTokenizer) -> "TokenisedPiece":
-        """Tokenise a piece."""
-        tokens = tokenizer.tokens(piece.content)
-        return cls(tokens, tokenizer.onsets(tokens))
+    if split not in SPLITS:
+        raise UserError(
+            f"there is no split {split!r}; expected one of {', '.join(SPLITS)}, or all for a "
+            "folder given in place of the model's own"
+        )
+    return source.load(split)
 
 
 @dataclass
@@ -115,9 +98,12 @@ class Batch:
 class Window(NamedTuple):
     """A window of a piece: `sequence_length` tokens from `start`, the first `skip` not scored."""
 
-    piece: TokenisedPiece
+    tokens: Ids
+    """Of the whole piece."""
+    onsets: NDArray[np.bool_]
+    """Which tokens of the whole piece begin a note."""
     start: int
-    skip: int
+    skip: int = 0
 
 
 def window_starts(n_tokens: int, *, length: int, overlap: int) -> list[int]:
@@ -127,24 +113,20 @@ def window_starts(n_tokens: int, *, length: int, overlap: int) -> list[int]:
 
 def make_batch(windows: list[Window], *, length: int) -> Batch:
     """Pad windows to the longest of them, at most `length` tokens."""
-    width = min(length, max(len(w.piece.tokens) - w.start for w in windows))
+    width = min(length, max(len(w.tokens) - w.start for w in windows))
     values = np.full((len(windows), width), PADDING, dtype=np.int64)
     previous = np.full(len(windows), NO_PREVIOUS, dtype=np.int64)
     scored = np.zeros((len(windows), width), dtype=bool)
     onsets = np.zeros((len(windows), width), dtype=bool)
-    for row, (piece, start, skip) in enumerate(windows):
-        tokens = piece.tokens[start : start + width]
-        values[row, : len(tokens)] = tokens
-        scored[row, skip : len(tokens)] = True
-        onsets[row, : len(tokens)] = piece.onsets[start : start + width]
-        if start:
-            previous[row] = piece.tokens[start - 1]
-    return Batch(
-        torch.from_numpy(values),
-        torch.from_numpy(previous),
-        torch.from_numpy(scored),
-        torch.from_numpy(onsets & scored),
-    )
+    for row, window in enumerate(windows):
+        here = slice(window.start, window.start + width)
+        count = len(window.tokens[here])
+        values[row, :count] = window.tokens[here]
+        scored[row, window.skip : count] = True
+        onsets[row, :count] = window.onsets[here]
+        if window.start:
+            previous[row] = window.tokens[window.start - 1]
+    return Batch(*map(torch.from_numpy, (values, previous, scored, onsets & scored)))
 
 
 def crop_start(n_tokens: int, *, length: int, bar: int, generator: torch.Generator) -> int:
@@ -168,11 +150,9 @@ def training_batches(pieces: list[Piece], config: DataConfig, *, seed: int) -> R
         windows = []
         for piece in (items[number] for number in numbers):
             content = tokenizer.augment(piece.content, config.augmentation, generator)
-            varied = TokenisedPiece.of(Piece(piece.name, content), tokenizer)
-            start = crop_start(
-                len(varied.tokens), length=length, bar=tokenizer.bar, generator=generator
-            )
-            windows.append(Window(varied, start, 0))
+            tokens = tokenizer.tokens(content)
+            start = crop_start(len(tokens), length=length, bar=tokenizer.bar, generator=generator)
+            windows.append(Window(tokens, tokenizer.onsets(tokens), start))
         return make_batch(windows, length=length)
 
     plan = shuffled_batches(len(items), config.batch_size)
@@ -185,11 +165,11 @@ def evaluation_batches(pieces: list[Piece], config: DataConfig, *, batch_size: i
     batch_size: windows at a time, fewer where they would exceed MAX_TOKENS_PER_BATCH.
     """
     length, overlap = config.sequence_length, config.overlap
-    tokenised = [TokenisedPiece.of(piece, config.source.tokenizer) for piece in pieces]
+    tokenizer = config.source.tokenizer
     windows = [
-        Window(piece, start, overlap if start else 0)
-        for piece in tokenised
-        for start in window_starts(len(piece.tokens), length=length, overlap=overlap)
+        Window(tokens, tokenizer.onsets(tokens), start, overlap if start else 0)
+        for tokens in (tokenizer.tokens(piece.content) for piece in pieces)
+        for start in window_starts(len(tokens), length=length, overlap=overlap)
     ]
 
     def batch(numbers: list[int], generator: torch.Generator | None) -> Batch:

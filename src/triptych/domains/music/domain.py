@@ -65,7 +65,7 @@ class MusicSampleOptions(SampleOptions):
             raise ValueError("seconds and length were both given; expected one of them")
         for name in ("seconds", "length"):
             value = getattr(self, name)
-            if value is not None and not value > 0:
+            if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be above 0, got {value}")
 
     def input_files(self) -> dict[str, str]:

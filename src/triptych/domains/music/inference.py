@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -31,7 +33,7 @@ from triptych.domains.music.metrics import (
     metrics_from_sums,
     token_nll,
 )
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi, write_midi
+from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
@@ -149,8 +151,8 @@ class MusicModel(TrainedModel):
             windows = replace(windows, source=reading_from(windows.source, str(data)))
         pieces = read_pieces(windows.source, split)[:limit]
         batches = evaluation_batches(pieces, windows, batch_size=batch_size or windows.batch_size)
-        trained_length = self.config.data.sequence_length
-        positions = PositionSums(windows.sequence_length)
+        trained_length, length = self.config.data.sequence_length, windows.sequence_length
+        positions = PositionSums(length)
 
         def score(batch: Batch) -> dict[str, Tensor]:
             nll = token_nll(scorer.model, batch)  # [B, L]
@@ -158,21 +160,25 @@ class MusicModel(TrainedModel):
             return batch_sums(batch, nll)
 
         sums = sum_scores(scorer.model, score, batches, progress)
-        metrics = metrics_from_sums(sums) | positions.metrics(trained_length)
+        metrics = metrics_from_sums(sums)
+        parts = positions.buckets([0, trained_length, length])
+        if len(parts) == 2:
+            metrics["nats_per_token_within"] = parts[0]["nats_per_token"]
+            metrics["nats_per_token_beyond"] = parts[1]["nats_per_token"]
         details: dict[str, Any] = {
             "dtype": self.dtype,
             "tokens": int(sums["tokens"]),
             "notes": int(sums["notes"]),
             "vocabulary_size": self.tokenizer.vocabulary_size,
-            "sequence_length": windows.sequence_length,
+            "sequence_length": length,
             "overlap": windows.overlap,
             "nats_per_token_of": _baselines(windows.source, pieces, counted=split != ALL),
             "by_position": {
                 "trained_length": trained_length,
-                "sequence_length": windows.sequence_length,
+                "sequence_length": length,
                 "overlap": windows.overlap,
                 "positions_per_bucket": bucket,
-                "buckets": positions.buckets(bucket),
+                "buckets": positions.buckets([*range(0, length, bucket), length]),
             },
             **known_entropy(windows.source),
         }
@@ -217,10 +223,7 @@ class MusicModel(TrainedModel):
         pieces = self.sample(**options.arguments_of(self.sample), progress=progress)
         synthesiser = ""
         for index, piece in enumerate(pieces):
-            path = out.path / f"piece-{index:02d}"
-            write_midi(piece, path.with_suffix(".mid"))
-            synthesiser = render.write_wav(piece, path.with_suffix(".wav"))
-            render.write_piano_roll(piece, path.with_suffix(".png"))
+            synthesiser = render.write_piece(piece, out.path / f"piece-{index:02d}")
         made = counted(options.count, "piece", "pieces")
         return f"{made} (.mid, .wav, .png) in {out}; sound by {synthesiser}"
 
@@ -277,21 +280,17 @@ def _baselines(source: PieceSource, held_out: list[Piece], *, counted: bool) -> 
     """Return nats per token of simple models on the scored pieces.
 
     counted: include the count models, which need the training pieces. They are left out for
-    performances, of which reading a folder takes minutes.
+    performances, of which reading a folder takes minutes, and where there are no training pieces.
     """
     tokenizer = source.tokenizer
-    train: list[Piece] = []
     if counted and isinstance(tokenizer, ChoraleTokenizer):
-        try:
-            train = source.load("train")
-        except UserError:
-            train = []  # the score itself needs no training pieces
-    nats = count_models(
-        tokenizer,
-        [tokenizer.tokens(piece.content) for piece in train],
-        [tokenizer.tokens(piece.content) for piece in held_out],
-    )
-    return nats if train else {"uniform": nats["uniform"]}
+        with suppress(UserError):
+            return count_models(
+                tokenizer,
+                [tokenizer.tokens(piece.content) for piece in source.load("train")],
+                [tokenizer.tokens(piece.content) for piece in held_out],
+            )
+    return {"uniform": math.log(tokenizer.vocabulary_size)}
 
 
 def restore(checkpoint: dict[str, Any], device: str = "cpu") -> MusicModel:
@@ -301,13 +300,7 @@ def restore(checkpoint: dict[str, Any], device: str = "cpu") -> MusicModel:
     """
     header = checkpoint["triptych"]
     config, vocabulary = from_plain(Config, header["config"]), header["vocabulary"]
-    tokenizer = config.data.source.tokenizer
-    if vocabulary != tokenizer.vocabulary:
-        raise UserError(
-            f"the checkpoint was trained with the tokenizer {vocabulary.get('tokenizer')!r} of "
-            f"{len(vocabulary['symbols'])} symbols; this version of Triptych has "
-            f"{tokenizer.name!r} of {tokenizer.vocabulary_size}"
-        )
+    config.data.source.tokenizer.check_vocabulary(vocabulary, "the checkpoint")
     model = config.build_model()
     load_weights(model, checkpoint["state_dict"])
     return MusicModel(config, model.to(device_named(device)))

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import PADDING, Batch
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
-from triptych.domains.music.tokenizers.chorales import (
-    N_VOICES,
-    STEPS_PER_QUARTER,
-    ChoraleTokenizer,
-)
+from triptych.domains.music.tokenizers.base import Cycles, Ids, MusicTokenizer
 from triptych.training.evaluate import in_double
 
 INITIAL_COUNT = 0.5
@@ -61,41 +57,18 @@ class PositionSums:
         self.nats[: nll.shape[1]] += in_double(nll).sum(0).cpu()
         self.tokens[: nll.shape[1]] += batch.scored.sum(0).cpu()
 
-    def nats_per_token(self, first: int, stop: int) -> float | None:
-        """Return the mean over positions first to stop - 1; None where no token was scored."""
-        tokens = int(self.tokens[first:stop].sum())
-        return float(self.nats[first:stop].sum()) / tokens if tokens else None
-
-    def metrics(self, trained_length: int) -> dict[str, float]:
-        """Return nats per token within and beyond the length of the training's windows.
-
-        Empty where the windows are no longer, or where no token lies beyond.
-        """
-        length = len(self.nats)
-        within = self.nats_per_token(0, trained_length)
-        beyond = self.nats_per_token(trained_length, length)
-        if length <= trained_length or within is None or beyond is None:
-            return {}
-        return {"nats_per_token_within": within, "nats_per_token_beyond": beyond}
-
-    def buckets(self, size: int) -> list[dict[str, Any]]:
-        """Return the mean and the scored tokens of each `size` positions; empty ones are left out.
+    def buckets(self, edges: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the mean and the scored tokens between neighbouring edges, where there are any.
 
         first, last: positions in the window, from 0.
         """
         found = []
-        for first in range(0, len(self.nats), size):
-            stop = min(first + size, len(self.nats))
-            mean = self.nats_per_token(first, stop)
-            if mean is not None:
-                tokens = int(self.tokens[first:stop].sum())
+        for first, stop in pairwise(edges):
+            if tokens := int(self.tokens[first:stop].sum()):
+                mean = float(self.nats[first:stop].sum()) / tokens
                 bucket = {"first": first, "last": stop - 1}
                 found.append({**bucket, "tokens": tokens, "nats_per_token": mean})
         return found
-
-
-Contexts = dict[str, tuple[NDArray[np.int64], int]]
-"""Name of a count model -> (index of the context of each token, number of contexts)."""
 
 
 def count_models(
@@ -103,44 +76,32 @@ def count_models(
 ) -> dict[str, float]:
     """Return nats per token of simple baselines on held-out pieces, by name.
 
-    The uniform model, and tables of how often a token followed a context in the training pieces,
-    with contexts of growing size.
+    The uniform model, and tables of how often a token followed each of the tokenizer's
+    `count_contexts` in the training pieces.
     """
     size = tokenizer.vocabulary_size
-    contexts = _chorale_contexts if isinstance(tokenizer, ChoraleTokenizer) else _event_contexts
-    empty = contexts(np.zeros(0, dtype=np.int64), size)
-    counts = {name: np.zeros(n * size, dtype=np.int64) for name, (_, n) in empty.items()}
-    for tokens in train:
-        for name, (context, _) in contexts(tokens, size).items():
-            np.add.at(counts[name], context * size + tokens, 1)
-    nats = dict.fromkeys(counts, 0.0)
-    for tokens in held_out:
-        for name, (context, n_contexts) in contexts(tokens, size).items():
-            smooth = counts[name].reshape(n_contexts, size) + INITIAL_COUNT
-            probability = smooth[context, tokens] / smooth.sum(1)[context]
-            nats[name] -= float(np.log(probability).sum())
-    n_tokens = sum(len(tokens) for tokens in held_out)
-    return {"uniform": math.log(size)} | {name: total / n_tokens for name, total in nats.items()}
+    n_tokens = sum(map(len, held_out))
+    nats = {"uniform": math.log(size)}
+    for name, (lag, cycles) in tokenizer.count_contexts.items():
+        n_contexts = (size + 1) * math.prod(modulo for _, modulo in cycles)
+        counts = np.full((n_contexts, size), INITIAL_COUNT)
+        for tokens in train:
+            np.add.at(counts, (_contexts(tokens, size, lag, cycles), tokens), 1)
+        totals = counts.sum(1)
+        total = 0.0
+        for tokens in held_out:
+            context = _contexts(tokens, size, lag, cycles)
+            total -= float(np.log(counts[context, tokens] / totals[context]).sum())
+        nats[name] = total / n_tokens
+    return nats
 
 
-def _chorale_contexts(tokens: Ids, size: int) -> Contexts:
-    position = np.arange(len(tokens))
-    voice = position % N_VOICES
-    # The voice's pitch one sixteenth before; `size` at the start.
-    before = np.concatenate([np.full(N_VOICES, size), tokens])[: len(tokens)]
-    own = voice * (size + 1) + before
-    n_own = N_VOICES * (size + 1)
-    beat = position // N_VOICES % STEPS_PER_QUARTER
-    with_beat = (own * STEPS_PER_QUARTER + beat, n_own * STEPS_PER_QUARTER)
-    return {
-        "voice and previous pitch": (own, n_own),
-        "voice, previous pitch and 16th in the quarter": with_beat,
-    }
-
-
-def _event_contexts(tokens: Ids, size: int) -> Contexts:
-    before = np.concatenate([[size], tokens])[: len(tokens)]
-    return {
-        "frequency of the event": (np.zeros_like(tokens), 1),
-        "previous event": (before, size + 1),
-    }
+def _contexts(tokens: Ids, size: int, lag: int | None, cycles: Cycles) -> Ids:
+    """Return the index of the context of each token."""
+    context = np.zeros(len(tokens), dtype=np.int64)
+    if lag is not None:
+        # `size` stands for the tokens before the piece.
+        context = np.concatenate([np.full(lag, size), tokens])[: len(tokens)]
+    for divide, modulo in cycles:
+        context = context * modulo + np.arange(len(tokens)) // divide % modulo
+    return context

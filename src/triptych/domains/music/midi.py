@@ -91,8 +91,6 @@ class ParsedMidi:
 def read_midi(path: str | Path) -> ParsedMidi:
     """Read a MIDI file; raises UserError as `parse_midi` does, and for a file that is missing."""
     path = Path(path)
-    if path.is_dir():
-        raise UserError(f"{path} is a folder; expected a MIDI file (.mid or .midi)")
     try:
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)

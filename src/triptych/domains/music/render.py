@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import wave
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.attention_maps import MusicAttention
+from triptych.domains.music.midi import write_midi
 from triptych.training.files import write_atomically
 
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn
@@ -61,11 +62,18 @@ def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
     return synthesiser
 
 
-def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path, *, title: str = "") -> Path:
+def write_piece(midi: pretty_midi.PrettyMIDI, path: Path) -> str:
+    """Write a piece as .mid, .wav and .png next to each other; return the synthesiser's name."""
+    write_midi(midi, path.with_suffix(".mid"))
+    write_piano_roll(midi, path.with_suffix(".png"))
+    return write_wav(midi, path.with_suffix(".wav"))
+
+
+def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
     """Draw a piece as a PNG, atomically: one colour per instrument, paler for softer notes."""
     import pretty_midi
+    from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
     parts = [part for part in midi.instruments if part.notes and not part.is_drum]
     notes = [note for part in parts for note in part.notes]
@@ -76,11 +84,26 @@ def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path, *, title: s
     width = min(max(8.0, end / SECONDS_PER_INCH), 40.0)  # inches; a long piece is drawn narrower
     figure = Figure(figsize=(width, min(max(3.0, (high - low) / 9), 9.0)), dpi=DOTS_PER_INCH)
     axes = figure.add_subplot()
-    for octave in range(low // 12 * 12, high + 12, 12):
-        for black in (1, 3, 6, 8, 10):
-            axes.axhspan(octave + black - 0.5, octave + black + 0.5, color="#f1f0ec", linewidth=0)
+    for pitch in range(low, high + 1):
+        if pitch % 12 in (1, 3, 6, 8, 10):
+            axes.axhspan(pitch - 0.5, pitch + 0.5, color="#f1f0ec", linewidth=0)
     for number, part in enumerate(parts):
-        axes.add_collection(_boxes(part, COLOURS[number % len(COLOURS)]))
+        table = np.array([(n.pitch, n.start, n.end, n.velocity) for n in part.notes])
+        pitch, start, stop, velocity = table.T
+        strength = (0.25 + 0.75 * np.minimum(velocity / 100, 1))[:, None]  # [N, 1]
+        colour = 1 - strength * (1 - np.array(to_rgb(COLOURS[number % len(COLOURS)])))  # [N, 3]
+        name = part.name or f"instrument {number + 1}"
+        # A white edge separates repeated notes. It is thin, since it hides short notes.
+        axes.barh(
+            pitch,
+            stop - start,
+            height=0.9,
+            left=start,
+            color=colour,
+            edgecolor="white",
+            linewidth=0.3,
+            label=name,
+        )
     axes.set_xlim(0, end)
     axes.set_ylim(low, high)
     octaves = [pitch for pitch in range(low, high + 1) if pitch % 12 == 0]
@@ -93,13 +116,7 @@ def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path, *, title: s
     if not notes:
         axes.text(0.5, 0.5, "no notes", transform=axes.transAxes, ha="center", va="center")
     if len(parts) > 1:
-        handles = [
-            Patch(color=COLOURS[n % len(COLOURS)], label=part.name or f"instrument {n + 1}")
-            for n, part in enumerate(parts)
-        ]
-        axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    if title:
-        axes.set_title(title, loc="left")
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     return write_atomically(path, _png(figure))
@@ -170,18 +187,3 @@ def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
-
-
-def _boxes(part: pretty_midi.Instrument, colour: str) -> Any:
-    """Return the notes of one instrument as rectangles, paler for softer notes."""
-    from matplotlib.collections import PatchCollection
-    from matplotlib.colors import to_rgb
-    from matplotlib.patches import Rectangle
-
-    boxes, colours = [], []
-    for note in part.notes:
-        boxes.append(Rectangle((note.start, note.pitch - 0.45), note.end - note.start, 0.9))
-        strength = 0.25 + 0.75 * min(1.0, note.velocity / 100)
-        colours.append([1 - strength * (1 - channel) for channel in to_rgb(colour)])
-    # A white edge separates repeated notes. It is thin, since it hides short notes.
-    return PatchCollection(boxes, facecolor=colours, edgecolor="white", linewidth=0.3)

@@ -8,6 +8,8 @@ scored.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from torch import Tensor
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
 from triptych.decoding.generate import Draft
-from triptych.decoding.sampling import LogitsConstraint, Sampling
+from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.types import Progress
@@ -33,14 +35,14 @@ def sample_pieces(
     length: int | None = None,
     prompt: Ids | None = None,
     seed: int = 0,
-    sampling: Sampling | None = None,
-    progress: Progress | None = None,
     compile: bool = False,
+    **options: Any,
 ) -> list[Ids]:
     """Sample `count` pieces as tokens, each beginning with the prompt.
 
     data: the windows, and the source with its tokenizer. seconds or length: see
-    `MusicModel.sample`. After the end of a performance its tokens are END.
+    `MusicModel.sample`. options: sampling and progress of `continue_tokens`. After the end of a
+    performance its tokens are END.
     """
     tokenizer = data.source.tokenizer
     device = model.start.device
@@ -51,13 +53,12 @@ def sample_pieces(
         n_new=tokenizer.n_tokens(seconds=seconds, length=length),
         length=data.sequence_length,
         overlap=data.overlap,
-        sampling=sampling or Sampling(),
         generator=torch.Generator(device).manual_seed(seed),
         end=tokenizer.end,
         constraint=tokenizer.constraint(count, seconds=seconds, n_prompt=len(first)),
-        progress=progress,
         compile=compile,
         draft=None if compile else draft_for(tokenizer, count, device),
+        **options,
     )
     rows = tokens.cpu().numpy()
     return [tokenizer.trim(row, seconds=seconds, n_prompt=len(first)) for row in rows]
@@ -76,19 +77,17 @@ def continue_tokens(
     n_new: int,
     length: int,
     overlap: int,
-    sampling: Sampling,
-    generator: torch.Generator,
     end: int | None = None,
     constraint: LogitsConstraint | None = None,
     progress: Progress | None = None,
-    compile: bool = False,
-    draft: Draft | None = None,
+    **options: Any,
 ) -> Tensor:
     """Continue prompt, int64 [B, P] with P from 0, by n_new tokens: [B, P + n_new] at most.
 
     length, overlap: of the windows, in tokens. end: a row that samples it is filled with it; stops
-    when all rows have. constraint: called with all tokens from the prompt's first one on. compile,
-    draft: as in `decoding.generate.generate`.
+    when all rows have. constraint: called with all tokens from the prompt's first one on. progress:
+    called with (new tokens, n_new). options: sampling, generator, compile and draft of
+    `decoding.generate.generate`.
     """
     tokens = prompt
     total = prompt.shape[1] + n_new
@@ -99,19 +98,27 @@ def continue_tokens(
             start += length - overlap
         before = tokens[:, :start]
         n_known = tokens.shape[1] - start
+
+        def constrained(values: Tensor, before: Tensor = before) -> Tensor:
+            """A note of an earlier window may still sound."""
+            assert constraint is not None
+            return constraint(torch.cat([before, values], dim=1))
+
+        def counted(step: int, _: int, done: int = tokens.shape[1] - prompt.shape[1]) -> None:
+            """Count over all windows."""
+            if progress is not None:
+                progress(done + step, n_new)
+
         sampled = generation.generate(
             model,
             batch=len(tokens),
             length=min(length, total - start),
-            sampling=sampling,
-            generator=generator,
             prefix=tokens[:, start:],
             previous=before[:, -1] if start else None,
             end=end,
-            constraint=_with_past(constraint, before),
-            progress=_counted(progress, tokens.shape[1] - prompt.shape[1], n_new),
-            compile=compile,
-            draft=draft,
+            constraint=None if constraint is None else constrained,
+            progress=counted,
+            **options,
         )
         if end is not None and tokens.shape[1]:
             # A window without overlap does not show that a row has ended.
@@ -121,21 +128,3 @@ def continue_tokens(
         if end is not None and bool((tokens[:, -1] == end).all()):
             break
     return tokens
-
-
-def _with_past(constraint: LogitsConstraint | None, before: Tensor) -> LogitsConstraint | None:
-    """Give the constraint the tokens before the window too: a note may sound since then."""
-    if constraint is None:
-        return None
-    return lambda values: constraint(torch.cat([before, values], dim=1))
-
-
-def _counted(progress: Progress | None, done: int, total: int) -> Progress | None:
-    """Return a callback that counts over all windows."""
-    if progress is None:
-        return None
-
-    def report(step: int, _: int) -> None:
-        progress(done + step, total)
-
-    return report

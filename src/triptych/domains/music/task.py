@@ -12,7 +12,6 @@ from triptych.domains.music import render
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import Batch, evaluation_batches, training_batches
 from triptych.domains.music.metrics import batch_sums, count_models, metrics_from_sums, token_nll
-from triptych.domains.music.midi import write_midi
 from triptych.domains.music.sampling import sample_pieces
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
@@ -29,20 +28,16 @@ class MusicTrainingModule(TrainingModule):
     config: Config
 
     def __init__(self, config: Config) -> None:
-        """Build the model; raises ValueError where its settings do not fit together."""
         super().__init__(config.build_model(), config, config.data.source.tokenizer.vocabulary)
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Return the mean nats per scored token, and the number of scored tokens."""
         count = batch.scored.sum()
         return token_nll(self.model, batch).sum() / count, count
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the sums of nats, scored tokens and notes."""
         return batch_sums(batch, token_nll(self.model, batch))
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        """Return nats per token and nats per note."""
         return metrics_from_sums(totals)
 
     def log_samples(self, folder: Path) -> list[Media]:
@@ -56,12 +51,11 @@ class MusicTrainingModule(TrainingModule):
         media = []
         for number, ids in enumerate(pieces):
             midi = data.source.tokenizer.to_midi(ids)
-            name = f"piece-{number:02d}"
-            media.append(Media("midi", name, path=write_midi(midi, folder / f"{name}.mid")))
-            sound = folder / f"{name}.wav"
-            caption = f"played by {render.write_wav(midi, sound)}"
+            path = folder / f"piece-{number:02d}"
+            name, caption = path.name, f"played by {render.write_piece(midi, path)}"
+            sound, roll = path.with_suffix(".wav"), path.with_suffix(".png")
+            media.append(Media("midi", name, path=path.with_suffix(".mid")))
             media.append(Media("audio", f"{name}-sound", path=sound, caption=caption))
-            roll = render.write_piano_roll(midi, folder / f"{name}.png")
             media.append(Media("image", f"{name}-roll", path=roll, caption="temperature 1"))
         return media
 
@@ -75,20 +69,19 @@ def prepare(
     UserError for missing or damaged data and for settings or weights that do not fit the data.
     """
     data, tokenizer = config.data, config.data.source.tokenizer
-    if vocabulary is not None and vocabulary != tokenizer.vocabulary:
-        raise UserError(
-            f"the pieces are written with the tokenizer {tokenizer.name!r} of "
-            f"{tokenizer.vocabulary_size} symbols; the weights that the run starts with need "
-            f"{vocabulary['tokenizer']!r} of {len(vocabulary['symbols'])}"
-        )
+    if vocabulary is not None:
+        tokenizer.check_vocabulary(vocabulary, "the model whose weights the run starts with")
     torch.manual_seed(config.run.seed)
     try:  # before the pieces are read, which takes minutes
         task = MusicTrainingModule(config)
     except ValueError as error:
         raise UserError(f"the model does not fit the music: {error}") from error
     train, validation = data.source.load("train"), data.source.load("validation")
-    tokens = [tokenizer.tokens(piece.content) for piece in train]
-    held_out = [tokenizer.tokens(piece.content) for piece in validation]
+    loader = training_batches(train, data, seed=config.run.seed)
+    batches = evaluation_batches(validation, data, batch_size=data.batch_size)
+    tokens, held_out = (
+        [tokenizer.tokens(piece.content) for piece in pieces] for pieces in (train, validation)
+    )
     baselines = count_models(tokenizer, tokens, held_out)
     print(
         f"{len(train):,} pieces ({sum(map(len, tokens)):,} tokens) for training and "
@@ -96,5 +89,4 @@ def prepare(
         + ", ".join(f"{name} {nats:.3f}" for name, nats in baselines.items()),
         file=sys.stderr,
     )
-    loader = training_batches(train, data, seed=config.run.seed)
-    return task, loader, evaluation_batches(validation, data, batch_size=data.batch_size)
+    return task, loader, batches

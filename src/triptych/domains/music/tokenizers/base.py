@@ -7,20 +7,63 @@ of this folder; a source of pieces names the tokenizer that it uses.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.augmentation import Augmentation
 from triptych.domains.music.midi import ParsedMidi
+from triptych.errors import UserError
 
 if TYPE_CHECKING:
     import pretty_midi
 
 Ids: TypeAlias = NDArray[np.int64]
+Cycles: TypeAlias = tuple[tuple[int, int], ...]
+"""Pairs (divide, modulo): a position is at position // divide % modulo of each cycle."""
+Choice = TypeVar("Choice")
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random variation of training pieces (Huang et al. 2018, section 4.2).
+
+    Applied after the split by piece, and never to held-out pieces.
+    """
+
+    transpose: int = 3
+    """Largest transposition up or down, in semitones; 0 for none. A piece is transposed only as far
+    as it stays in the range of the piano's 88 keys, or of the chorales' 46 pitches."""
+    stretch: tuple[float, ...] = (0.95, 0.975, 1.0, 1.025, 1.05)
+    """Factors of time, of which one is drawn per performance; chorales are never stretched."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a negative transposition and for extreme factors."""
+        if self.transpose < 0:
+            raise ValueError(f"transpose must be 0 or more semitones, got {self.transpose}")
+        if not self.stretch or not all(0.5 <= factor <= 2 for factor in self.stretch):
+            raise ValueError(f"stretch needs factors from 0.5 to 2, got {list(self.stretch)}")
+
+    def shifts(self, pitches: Ids, lowest: int, highest: int) -> list[int]:
+        """List the transpositions that keep all pitches from lowest to highest.
+
+        0 is always among them, also for a piece that lies outside the range.
+        """
+        low, high = pitches.min(initial=highest), pitches.max(initial=lowest)
+        return [
+            shift
+            for shift in range(-self.transpose, self.transpose + 1)
+            if shift == 0 or (low + shift >= lowest and high + shift <= highest)
+        ]
+
+
+def draw(choices: Sequence[Choice], generator: torch.Generator) -> Choice:
+    """Return one of the choices, each with the same probability."""
+    return choices[int(torch.randint(len(choices), (), generator=generator))]
 
 
 class MusicTokenizer(ABC):
@@ -39,12 +82,19 @@ class MusicTokenizer(ABC):
     bar: ClassVar[int] = 1
     """Tokens per bar: windows start at multiples of it, so that a position implies its voice and
     its place in the bar; 1 where tokens have no meter."""
-    voice_cycles: ClassVar[tuple[tuple[int, int], ...]] = ()
-    """(divide, modulo) of a position that give its voice."""
-    meter_cycles: ClassVar[tuple[tuple[int, int], ...]] = ()
-    """(divide, modulo) of a position that give its place in the meter."""
+    voice_cycles: ClassVar[Cycles] = ()
+    """Cycles of a position that give its voice."""
+    meter_cycles: ClassVar[Cycles] = ()
+    """Cycles of a position that give its place in the meter."""
+    count_contexts: ClassVar[dict[str, tuple[int | None, Cycles]]]
+    """Contexts of the baselines that count, by name: the distance of an earlier token in the
+    context, None for no token, and the cycles of the position."""
     repeat_lag: ClassVar[int | None] = None
     """Distance, in tokens, at which most tokens repeat; None where they do not."""
+    tokens_per_unit: ClassVar[int]
+    """Tokens in one unit of the length of a sample, an event or a sixteenth."""
+    seconds_per_unit: ClassVar[float]
+    """Seconds in one unit; the least where units differ."""
 
     @property
     def vocabulary_size(self) -> int:
@@ -56,13 +106,22 @@ class MusicTokenizer(ABC):
         """Description of the ids for a checkpoint, JSON types only."""
         return {"tokenizer": self.name, "symbols": list(self.symbols)}
 
+    def check_vocabulary(self, vocabulary: dict[str, Any], owner: str) -> None:
+        """Raise UserError where the owner of a vocabulary was trained with other ids."""
+        if vocabulary != self.vocabulary:
+            raise UserError(
+                f"{owner} was trained with the tokenizer {vocabulary.get('tokenizer')!r} of "
+                f"{len(vocabulary['symbols'])} symbols; the music is written with {self.name!r} of "
+                f"{self.vocabulary_size}"
+            )
+
     @abstractmethod
     def from_midi(self, midi: ParsedMidi, *, name: str) -> Any:
         """Return the content of a MIDI file; raises UserError, with its name, where it has none."""
 
     @abstractmethod
     def encode(self, content: Any) -> Ids:
-        """Return the ids of a piece, without an end mark."""
+        """Return the ids of a piece, without an end mark; ValueError where it has no ids."""
 
     @abstractmethod
     def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
@@ -77,15 +136,15 @@ class MusicTokenizer(ABC):
         """Return the time of each token of a piece in seconds, and its pitch, -1 for none."""
 
     @abstractmethod
-    def n_tokens(self, *, seconds: float | None, length: int | None) -> int:
-        """Return the largest number of new tokens for one of the two lengths of a sample.
-
-        length: in the tokenizer's unit, events or sixteenths.
-        """
-
-    @abstractmethod
     def augment(self, content: Any, settings: Augmentation, generator: torch.Generator) -> Any:
         """Return a random variation of a training piece."""
+
+    def n_tokens(self, *, seconds: float | None, length: int | None) -> int:
+        """Return the largest number of new tokens of a sample of so many units or seconds."""
+        if length is None:
+            assert seconds is not None
+            length = max(1, round(seconds / self.seconds_per_unit))
+        return length * self.tokens_per_unit
 
     def tokens(self, content: Any) -> Ids:
         """Return the ids of a whole piece, its end mark included."""

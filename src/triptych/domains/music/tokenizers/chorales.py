@@ -10,15 +10,15 @@ public JSB files. Equal pitches in a row become one note of a MIDI file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.domains.music.augmentation import Augmentation, draw, possible_shifts
-from triptych.domains.music.midi import ParsedMidi, new_midi
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.midi import Note, ParsedMidi, Part, new_midi
+from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
@@ -50,104 +50,6 @@ def in_range(grid: Grid) -> bool:
     return bool(((sounding >= LOWEST) & (sounding <= HIGHEST)).all())
 
 
-def encode_grid(grid: Grid) -> Ids:
-    """Write a grid as ids, [T, 4] -> [4 T]. Raises ValueError for a pitch outside 36 to 81."""
-    if not in_range(grid):
-        raise ValueError(f"the pitches of a chorale are from {LOWEST} to {HIGHEST}")
-    return np.where(grid == SILENT, REST, grid - LOWEST).reshape(-1)  # [4 T]
-
-
-def decode_grid(ids: Ids) -> Grid:
-    """Read ids as a grid, [4 T] -> [T, 4]; voices that are missing in the last step rest.
-
-    Raises ValueError for a number that is no id.
-    """
-    ids = np.asarray(ids, dtype=np.int64)
-    if len(ids) and not (ids.min() >= 0 and ids.max() < len(SYMBOLS)):
-        raise ValueError(f"ids of chorales are from 0 to {len(SYMBOLS) - 1}")
-    ids = np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=REST)  # [4 T]
-    return np.where(ids == REST, SILENT, ids + LOWEST).reshape(-1, N_VOICES)  # [T, 4]
-
-
-def onsets(grid: Grid) -> NDArray[np.bool_]:
-    """Mark where a note begins, [T, 4]: a pitch that differs from the voice's previous one."""
-    before = np.vstack([np.full((1, N_VOICES), SILENT), grid[:-1]])
-    begins: NDArray[np.bool_] = (grid != SILENT) & (grid != before)
-    return begins
-
-
-def grid_to_midi(grid: Grid) -> pretty_midi.PrettyMIDI:
-    """Return a piece with one instrument per voice, from soprano to bass."""
-    import pretty_midi
-
-    midi = new_midi(QUARTERS_PER_MINUTE)
-    starts = onsets(grid)
-    for voice, name in enumerate(VOICES):
-        instrument = pretty_midi.Instrument(program=CHOIR_PROGRAM, name=name)
-        line = grid[:, voice]
-        # A note ends where the voice takes another pitch or rests, and at the end of the piece.
-        breaks = np.append(np.flatnonzero(np.diff(line)) + 1, len(line))
-        for start in np.flatnonzero(starts[:, voice]):
-            stop = breaks[np.searchsorted(breaks, start, side="right")]
-            span = start * SECONDS_PER_STEP, stop * SECONDS_PER_STEP
-            instrument.notes.append(pretty_midi.Note(VELOCITY, int(line[start]), *span))
-        midi.instruments.append(instrument)
-    return midi
-
-
-def midi_to_grid(midi: ParsedMidi, *, name: str) -> Grid:
-    """Read a MIDI file as a grid of sixteenths; a step holds the pitches that sound at its start.
-
-    Onsets and releases are rounded to whole sixteenths. Four parts of one voice each are the
-    voices, as are fewer parts with the names that `grid_to_midi` gives; four parts without them
-    are ordered by their mean pitch. Otherwise the four highest pitches of each step are soprano,
-    alto, tenor and bass from the top, and with fewer pitches the lower voices rest.
-
-    name: file name for error messages. Raises UserError for a file of drums alone and for a pitch
-    outside 36 to 81.
-    """
-    parts = [part for part in midi.parts if not part.is_drum]
-    if not parts:
-        raise UserError(f"{name} holds no notes but drums; expected up to four voices")
-    spans = []  # (part, first step, step after the last, pitch)
-    for number, part in enumerate(parts):
-        for note in part.notes:
-            first, stop = (
-                round(tick * STEPS_PER_QUARTER / midi.ticks_per_quarter)
-                for tick in (note.onset, note.release)
-            )
-            spans.append((number, first, max(stop, first + 1), note.pitch))
-    outside = [pitch for *_, pitch in spans if not LOWEST <= pitch <= HIGHEST]
-    if outside:
-        raise UserError(
-            f"{name} has the MIDI pitch {min(outside)}; this model sings from {LOWEST} (C2) to "
-            f"{HIGHEST} (A5)"
-        )
-    length = max(stop for _, _, stop, _ in spans)
-    named = [VOICES.index(part.name) for part in parts if part.name in VOICES]
-    if len(set(named)) == len(parts):  # a voice that rests throughout has no part
-        columns = named
-    elif len(parts) == N_VOICES:
-        heights = [-float(np.mean([note.pitch for note in part.notes])) for part in parts]
-        columns = np.argsort(np.argsort(heights)).tolist()
-    else:
-        columns = []
-    grid = np.full((length, N_VOICES), SILENT, dtype=np.int64)
-    if columns:
-        cells = np.zeros((length, N_VOICES), dtype=np.int64)  # pitches per step and voice
-        for number, first, stop, pitch in spans:
-            grid[first:stop, columns[number]] = pitch
-            cells[first:stop, columns[number]] += 1
-        if cells.max() == 1:
-            return grid
-        grid[:] = SILENT
-    for step in range(length):
-        sounding = {pitch for _, first, stop, pitch in spans if first <= step < stop}
-        highest = sorted(sounding, reverse=True)[:N_VOICES]
-        grid[step, : len(highest)] = highest
-    return grid
-
-
 class ChoraleTokenizer(MusicTokenizer):
     """Four-part chorales on a grid of sixteenths; content is a `Grid`."""
 
@@ -157,38 +59,106 @@ class ChoraleTokenizer(MusicTokenizer):
     voice_cycles = ((1, N_VOICES),)
     # Sixteenth in the quarter, and in a bar of four quarters counted from the piece's start.
     meter_cycles = ((N_VOICES, STEPS_PER_QUARTER), (N_VOICES, STEPS_PER_BAR))
+    count_contexts: ClassVar = {
+        "voice and previous pitch": (N_VOICES, voice_cycles),
+        "voice, previous pitch and 16th in the quarter": (
+            N_VOICES,
+            (*voice_cycles, meter_cycles[0]),
+        ),
+    }
     repeat_lag = N_VOICES  # a voice holds its pitch for most sixteenths
-
-    def from_midi(self, midi: ParsedMidi, *, name: str) -> Grid:
-        """Read a MIDI file as a grid; see `midi_to_grid`."""
-        return midi_to_grid(midi, name=name)
+    tokens_per_unit = N_VOICES
+    seconds_per_unit = SECONDS_PER_STEP
 
     def encode(self, content: Grid) -> Ids:
-        """Write a grid as ids; raises ValueError for a pitch without a symbol."""
-        return encode_grid(content)
+        if not in_range(content):
+            raise ValueError(f"the pitches of a chorale are from {LOWEST} to {HIGHEST}")
+        return np.where(content == SILENT, REST, content - LOWEST).reshape(-1)  # [4 T]
+
+    def decode(self, ids: Ids) -> Grid:
+        """Read ids as a grid, [4 T] -> [T, 4]; voices that are missing in the last step rest."""
+        ids = np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=REST)  # [4 T]
+        return np.where(ids == REST, SILENT, ids + LOWEST).reshape(-1, N_VOICES)  # [T, 4]
 
     def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
-        """Return the music of a grid, one instrument per voice."""
-        return grid_to_midi(decode_grid(ids))
+        """Return the music of any ids with one instrument per voice, from soprano to bass."""
+        import pretty_midi
+
+        midi = new_midi(QUARTERS_PER_MINUTE)
+        for name, line in zip(VOICES, self.decode(ids).T, strict=True):
+            instrument = pretty_midi.Instrument(program=CHOIR_PROGRAM, name=name)
+            # A note ends where the voice takes another pitch or rests, and at the end of the piece.
+            changes = np.flatnonzero(np.diff(line)) + 1
+            for start, stop in pairwise(np.unique([0, *changes, len(line)])):
+                if line[start] != SILENT:
+                    span = start * SECONDS_PER_STEP, stop * SECONDS_PER_STEP
+                    instrument.notes.append(pretty_midi.Note(VELOCITY, int(line[start]), *span))
+            midi.instruments.append(instrument)
+        return midi
+
+    def from_midi(self, midi: ParsedMidi, *, name: str) -> Grid:
+        """Read a MIDI file; a step holds the pitches that sound at its start.
+
+        Onsets and releases are rounded to whole sixteenths. Four parts of one voice each are the
+        voices, as are fewer parts with the names that `to_midi` gives; four parts without them are
+        ordered by their mean pitch. Otherwise the four highest pitches of each step are soprano,
+        alto, tenor and bass from the top, and with fewer pitches the lower voices rest.
+
+        Raises UserError for a file of drums alone and for a pitch without a symbol.
+        """
+        parts = [part for part in midi.parts if not part.is_drum]
+        if not parts:
+            raise UserError(f"{name} holds no notes but drums; expected up to four voices")
+        spans = [[_span(note, midi.ticks_per_quarter) for note in part.notes] for part in parts]
+        every = [span for part in spans for span in part]
+        outside = [pitch for *_, pitch in every if not LOWEST <= pitch <= HIGHEST]
+        if outside:
+            raise UserError(
+                f"{name} has the MIDI pitch {min(outside)}; this model sings from {LOWEST} (C2) to "
+                f"{HIGHEST} (A5)"
+            )
+        grid = np.full((max(stop for _, stop, _ in every), N_VOICES), SILENT, dtype=np.int64)
+        voices = _voices_of(parts)
+        if voices and all(a[1] <= b[0] for part in spans for a, b in pairwise(sorted(part))):
+            for voice, part in zip(voices, spans, strict=True):
+                for first, stop, pitch in part:
+                    grid[first:stop, voice] = pitch
+            return grid
+        for step in range(len(grid)):
+            sounding = {pitch for first, stop, pitch in every if first <= step < stop}
+            highest = sorted(sounding, reverse=True)[:N_VOICES]
+            grid[step, : len(highest)] = highest
+        return grid
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
         """Mark where a voice takes a new pitch."""
-        return onsets(decode_grid(ids)).reshape(-1)[: len(ids)]
+        before = np.concatenate([np.full(N_VOICES, REST), ids])[: len(ids)]
+        begins: NDArray[np.bool_] = (ids != REST) & (ids != before)
+        return begins
 
     def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
-        """Return the time of each token's sixteenth, and its pitch; rests have none."""
         seconds = (np.arange(len(ids)) // N_VOICES).astype(np.float64) * SECONDS_PER_STEP
-        return seconds, decode_grid(ids).reshape(-1)[: len(ids)]
-
-    def n_tokens(self, *, seconds: float | None, length: int | None) -> int:
-        """Return four tokens per sixteenth; `length` counts sixteenths."""
-        if length is None:
-            assert seconds is not None
-            length = max(1, round(seconds / SECONDS_PER_STEP))
-        return length * N_VOICES
+        return seconds, self.decode(ids).reshape(-1)[: len(ids)]
 
     def augment(self, content: Grid, settings: Augmentation, generator: torch.Generator) -> Grid:
-        """Transpose the chorale."""
-        sounding = content[content != SILENT]
-        shifts = possible_shifts(sounding, most=settings.transpose, lowest=LOWEST, highest=HIGHEST)
+        shifts = settings.shifts(content[content != SILENT], LOWEST, HIGHEST)
         return np.where(content == SILENT, SILENT, content + draw(shifts, generator))
+
+
+def _span(note: Note, ticks_per_quarter: int) -> tuple[int, int, int]:
+    """Return the first step of a note, the step after its last one, and its pitch."""
+    ticks = note.onset, note.release
+    first, stop = (round(tick * STEPS_PER_QUARTER / ticks_per_quarter) for tick in ticks)
+    return first, max(stop, first + 1), note.pitch
+
+
+def _voices_of(parts: list[Part]) -> list[int]:
+    """Return the voice of each part by its name, or of four parts by height; else nothing."""
+    named = [VOICES.index(part.name) for part in parts if part.name in VOICES]
+    if len(set(named)) == len(parts):  # a voice that rests throughout has no part
+        return named
+    if len(parts) != N_VOICES:
+        return []
+    heights = [-float(np.mean([note.pitch for note in part.notes])) for part in parts]
+    order: list[int] = np.argsort(np.argsort(heights)).tolist()
+    return order

@@ -1,27 +1,25 @@
 """Tokenizer of piano performances: notes written as the events of `event_grammar`.
 
-Rules of `encode_notes`, after those of `notes`:
+Rules of `encode`, after those of `notes`:
 
 4. Onsets and releases are rounded to the absolute grid of 10 ms, so that errors do not add up.
 5. In one instant all note-offs precede all note-ons, each by rising pitch. A velocity is written
    only where its bin changes. A wait of more than 1 s is a chain of shifts of 1 s and the rest.
 
-A round trip through `encode_notes` and `decode_notes` moves onsets and releases by at most 5 ms.
+A round trip through `encode` and `decode` moves onsets and releases by at most 5 ms.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.domains.music.augmentation import Augmentation, draw, possible_shifts
-from triptych.domains.music.midi import MAX_SECONDS, ParsedMidi
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.midi import MAX_SECONDS, ParsedMidi, new_midi
+from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
 from triptych.domains.music.tokenizers.event_grammar import (
     END,
     N_PITCHES,
@@ -38,7 +36,6 @@ from triptych.domains.music.tokenizers.notes import (
     STEPS_PER_SECOND,
     Notes,
     notes_of,
-    notes_to_midi,
     settle,
     stretch,
     to_steps,
@@ -60,132 +57,119 @@ def bin_velocity(index: int) -> int:
     return index * VELOCITIES_PER_BIN + VELOCITIES_PER_BIN // 2
 
 
-def encode_notes(notes: Notes) -> Ids:
-    """Write settled notes as event ids, by rules 4 and 5, without END.
-
-    Raises ValueError for a piece that ends after MAX_SECONDS.
-    """
-    count = len(notes)
-    if not count:
-        return np.zeros(0, dtype=np.int64)
-    on_step, off_step = to_steps(notes.onset), to_steps(notes.release)
-    off_step = np.maximum(off_step, on_step + 1)  # 10 ms may be 9.9999 ms in floating point
-    if off_step.max() > MAX_STEPS:
-        raise ValueError(
-            f"the piece ends at {notes.release.max():,.0f} s; at most {MAX_SECONDS:,.0f} s "
-            "can be written as events"
-        )
-    step = np.concatenate([off_step, on_step])
-    is_on = np.repeat([False, True], count)
-    pitch = np.concatenate([notes.pitch, notes.pitch])
-    velocity = np.concatenate(
-        [np.zeros(count, dtype=np.int64), notes.velocity // VELOCITIES_PER_BIN]
-    )
-    order = np.lexsort((pitch, is_on, step))
-    step, is_on, pitch, velocity = step[order], is_on[order], pitch[order], velocity[order]
-
-    wait = np.diff(step, prepend=0)
-    n_shifts = -(-wait // N_SHIFTS)
-    changes = np.zeros(2 * count, dtype=bool)
-    changes[is_on] = np.diff(velocity[is_on], prepend=-1) != 0
-    ends = np.cumsum(n_shifts + changes + 1)  # events up to and including each note event
-    ids = np.full(ends[-1], SHIFT + N_SHIFTS - 1, dtype=np.int64)
-    ids[ends - 1] = np.where(is_on, NOTE_ON, NOTE_OFF) + pitch
-    ids[ends[changes] - 2] = VELOCITY + velocity[changes]
-    waits = n_shifts > 0
-    rest = wait - (n_shifts - 1) * N_SHIFTS  # 1..100 steps, the last shift of a chain
-    ids[(ends - changes - 2)[waits]] = SHIFT + rest[waits] - 1
-    return ids
-
-
-def decode_notes(ids: Iterable[int]) -> Notes:
-    """Read event ids as settled notes. Any sequence of ids is accepted.
-
-    A note-off of a silent pitch is ignored. A note-on of a sounding pitch starts it anew. A note-on
-    and a note-off in one instant give 10 ms. Notes that are open at the end, at END or at
-    MAX_SECONDS end there. Raises ValueError for a number that is no id.
-    """
-    now = 0
-    velocity = bin_velocity(DEFAULT_VELOCITY_BIN)
-    sounding: dict[int, tuple[int, int]] = {}  # pitch -> (step of the onset, velocity)
-    rows: list[tuple[int, float, float, int]] = []
-
-    def close(pitch: int) -> None:
-        onset, loudness = sounding.pop(pitch)
-        release = max(now, onset + 1)
-        rows.append((pitch, onset / STEPS_PER_SECOND, release / STEPS_PER_SECOND, loudness))
-
-    for token in ids:
-        token = int(token)
-        if not 0 <= token < len(SYMBOLS):
-            raise ValueError(f"{token} is no event id; ids are from 0 to {len(SYMBOLS) - 1}")
-        if token == END:
-            break
-        if token >= VELOCITY:
-            velocity = bin_velocity(token - VELOCITY)
-        elif token >= SHIFT:
-            now += token - SHIFT + 1
-            if now >= MAX_STEPS:  # a longer file could not be read again
-                now = MAX_STEPS
-                break
-        else:
-            pitch = token % N_PITCHES
-            if pitch in sounding:
-                close(pitch)
-            if token < NOTE_OFF:
-                sounding[pitch] = (now, velocity)
-    for pitch in list(sounding):
-        close(pitch)
-    return settle(Notes.of(rows))
-
-
 class EventTokenizer(MusicTokenizer):
     """Piano performances as events, one performance per piece; content is `Notes`."""
 
     name = "events"
     symbols = SYMBOLS
     end = END
-
-    MAX_EVENTS_PER_SECOND = 200
-    """Bound on the sampled tokens per second of music; a performance of MAESTRO has about 40."""
+    count_contexts: ClassVar = {"frequency of the event": (None, ()), "previous event": (1, ())}
+    tokens_per_unit = 1
+    seconds_per_unit = 1 / 200
+    """Bound on the tokens in a second: a performance of MAESTRO has about 40."""
 
     def from_midi(self, midi: ParsedMidi, *, name: str) -> Notes:
-        """Return the notes as they sound; raises UserError for a file of drums alone."""
         notes = notes_of(midi)
         if not len(notes):
             raise UserError(f"{name} holds no notes but drums")
         return notes
 
     def encode(self, content: Notes) -> Ids:
-        """Write notes as events; raises ValueError for a piece longer than MAX_SECONDS."""
-        return encode_notes(content)
+        """Write settled notes as event ids, by rules 4 and 5, without END.
+
+        Raises ValueError for a piece that ends after MAX_SECONDS.
+        """
+        notes, count = content, len(content)
+        if not count:
+            return np.zeros(0, dtype=np.int64)
+        on_step, off_step = to_steps(notes.onset), to_steps(notes.release)
+        off_step = np.maximum(off_step, on_step + 1)  # 10 ms may be 9.9999 ms in floating point
+        if off_step.max() > MAX_STEPS:
+            raise ValueError(
+                f"the piece ends at {notes.release.max():,.0f} s; at most {MAX_SECONDS:,.0f} s "
+                "can be written as events"
+            )
+        step = np.concatenate([off_step, on_step])
+        is_on = np.repeat([False, True], count)
+        pitch = np.concatenate([notes.pitch, notes.pitch])
+        velocity = np.concatenate(
+            [np.zeros(count, dtype=np.int64), notes.velocity // VELOCITIES_PER_BIN]
+        )
+        order = np.lexsort((pitch, is_on, step))
+        step, is_on, pitch, velocity = step[order], is_on[order], pitch[order], velocity[order]
+
+        wait = np.diff(step, prepend=0)
+        n_shifts = -(-wait // N_SHIFTS)
+        changes = np.zeros(2 * count, dtype=bool)
+        changes[is_on] = np.diff(velocity[is_on], prepend=-1) != 0
+        ends = np.cumsum(n_shifts + changes + 1)  # events up to and including each note event
+        ids = np.full(ends[-1], SHIFT + N_SHIFTS - 1, dtype=np.int64)
+        ids[ends - 1] = np.where(is_on, NOTE_ON, NOTE_OFF) + pitch
+        ids[ends[changes] - 2] = VELOCITY + velocity[changes]
+        waits = n_shifts > 0
+        rest = wait - (n_shifts - 1) * N_SHIFTS  # 1..100 steps, the last shift of a chain
+        ids[(ends - changes - 2)[waits]] = SHIFT + rest[waits] - 1
+        return ids
+
+    def decode(self, ids: Ids) -> Notes:
+        """Read event ids as settled notes. Any sequence of ids is accepted.
+
+        A note-off of a silent pitch is ignored. A note-on of a sounding pitch starts it anew. A
+        note-on and a note-off in one instant give 10 ms. Notes that are open at the end, at END or
+        at MAX_SECONDS end there.
+        """
+        now = 0
+        velocity = bin_velocity(DEFAULT_VELOCITY_BIN)
+        sounding: dict[int, tuple[int, int]] = {}  # pitch -> (step of the onset, velocity)
+        rows: list[tuple[int, float, float, int]] = []
+
+        def close(pitch: int) -> None:
+            onset, loudness = sounding.pop(pitch)
+            release = max(now, onset + 1)
+            rows.append((pitch, onset / STEPS_PER_SECOND, release / STEPS_PER_SECOND, loudness))
+
+        for token in ids.tolist():
+            if token == END:
+                break
+            if token >= VELOCITY:
+                velocity = bin_velocity(token - VELOCITY)
+            elif token >= SHIFT:
+                now += token - SHIFT + 1
+                if now >= MAX_STEPS:  # a longer file could not be read again
+                    now = MAX_STEPS
+                    break
+            else:
+                pitch = token % N_PITCHES
+                if pitch in sounding:
+                    close(pitch)
+                if token < NOTE_OFF:
+                    sounding[pitch] = (now, velocity)
+        for pitch in list(sounding):
+            close(pitch)
+        return settle(Notes.of(rows))
 
     def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
-        """Play events on one piano."""
-        return notes_to_midi(decode_notes(ids.tolist()))
+        """Play events on one piano, without a pedal."""
+        import pretty_midi
+
+        midi, notes = new_midi(), self.decode(ids)
+        piano = pretty_midi.Instrument(program=0, name="Piano")
+        columns = (notes.velocity, notes.pitch, notes.onset, notes.release)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        piano.notes += [pretty_midi.Note(*row) for row in rows]
+        midi.instruments.append(piano)
+        return midi
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
-        """Mark the note-ons."""
         return ids < NOTE_OFF
 
     def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
-        """Return the sum of the shifts before each event; note-ons and note-offs have a pitch."""
         steps = _steps(ids)
         before = np.cumsum(steps) - steps
         return before / STEPS_PER_SECOND, np.where(ids < SHIFT, ids % N_PITCHES, -1)
 
-    def n_tokens(self, *, seconds: float | None, length: int | None) -> int:
-        """Return `length`, or an upper bound of the events in `seconds`."""
-        if length is not None:
-            return length
-        assert seconds is not None
-        return max(1, round(seconds * self.MAX_EVENTS_PER_SECOND))
-
     def augment(self, content: Notes, settings: Augmentation, generator: torch.Generator) -> Notes:
-        """Transpose and stretch a whole performance."""
-        shifts = possible_shifts(
-            content.pitch, most=settings.transpose, lowest=PIANO_LOWEST, highest=PIANO_HIGHEST
-        )
+        shifts = settings.shifts(content.pitch, PIANO_LOWEST, PIANO_HIGHEST)
         moved = replace(content, pitch=content.pitch + draw(shifts, generator))
         last = content.release.max(initial=0.0)
         factors = [f for f in settings.stretch if f <= 1 or last * f <= MAX_SECONDS]
@@ -202,7 +186,6 @@ class EventTokenizer(MusicTokenizer):
         return trimmed
 
     def constraint(self, batch: int, *, seconds: float | None, n_prompt: int) -> EventGrammar:
-        """Return the grammar of events, which allows only END after `seconds` of new music."""
         return EventGrammar(batch, seconds=seconds, n_prompt=n_prompt)
 
 

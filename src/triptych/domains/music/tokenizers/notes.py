@@ -15,15 +15,11 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.midi import ParsedMidi, new_midi
-
-if TYPE_CHECKING:
-    import pretty_midi
+from triptych.domains.music.midi import ParsedMidi
 
 STEPS_PER_SECOND = 100
 """Steps of the time grid, 10 ms each."""
@@ -116,16 +112,3 @@ def stretch(notes: Notes, factor: float) -> Notes:
 def to_steps(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
     """Round times to the absolute grid of 10 ms."""
     return np.floor(np.asarray(seconds) * STEPS_PER_SECOND + 0.5).astype(np.int64)
-
-
-def notes_to_midi(notes: Notes) -> pretty_midi.PrettyMIDI:
-    """Play notes on one piano, without a pedal."""
-    import pretty_midi
-
-    midi = new_midi()
-    piano = pretty_midi.Instrument(program=0, name="Piano")
-    columns = (notes.velocity, notes.pitch, notes.onset, notes.release)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    piano.notes += [pretty_midi.Note(*row) for row in rows]
-    midi.instruments.append(piano)
-    return midi
