@@ -26,12 +26,19 @@ def load(
     package, because a checkpoint by itself never causes an import of another package.
     Raises UserError for a missing, truncated or foreign file.
     """
-    from triptych import pretrained
-    from triptych.domains import domain_of
-    from triptych.training.checkpoint import read_checkpoint
+    from triptych import domains, pretrained
+    from triptych.errors import UserError
+    from triptych.training.checkpoint import check_domain, read_checkpoint
 
     if isinstance(checkpoint, str) and checkpoint.startswith(pretrained.PREFIX):
         checkpoint = pretrained.find(checkpoint)
     content = read_checkpoint(checkpoint)
-    found = domain_of(content["triptych"], named=domain, file=checkpoint)
-    return found.restore(content, device)
+    found = content["triptych"]["domain"]
+    if domain is not None:
+        check_domain(content["triptych"], domain, checkpoint)
+    elif found not in domains.names():
+        raise UserError(
+            f"{checkpoint} is of the domain {found!r}, which is not part of Triptych; if you trust "
+            f"the package {found}, name it: triptych.load(..., domain={found!r})"
+        )
+    return domains.find_domain(found).restore(content, device)

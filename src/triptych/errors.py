@@ -12,6 +12,8 @@ class UserError(Exception):
     Triptych itself is never raised as this class and keeps its traceback.
     """
 
+    exit_code = 2
+
 
 class TrainingStopped(Exception):  # noqa: N818 - an end, not always an error
     """End of a run before its last step, with the exit code of the command line."""

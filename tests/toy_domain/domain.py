@@ -130,7 +130,9 @@ class ToyDomain(Domain):
         config = from_plain(Config, checkpoint["triptych"]["config"])
         model = config.model.build()
         load_weights(model, checkpoint["state_dict"])
-        return TrainedToy(config, model)
+        trained = TrainedToy(config, model)
+        trained.header = checkpoint["triptych"]
+        return trained
 
 
 DOMAIN = ToyDomain()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triptych import __version__
-from triptych.cli.options import check_inputs, open_model, read_options
+from triptych.cli.options import open_model, read_options
 from triptych.cli.progress import ProgressLine
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.files import check_result_file, json_bytes
@@ -23,13 +23,11 @@ if TYPE_CHECKING:
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Score a checkpoint and print the metrics; raises UserError for bad input."""
     options, overwrite = read_options("evaluate", domain, arguments)
-    path = check_inputs(options)
     files = result_paths(options, overwrite=overwrite)
     if options.data is not None and not Path(options.data).expanduser().exists():
         raise UserError(f"--data {options.data} does not exist; expected the folder of the data")
 
-    model, header = open_model(path, domain, options)
-    model = model.with_dtype(options.dtype)  # an impossible dtype is refused before the work
+    model = open_model(domain, options)
     change: dict[str, Any] = {}
     if options.dtype == "fp32":
         evaluation = score(model, options, "scored batches")
@@ -46,8 +44,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         **change,
         "count": evaluation.count,
         "details": dict(evaluation.details),
-        "checkpoint": {"file": options.checkpoint, "step": header.get("step")},
-        "versions": {"triptych": __version__, "trained_with": header.get("versions", {})},
+        "checkpoint": {"file": options.checkpoint, "step": model.header.get("step")},
+        "versions": {"triptych": __version__, "trained_with": model.header.get("versions", {})},
         "limit": options.limit,
     }
     contents = options.result_files(result)  # before the JSON file, which may lose details to them

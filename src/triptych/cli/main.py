@@ -11,11 +11,7 @@ import importlib
 import logging
 import os
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TextIO
+from collections.abc import Sequence
 
 import triptych
 from triptych import domains
@@ -44,9 +40,6 @@ FILE may be pretrained:NAME in place of your own checkpoint.
 `triptych COMMAND [DOMAIN] --help` shows every option with its unit and default.
 `triptych --version` prints the version.
 """
-_EXIT_USER_ERROR = 2
-_EXIT_INTERRUPTED = 130  # 128 + SIGINT, as shells report it
-_EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,26 +49,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is gone. Training that stops early has its own code (143 for SIGTERM). A fault of Triptych
     itself keeps its traceback.
     """
+    log, handler = logging.getLogger("triptych"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("triptych: %(message)s"))
+    log.addHandler(handler)
     try:
-        with _warnings_as_sentences():
-            code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
         return code
-    except UserError as error:
-        _say(error)
-        return _EXIT_USER_ERROR
-    except TrainingStopped as error:
+    except (UserError, TrainingStopped) as error:
         _say(error)
         return error.exit_code
     except SystemExit as stop:  # argparse exits so after --help and --print_config
         return int(stop.code or 0)
     except KeyboardInterrupt:
         _say("interrupted")
-        return _EXIT_INTERRUPTED
+        return 130  # 128 + SIGINT, as shells report it
     except BrokenPipeError:
         # The interpreter would complain at exit about buffered output that has no reader.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _EXIT_BROKEN_PIPE
+        return 141  # 128 + SIGPIPE
+    finally:
+        log.removeHandler(handler)
 
 
 def help_text() -> str:
@@ -111,18 +105,17 @@ def _dispatch(arguments: list[str]) -> int:
     implied = command == "translate" and len(allowed) == 1
     if implied and (not rest or rest[0].startswith("-")):
         rest = [*allowed, *rest]
-    if not rest:
-        raise UserError(f"{command} needs a domain after it: {usage}")
-    word, rest = rest[0], rest[1:]
-    if word in ("-h", "--help"):
+    if rest and rest[0] in ("-h", "--help"):
         print(f"usage: {usage}\n\n`triptych {command} {allowed[0]} --help` shows the options.")
         return 0
-    if word.startswith("-"):
-        raise UserError(f"{command} needs a domain before {word}: {usage}")
-    domain = domains.find_domain(word)
+    if not rest or rest[0].startswith("-"):
+        where = f"before {rest[0]}" if rest else "after it"
+        raise UserError(f"{command} needs a domain {where}: {usage}")
+    domain, rest = domains.find_domain(rest[0]), rest[1:]
     if not _offers(domain, command):
         raise UserError(
-            f"the domain {word} has no command {command}; expected one of {', '.join(allowed)}"
+            f"the domain {domain.name} has no command {command}; expected one of "
+            f"{', '.join(allowed)}"
         )
     if command in ("sample", "attention"):
         from triptych.cli.options import write_to_folder
@@ -131,42 +124,5 @@ def _dispatch(arguments: list[str]) -> int:
     return int(importlib.import_module(f"triptych.cli.{command}").run(domain, rest))
 
 
-@contextmanager
-def _warnings_as_sentences() -> Iterator[None]:
-    """Print warnings and log records of Triptych on standard error, one sentence each."""
-    handler, logger = _LogAsSentences(), logging.getLogger("triptych")
-    logger.addHandler(handler)
-    try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            yield
-    finally:
-        logger.removeHandler(handler)
-
-
-class _LogAsSentences(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        _say(record.getMessage())
-
-
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    """Print warnings of Triptych as sentences, others as Python does."""
-    if Path(filename).is_relative_to(Path(triptych.__file__).parent):
-        _say(message)
-    else:
-        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno))
-
-
 def _say(message: object) -> None:
     print(f"triptych: {' '.join(str(message).split())}", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,14 +8,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import triptych
 from triptych import pretrained
 from triptych.cli.progress import progress_line
 from triptych.config.parser import SettingsParser, parser_for
 from triptych.config.schema import build
-from triptych.domains import domain_of, module_exists
+from triptych.domains import module_exists
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.files import OutputFolder, check_input_file
-from triptych.domains.options import ModelOptions, SampleOptions
+from triptych.domains.options import ModelOptions
 from triptych.errors import UserError
 
 OVERWRITE = "overwrite"
@@ -38,10 +39,16 @@ def options_parser(command: str, domain: Domain) -> SettingsParser:
 def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tuple[Any, bool]:
     """Parse a command line; return the options dataclass and whether --overwrite was given.
 
-    Raises UserError for an unknown option, a wrong type or an impossible value.
+    Raises UserError for an unknown option, an impossible value and a missing input file.
     """
     values, locate = options_parser(command, domain).parse_settings(arguments)
-    options = build(getattr(domain, f"{command}_options"), values, locate=locate)
+    options: ModelOptions = build(getattr(domain, f"{command}_options"), values, locate=locate)
+    check_checkpoint(options.checkpoint)
+    if options.plugin is not None and not module_exists(options.plugin):
+        raise UserError(f"--plugin {options.plugin} is no module that Python can import")
+    for option, expected in options.input_files().items():
+        if (value := getattr(options, option)) is not None:
+            check_input_file(value, option, expected=expected)
     return options, bool(values.get(OVERWRITE))
 
 
@@ -57,33 +64,19 @@ def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
     return check_input_file(path, option, expected=expected)
 
 
-def check_inputs(options: ModelOptions) -> Path:
-    """Return the path of the checkpoint; UserError where it or another input file is missing."""
-    path = check_checkpoint(options.checkpoint)
-    if options.plugin is not None and not module_exists(options.plugin):
-        raise UserError(f"--plugin {options.plugin} is no module that Python can import")
-    for option, expected in options.input_files().items():
-        if (value := getattr(options, option)) is not None:
-            check_input_file(value, option, expected=expected)
-    return path
+def open_model(domain: Domain, options: Any) -> TrainedModel:
+    """Return the model that the options name, on their device and in their number format.
 
-
-def open_model(
-    path: Path, domain: Domain, options: ModelOptions
-) -> tuple[TrainedModel, dict[str, Any]]:
-    """Return the model of a checkpoint of this domain and the checkpoint's header.
-
-    Raises UserError for another file, and for a device that this machine does not have.
+    Raises UserError for a checkpoint of another domain and for a device or a number format that
+    this machine does not have.
     """
-    from triptych.training.checkpoint import read_checkpoint
     from triptych.training.devices import device_named
 
     if options.plugin is not None:
         import_module(options.plugin)
     device_named(options.device)  # a wrong device is refused before the file is read
-    content = read_checkpoint(path)
-    domain_of(content["triptych"], named=domain.name, file=f"--checkpoint {path}")
-    return domain.restore(content, options.device), content["triptych"]
+    model = triptych.load(options.checkpoint, device=options.device, domain=domain.name)
+    return model.with_dtype(getattr(options, "dtype", "fp32"))
 
 
 def write_to_folder(command: str, domain: Domain, arguments: Sequence[str]) -> int:
@@ -92,14 +85,11 @@ def write_to_folder(command: str, domain: Domain, arguments: Sequence[str]) -> i
     Raises UserError for bad input.
     """
     options, overwrite = read_options(command, domain, arguments)
-    path = check_inputs(options)
     out = OutputFolder(options.out, overwrite=overwrite)
     out.check_free(options.output_names())
-    model, _ = open_model(path, domain, options)
+    model = open_model(domain, options)
+    write = model.write_samples if command == "sample" else model.write_attention
     with progress_line() as report:
-        if isinstance(options, SampleOptions):
-            summary = model.with_dtype(options.dtype).write_samples(options, out, report)
-        else:
-            summary = model.write_attention(options, out, report)
+        summary = write(options, out, report)
     print(summary, file=sys.stderr)
     return 0

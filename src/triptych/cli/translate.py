@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import BinaryIO, cast
 
-from triptych.cli.options import check_inputs, open_model, read_options
+from triptych.cli.options import open_model, read_options
 from triptych.cli.progress import ProgressLine
 from triptych.domains.base import Domain, TranslatingModel
 from triptych.domains.files import read_input_lines
@@ -22,10 +22,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     options, _ = read_options("translate", domain, arguments)
     names = ("beam", "n_best", "batch_size", "length_penalty")
     settings = {name: getattr(options, name) for name in names}
-    path = check_inputs(options)
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
-    model, _ = open_model(path, domain, options)
-    translator = cast(TranslatingModel, model.with_dtype(options.dtype))
+    translator = cast(TranslatingModel, open_model(domain, options))
     translator.translate([], **settings)  # refuses impossible settings before a line is read
     lines = read_input_lines(None)
     report = ProgressLine("translated lines")

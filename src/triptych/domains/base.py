@@ -51,6 +51,8 @@ class TrainedModel(ABC):
     """Name of the domain, as in the header of its checkpoints."""
     config: Any
     """All settings of the run that trained the model."""
+    header: dict[str, Any]
+    """Header of the checkpoint: domain, settings, vocabulary, versions, step and metrics."""
     dtype: Dtype
     """Number format of the weights in use."""
     full_model: nn.Module
@@ -171,6 +173,7 @@ class Domain:
         Raises UserError for a device that this machine does not have.
         """
         model: TrainedModel = self._find("inference", "restore")(checkpoint, device)
+        model.header = checkpoint["triptych"]
         return model
 
     def _find(self, module: str, name: str) -> Any:
