@@ -15,7 +15,7 @@ import torch
 from toy_task import ToyTask
 
 from triptych.errors import SaveFailed, UserError
-from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, copy_checkpoint
+from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
 from triptych.training.checkpoint import (
     read_checkpoint,
 )
@@ -103,26 +103,6 @@ def test_killed_process_leaves_the_former_file_whole(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2, "the half-written file is beside it"
     remove_unfinished(tmp_path)
     assert [item.name for item in tmp_path.iterdir()] == ["a.ckpt"]
-
-
-def test_a_copy_is_whole_and_independent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    last, best = tmp_path / "last.ckpt", tmp_path / "best.ckpt"
-    AtomicCheckpointIO().save_checkpoint(content(1.0), last)
-    copy_checkpoint(last, best)
-    AtomicCheckpointIO().save_checkpoint(content(2.0), last)
-    assert float(read_checkpoint(best)["state_dict"]["weight"][0]) == 1.0
-
-    def fail(*_: Any) -> None:
-        raise OSError(5, "Input/output error")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", fail)
-        with pytest.raises(SaveFailed, match=r"best\.ckpt could not be written"):
-            copy_checkpoint(last, best)
-    assert float(read_checkpoint(best)["state_dict"]["weight"][0]) == 1.0
-    copy_checkpoint(last, best)
-    assert float(read_checkpoint(best)["state_dict"]["weight"][0]) == 2.0
-    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) -> None:

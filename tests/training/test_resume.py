@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from pytorch_lightning import Callback
 from toy_task import ToyTask, train_loader, validation_loader, weights
 
 from triptych.errors import Interrupted, UserError
-from triptych.training.callbacks import checkpointing as keep_module
+from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
@@ -273,9 +274,8 @@ def test_damaged_last_checkpoint_falls_back_to_the_best(
     capsys.readouterr()
     second = go(tmp_path, "a", settings(), uneven=False, resume=True)
     said = capsys.readouterr().out
-    assert "last.ckpt is cut off" in said
-    assert "best.ckpt instead" in said
-    assert "Resuming from step 4" in said
+    assert "last.ckpt is missing or damaged" in said
+    assert re.search(r"Resuming from step 4, .*best\.ckpt", said)
     for name, value in weights(uncut).items():
         assert torch.equal(value, weights(second)[name]), name
     assert rows(tmp_path, "a") == expected
@@ -380,12 +380,16 @@ def test_a_kill_while_the_best_is_kept_loses_no_better_one(
 ) -> None:
     """last.ckpt never says of a score that it is kept before it is."""
 
-    def killed(*_: Any) -> None:
-        raise RuntimeError("planted")
+    save = AtomicCheckpointIO.save_checkpoint
+
+    def killed(self: Any, checkpoint: Any, path: Any, **more: Any) -> None:
+        if Path(path).name == "last.ckpt":
+            raise RuntimeError("planted")
+        save(self, checkpoint, path, **more)
 
     config = run_config(tmp_path, "a")
     train(ToyTask(), train_loader(), validation_loader(), config, settings(max_steps=4))
-    monkeypatch.setattr(keep_module, "copy_checkpoint", killed)
+    monkeypatch.setattr(AtomicCheckpointIO, "save_checkpoint", killed)
     with pytest.raises(RuntimeError, match="planted"):
         train(ToyTask(), train_loader(), validation_loader(), config, settings(), True)
     best, last = (

@@ -137,7 +137,7 @@ def resumed_settings(
     """
     from triptych.training.resume import check_resumable, find_checkpoint
 
-    found = find_checkpoint(folder, quiet=True)  # `train` reports it
+    found = find_checkpoint(folder)
     if found is None:
         return None, config
     check_resumable(

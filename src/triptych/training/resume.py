@@ -82,25 +82,19 @@ def _misfit(kept: dict[str, Tensor], built: dict[str, Tensor]) -> str | None:
     return None
 
 
-def find_checkpoint(folder: Path, *, quiet: bool = False) -> tuple[Path, dict[str, Any]] | None:
+def find_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
     """Return path and content of last.ckpt, or of best.ckpt if last.ckpt is damaged.
 
-    None if the run has no checkpoint. quiet: print nothing about a damaged file. Raises UserError
-    if all are damaged.
+    None if the run has no checkpoint. Raises UserError if all are damaged.
     """
     refused: list[str] = []
     for name in ("last.ckpt", "best.ckpt"):
         path = folder / "checkpoints" / name
-        if not path.exists():
-            continue
-        try:
-            content = read_checkpoint(path)
-        except UserError as error:
-            refused.append(str(error))
-            continue
-        if refused and not quiet:
-            say(f"{refused[0]}; resuming from {path} instead")
-        return path, content
+        if path.exists():
+            try:
+                return path, read_checkpoint(path)
+            except UserError as error:
+                refused.append(str(error))
     if refused:
         raise UserError("; ".join(refused))
     return None
@@ -174,6 +168,8 @@ def resume(
     if (wrong := _misfit(content["state_dict"], task.state_dict())) is not None:
         raise UserError(f"{path} cannot be resumed: {wrong}{why}; {_ANEW}")
     loader.load_state_dict(content["loops"]["fit_loop"]["state_dict"]["combined_loader"][0])
+    if path.name != "last.ckpt":
+        say(f"{path.with_name('last.ckpt')} is missing or damaged.")
     for change in changed:
         say(f"Changed since the run began: {change}.")
     step = int(header["step"])

@@ -85,14 +85,14 @@ def train(
         loggers: list[Logger] = []
         if first:
             loggers = _open_loggers(task, folder, run, trainer, arguments["precision"], step)
-        keep = KeepCheckpoints(folder / "checkpoints", minutes=run.save_minutes)
+        keep = KeepCheckpoints(task, folder / "checkpoints", minutes=run.save_minutes)
         callbacks: list[Callback] = [stop, keep]
         if task.optim.ema_decay:
             callbacks.append(WeightAverage(task.optim.ema_decay))
         if run.early_stopping_patience is not None:
             callbacks.append(Patience(task, run.early_stopping_patience))
         if arguments.pop("enable_progress_bar", True):
-            callbacks.append(ShowProgress())
+            callbacks.append(ShowProgress(task))
         began = time.monotonic()
         try:
             lightning = pl.Trainer(

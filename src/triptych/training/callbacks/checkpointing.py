@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from lightning_fabric.plugins.io.checkpoint_io import CheckpointIO
+from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
@@ -22,7 +19,7 @@ from triptych.training.files import atomic_file
 from triptych.training.module import TrainingModule
 
 
-class AtomicCheckpointIO(CheckpointIO):
+class AtomicCheckpointIO(TorchCheckpointIO):
     """Atomic writing of checkpoints: a killed process leaves the former file or the new one.
 
     Lightning's TorchCheckpointIO writes through a temporary folder, which may be on another file
@@ -32,38 +29,18 @@ class AtomicCheckpointIO(CheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
     ) -> None:
-        with _written(Path(path)) as file:
-            torch.save(checkpoint, file)
+        """Write the checkpoint; SaveFailed if the file system refuses."""
+        try:
+            with atomic_file(Path(path)) as file:
+                torch.save(checkpoint, file)
+        except (OSError, RuntimeError) as error:  # torch raises RuntimeError on a full disk
+            raise SaveFailed(
+                f"the checkpoint {path} could not be written ({error}); an earlier file of that "
+                "name is untouched"
+            ) from error
 
-    def load_checkpoint(
-        self,
-        path: str | os.PathLike[str],
-        map_location: Any = None,
-        weights_only: bool | None = None,
-    ) -> dict[str, Any]:
+    def load_checkpoint(self, path: str | os.PathLike[str], *_: Any, **__: Any) -> dict[str, Any]:
         return read_checkpoint(path)
-
-    def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        Path(path).unlink(missing_ok=True)
-
-
-def copy_checkpoint(source: Path, target: Path) -> None:
-    """Copy a checkpoint atomically; SaveFailed if the file system refuses."""
-    with source.open("rb") as reader, _written(target) as writer:
-        shutil.copyfileobj(reader, writer)
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[BinaryIO]:
-    """Open a checkpoint for atomic writing; SaveFailed if the file system refuses."""
-    try:
-        with atomic_file(path) as file:
-            yield file
-    except (OSError, RuntimeError) as error:  # torch raises RuntimeError on a full disk
-        raise SaveFailed(
-            f"the checkpoint {path} could not be written ({error}); an earlier file of that name "
-            "is untouched"
-        ) from error
 
 
 class KeepCheckpoints(Checkpoint):
@@ -77,7 +54,8 @@ class KeepCheckpoints(Checkpoint):
     (which a resumed run then skips), and with save_on_exception saves diverged weights.
     """
 
-    def __init__(self, folder: Path, *, minutes: float) -> None:
+    def __init__(self, task: TrainingModule, folder: Path, *, minutes: float) -> None:
+        self.task = task
         self.last = folder / "last.ckpt"
         """Checkpoint that `--resume` reads."""
         self.best = folder / "best.ckpt"
@@ -103,9 +81,7 @@ class KeepCheckpoints(Checkpoint):
         self._saved_at = time.monotonic()
         self._step = trainer.global_step
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save at the last step, after `minutes`, or if a save waited for the update."""
         self._whole_step = trainer.global_step != self._step
         self._step = trainer.global_step
@@ -114,7 +90,7 @@ class KeepCheckpoints(Checkpoint):
             return  # a run resumed from before a due validation would skip it
         at_end = 0 < trainer.max_steps <= trainer.global_step
         if at_end or self._late or self._overdue(trainer):
-            self.save(trainer, pl_module)
+            self.save(trainer)
 
     def _overdue(self, trainer: pl.Trainer) -> bool:
         overdue = 0 < self.minutes <= (time.monotonic() - self._saved_at) / 60
@@ -123,24 +99,19 @@ class KeepCheckpoints(Checkpoint):
         # Clocks differ between ranks, so rank 0 decides, at few steps to save time.
         return trainer.global_step % 50 == 0 and bool(trainer.strategy.broadcast(overdue))
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save last.ckpt, and best.ckpt if the score is the best so far."""
-        assert isinstance(pl_module, TrainingModule)
-        if trainer.sanity_checking or trainer.state.fn != "fit":
+        if trainer.sanity_checking:
             return
-        value = pl_module.latest[pl_module.monitor]
-        better = self.best_value is None or (
-            value < self.best_value if pl_module.monitor_mode == "min" else value > self.best_value
-        )
-        if better:
+        value = self.task.latest[self.task.monitor]
+        sign = 1 if self.task.monitor_mode == "max" else -1
+        if self.best_value is None or sign * value > sign * self.best_value:
             self.best_value, self.best_step = value, trainer.global_step
-        self._late = not self._whole_step
-        if better and not trainer.fast_dev_run:  # type: ignore[attr-defined]
             # Before last.ckpt, whose state names this score as saved.
-            pl_module.check_finite()
-            trainer.save_checkpoint(self.best)
+            self._write(trainer, self.best)
+        self._late = not self._whole_step
         if not self._late:
-            self.save(trainer, pl_module, copy_best=better)
+            self.save(trainer)
         self._put_off_stop(trainer)
 
     def on_exception(
@@ -148,21 +119,20 @@ class KeepCheckpoints(Checkpoint):
     ) -> None:
         """Save if a signal ended the run; other exceptions leave last.ckpt unchanged."""
         if isinstance(exception, SIGTERMException):
-            self.save(trainer, pl_module)
+            self.save(trainer)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Correct Lightning's counters, see `settle_epoch`."""
         settle_epoch(checkpoint["loops"]["fit_loop"])
 
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save the last step of the run."""
         # The validation at a requested stop was saved with its epoch still open; a resumed run
         # would continue that epoch.
         in_ended_epoch = trainer.should_stop and trainer.is_last_batch
         if self.saved_step != trainer.global_step or in_ended_epoch:
-            self.save(trainer, pl_module)
+            self.save(trainer)
 
     def _put_off_stop(self, trainer: pl.Trainer) -> None:
         """Delay a stop by max_time or early stopping to the end of the update."""
@@ -171,21 +141,17 @@ class KeepCheckpoints(Checkpoint):
         elif self._stop_waits and self._whole_step:
             trainer.should_stop, self._stop_waits = True, False
 
-    def save(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *, copy_best: bool = False
-    ) -> None:
-        """Write last.ckpt, on all ranks; copy_best: as a copy of best.ckpt."""
-        assert isinstance(pl_module, TrainingModule)
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return
-        pl_module.check_finite()
-        if not copy_best:
-            trainer.save_checkpoint(self.last)
-        elif trainer.is_global_zero:
-            copy_checkpoint(self.best, self.last)
+    def save(self, trainer: pl.Trainer) -> None:
+        """Write last.ckpt, on all ranks."""
+        self._write(trainer, self.last)
         self.saved_step = trainer.global_step
         self._saved_at = time.monotonic()
         self._late = False
+
+    def _write(self, trainer: pl.Trainer, path: Path) -> None:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            self.task.check_finite()
+            trainer.save_checkpoint(path)
 
 
 def settle_epoch(loops: dict[str, Any]) -> None:

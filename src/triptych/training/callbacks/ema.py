@@ -35,7 +35,6 @@ class WeightAverage(Callback):
     decay: above 0 and below 1. Averaged are all trained parameters, in float32 at least. The
     average starts from the initial weights, or from the checkpoint. Processes exchange nothing:
     equal weights give equal averages. Validations, with generation and samples, use the average.
-    Must come before the callback that writes checkpoints.
 
     Lightning's WeightAveraging restores the training weights before `generation_metrics` and
     `log_samples`, and not at all after an exception in a validation.
@@ -57,8 +56,7 @@ class WeightAverage(Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start from the checkpoint's average, or from the weights."""
-        self.updates = self._loaded["updates"]
-        found = self._loaded["average"]
+        self.updates, found = self._loaded["updates"], self._loaded["average"]
         self._average = {
             parameter: found.get(name, parameter.detach()).to(
                 parameter.device, torch.promote_types(parameter.dtype, torch.float32), copy=True
@@ -78,10 +76,8 @@ class WeightAverage(Callback):
         self._step = trainer.global_step
         self.updates += 1
         new = 1.0 - decay_at(self.decay, self.updates)
-        averages = list(self._average.values())
-        weights = [parameter.detach().to(a.dtype) for parameter, a in self._average.items()]
-        for average, weight in zip(averages, weights, strict=True):
-            average.lerp_(weight, new)
+        for parameter, average in self._average.items():
+            average.lerp_(parameter.detach().to(average.dtype), new)
 
     def on_validation_start(self, *_: Any) -> None:
         """Copy the average into the parameters."""

@@ -61,7 +61,8 @@ class ShowProgress(Callback):
     Lightning's progress bars show the batches of an epoch, without the time left of the run.
     """
 
-    def __init__(self, *, seconds_between: float = 5.0) -> None:
+    def __init__(self, task: TrainingModule, *, seconds_between: float = 5.0) -> None:
+        self.task = task
         self.terminal = sys.stdout.isatty()
         self.seconds_between = 0.25 if self.terminal else seconds_between
         self._total: int | None = None
@@ -70,22 +71,18 @@ class ShowProgress(Callback):
         self._shown = 0.0
         self._validation_began = 0.0
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, TrainingModule)
-        self._total = pl_module.total_steps()
+    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+        self._total = self.task.total_steps()
         self._first_step = trainer.global_step
         self._began = self._shown = time.monotonic()
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Print a line if the last one is long enough ago."""
-        assert isinstance(pl_module, TrainingModule)
         now = time.monotonic()
         if not trainer.is_global_zero or now - self._shown < self.seconds_between:
             return
         self._shown = now
-        step, speed = trainer.global_step, pl_module.throughput
+        step, speed = trainer.global_step, self.task.throughput
         of = f"/{self._total}" if self._total else ""
         self._line(
             f"step {step}{of}  loss {speed.loss():.4f}  {speed.tokens_per_second():,.0f} tokens/s"
@@ -104,12 +101,12 @@ class ShowProgress(Callback):
         if self.terminal and trainer.is_global_zero and not trainer.sanity_checking:
             self._line(f"step {trainer.global_step}  validation")
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert isinstance(pl_module, TrainingModule)
+    def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Print the metrics."""
         if trainer.sanity_checking:
             return
         seconds = time.monotonic() - self._validation_began
-        metrics = "  ".join(f"{name} {value:.4f}" for name, value in pl_module.latest.items())
+        metrics = "  ".join(f"{name} {value:.4f}" for name, value in self.task.latest.items())
         say(f"validation at step {trainer.global_step}: {metrics}  ({seconds:.1f} s)")
 
     def _line(self, text: str) -> None:

@@ -29,48 +29,27 @@ class Media:
     caption: str = ""
     """One line under the image or sound."""
 
-    def __post_init__(self) -> None:
-        """Raise ValueError for fields that do not fit the kind."""
-        if self.kind not in ("image", "audio", "midi", "table"):
-            raise ValueError(f"no media of kind {self.kind!r}")
-        if self.kind == "table":
-            if not self.columns:
-                raise ValueError(f"the table {self.name!r} needs columns")
-            for row in self.rows:
-                if len(row) != len(self.columns):
-                    raise ValueError(
-                        f"the table {self.name!r} has {len(self.columns)} columns "
-                        f"and a row of {len(row)}"
-                    )
-        elif self.path is None:
-            raise ValueError(f"the {self.kind} {self.name!r} needs a path")
-
 
 def collect(log_samples: Callable[[Path], list[Media]], folder: Path) -> list[Media]:
-    """Return the samples that `log_samples` writes into the folder; also write its tables."""
+    """Return the samples that `log_samples` writes into the folder; also write its tables.
+
+    A table is `<name>.csv` in UTF-8. A folder without files is deleted.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     media = log_samples(folder)
     for item in media:
-        if item.kind == "table" and item.path is None:
-            write_table(item, folder)
+        if item.kind == "table":
+            with (folder / f"{item.name}.csv").open("w", encoding="utf-8", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(item.columns)
+                writer.writerows(item.rows)
     if not any(folder.iterdir()):
         folder.rmdir()
     return media
 
 
-def write_table(media: Media, folder: Path) -> Path:
-    """Write a table as `<name>.csv` (UTF-8) into the folder and return its path."""
-    path = folder / f"{media.name}.csv"
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(media.columns)
-        writer.writerows(media.rows)
-    return path
-
-
 def log_media(loggers: Iterable[Any], media: Sequence[Media], step: int) -> None:
     """Give the media to every logger with a method `log_media`."""
     for logger in loggers:
-        method = getattr(logger, "log_media", None)
-        if method is not None and media:
-            method(media, step)
+        if media and hasattr(logger, "log_media"):
+            logger.log_media(media, step)
