@@ -307,7 +307,7 @@ def test_another_seed_or_model_is_refused_and_other_changes_are_said(
     changed.metadata["config"]["optim"]["learning_rate"] = 0.5
     changed.metadata["config"]["model"]["later"] = False  # a setting that a newer version brought
     train(changed, train_loader(), validation_loader(), config, settings(), True)
-    assert "optim.learning_rate was unset, is 0.5" in capsys.readouterr().out
+    assert "optim.learning_rate was 0.01, is 0.5" in capsys.readouterr().out
     assert (tmp_path / "a" / "config.step-00000004.yaml").is_file()
 
 
