@@ -64,7 +64,7 @@ ATTENTION = (
             ["n_heads must divide d_model", "4", "30"],
         ),
         ("optim: {learning_rate: -1}", ["learning_rate is -1.0", "above 0"]),
-        ("data: {batch_size: 0}", ["batch_size must be at least 1 image, got 0"]),
+        ("data: {batch_size: 0}", ["batch_size must be at least 1, got 0"]),
         (ATTENTION % ("relativ.Relative", ""), ["relativ.Relative was not found", RELATIVE]),
         (ATTENTION % ("relative.Relatve", ""), ["relative.Relatve was not found", RELATIVE]),
         (ATTENTION % ("relative.Relative", "max_distanc: 3"), ["did you mean max_distance?"]),

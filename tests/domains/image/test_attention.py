@@ -17,7 +17,7 @@ from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel, spread_pixels
-from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.image.render import draw_attention
 from triptych.errors import UserError
 
@@ -40,9 +40,9 @@ def model_of(attention, head=None, *, n_classes=0):
         head=head or Categorical(),
         class_conditional=n_classes > 0,
     )
-    transformer = settings.build(HEIGHT, WIDTH, 3, levels=LEVELS, n_classes=n_classes)
-    names = [str(number) for number in range(n_classes)]
-    return ImageModel(transformer.double(), Config(model=settings), names)
+    shape = (HEIGHT, WIDTH, 3)
+    transformer = ImageTransformer(settings, shape, levels=LEVELS, n_classes=n_classes)
+    return ImageModel(transformer.double(), Config(model=settings), {})
 
 
 @pytest.fixture
@@ -60,8 +60,8 @@ def test_a_map_holds_the_weights_of_each_earlier_pixel(attention, head, image):
     values = model.to_sequence(torch.from_numpy(image).unsqueeze(0))
     block = model.core.decoder.blocks[0]
     with torch.no_grad():
-        x = model.core._inputs(values[:, :-1], None, None)
-        weights = block.attention.weights(block.attention_residual.sublayer_input(x))[0, 1].numpy()
+        x, _ = model.core._inputs(values[:, :-1], None, None)
+        weights = block.attention.weights(block.attention_residual.norm(x))[0, 1].numpy()
     cells = order.coordinates.tolist()
     for (row, column), found in zip(PIXELS, maps, strict=True):
         step = cells.index([row, column, 0])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.image import formats, image_folder
+from triptych.domains.image import sources
 from triptych.domains.image.formats import decode_image
 from triptych.domains.image.sources import ImageFolder
 from triptych.domains.sources import split_by_hash
@@ -82,20 +82,8 @@ def test_wrong_size_is_one_sentence_with_file_found_and_expected(tmp_path: Path)
     fill(tmp_path, 20)
     Image.new("RGB", (9, 5)).save(tmp_path / "odd.png")
     with pytest.raises(UserError, match=r"odd\.png is 9 wide and 5 high.*expected 6 wide and 4"):
-        source(tmp_path).load("train")
+        source(tmp_path).load_all()
     assert source(tmp_path, resize=True).load("train").pixels.shape[1:] == (HEIGHT, WIDTH, 3)
-
-
-def test_a_wrong_size_is_told_whichever_split_it_falls_into(tmp_path: Path) -> None:
-    fill(tmp_path, 20)
-    splits, shares = set(), {"validation": 0.1, "test": 0.1}
-    for number in range(40):
-        image = Image.new("RGB", (9, 5), (number, 0, 0))
-        image.save(tmp_path / "odd.png")
-        splits.add(split_by_hash((tmp_path / "odd.png").read_bytes(), shares))
-        with pytest.raises(UserError, match=r"odd\.png is 9 wide and 5 high"):
-            source(tmp_path).load("train")
-    assert splits == {"train", "validation", "test"}
 
 
 def test_images_of_another_split_are_not_decoded(
@@ -104,32 +92,13 @@ def test_images_of_another_split_are_not_decoded(
     fill(tmp_path, 40)
     decoded = []
 
-    def counted(content: bytes, **options: int) -> np.ndarray:
+    def counted(content: bytes, *sizes: int, resize: bool) -> np.ndarray:
         decoded.append(content)
-        return decode_image(content, **options)  # type: ignore[arg-type]
+        return decode_image(content, *sizes, resize=resize)
 
-    monkeypatch.setattr(image_folder, "decode_image", counted)
+    monkeypatch.setattr(sources, "decode_image", counted)
     lengths = {split: len(source(tmp_path).load(split)) for split in ("train", "validation")}
     assert len(decoded) == sum(lengths.values()) < 40
-
-
-@pytest.mark.parametrize("size", [(WIDTH, HEIGHT), (5, 5)])
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_the_header_tells_the_size_that_decoding_gives(
-    tmp_path: Path, orientation: int, size: tuple[int, int]
-) -> None:
-    exif = Image.Exif()
-    exif[formats.EXIF_ORIENTATION] = orientation
-    Image.new("RGB", size).save(tmp_path / "a.jpg", exif=exif)
-    content = (tmp_path / "a.jpg").read_bytes()
-    for height, width in ((HEIGHT, WIDTH), (WIDTH, HEIGHT), (5, 5), (HEIGHT, HEIGHT)):
-        try:
-            decode_image(content, height=height, width=width, channels=3, resize=False)
-        except formats.ImageSizeError as error:
-            with pytest.raises(formats.ImageSizeError, match=str(error)):
-                formats.check_size(content, height=height, width=width)
-        else:
-            formats.check_size(content, height=height, width=width)
 
 
 def test_corrupt_images_are_skipped_counted_and_named(
@@ -140,10 +109,10 @@ def test_corrupt_images_are_skipped_counted_and_named(
     (tmp_path / "cut.png").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "text.jpg").write_text("not an image")
     with caplog.at_level(logging.WARNING):
-        train = source(tmp_path).load("train")
+        images = source(tmp_path).load_all()
     assert "skipped 2 of 22 images" in caplog.text
     assert "cut.png, text.jpg" in caplog.text
-    assert len(train) >= 10
+    assert len(images) == 20
 
 
 def test_empty_folder_and_empty_split_are_told(tmp_path: Path) -> None:
@@ -163,7 +132,7 @@ def test_empty_folder_and_empty_split_are_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "sentence"),
-    [({"channels": 2}, "grey"), ({"height": 0}, "at least 1"), ({"test_share": 0.95}, "train on")],
+    [({"height": 0}, "at least 1"), ({"test_share": 0.95}, "train on")],
 )
 def test_impossible_settings_are_refused(options: dict[str, object], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
@@ -173,9 +142,7 @@ def test_impossible_settings_are_refused(options: dict[str, object], sentence: s
 def test_grey_folder_keeps_all_256_levels(tmp_path: Path) -> None:
     ramp = np.arange(256, dtype=np.uint8).reshape(8, 32)
     Image.fromarray(ramp).save(tmp_path / "ramp.png")
-    pixels = decode_image(
-        (tmp_path / "ramp.png").read_bytes(), height=8, width=32, channels=1, resize=False
-    )
+    pixels = decode_image((tmp_path / "ramp.png").read_bytes(), 8, 32, 1, resize=False)
     assert np.array_equal(pixels[..., 0], ramp)
 
 
@@ -186,7 +153,7 @@ def test_sixteen_bits_are_shifted_and_transparency_lies_on_white(tmp_path: Path)
     clear[0, :, 3] = 255
     Image.fromarray(clear, mode="RGBA").save(tmp_path / "clear.png")
     grey, laid = (
-        decode_image((tmp_path / name).read_bytes(), height=2, width=3, channels=1, resize=False)
+        decode_image((tmp_path / name).read_bytes(), 2, 3, 1, resize=False)
         for name in ("deep.png", "clear.png")
     )
     assert grey[..., 0].tolist() == [[0, 0, 1], [128, 254, 255]]

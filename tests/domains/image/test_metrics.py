@@ -7,13 +7,8 @@ import math
 import pytest
 import torch
 
-from triptych.domains.image.metrics import histogram_bits_per_dim, uniform_bits_per_dim
+from triptych.domains.image.metrics import histogram_bits_per_dim
 from triptych.domains.image.sources import Digits
-
-
-def test_uniform() -> None:
-    assert uniform_bits_per_dim(256) == 8
-    assert uniform_bits_per_dim(17) == pytest.approx(4.0875, abs=1e-4)
 
 
 def test_histogram_by_hand() -> None:

@@ -28,26 +28,26 @@ def test_256_levels_stay_as_they_are() -> None:
     assert render.to_bytes(values, 256).tolist() == list(range(256))
 
 
-def test_values_off_the_levels_are_refused() -> None:
-    with pytest.raises(ValueError, match="not all among the 17 levels"):
-        render.to_bytes(np.array([0, 17]), 17)
-
-
-def test_a_grid_does_not_stretch_what_it_holds() -> None:
+def test_a_grid_does_not_stretch_what_it_holds(tmp_path: Path) -> None:
     dim = torch.full((2, 3, 3, 1), 4, dtype=torch.uint8)
-    alone = render.image_grid(dim, 17)
-    beside = render.image_grid(torch.cat([dim, torch.full_like(dim, 16)]), 17)
-    assert alone[1, 1, 0] == beside[1, 1, 0] == 64
+    alone = render.write_grid(tmp_path / "a.png", dim, 17)
+    beside = render.write_grid(tmp_path / "b.png", torch.cat([dim, torch.full_like(dim, 16)]), 17)
+    assert alone[2, 2, 0] == beside[2, 2, 0] == 64
 
 
-def test_images_lie_row_by_row_not_transposed() -> None:
-    height, width = 2, 3
-    pixels = torch.arange(5 * height * width * 3, dtype=torch.uint8).view(5, height, width, 3)
-    laid = render.image_grid(pixels, 256, columns=2, zoom=2, line=1)
-    assert laid.shape == (1 + 3 * (4 + 1), 1 + 2 * (6 + 1), 3)
-    fourth = laid[1 + 5 : 1 + 5 + 4, 1 + 7 : 1 + 7 + 6]  # second row, second column
-    assert np.array_equal(fourth[::2, ::2], pixels[3].numpy())
-    assert (laid[-5:, -7:] == render.GRID_LINE_GREY).all()  # the empty place
+@pytest.mark.parametrize(("n_classes", "columns"), [(0, 3), (2, 2), (17, 3)])
+def test_images_lie_row_by_row_not_transposed(tmp_path: Path, n_classes: int, columns: int) -> None:
+    height, width, zoom, line = 24, 32, 3, 2
+    pixels = torch.randint(0, 256, (5, height, width, 3), dtype=torch.uint8)
+    laid = render.write_grid(tmp_path / "grid.png", pixels, 256, n_classes)
+    high, wide = zoom * height + line, zoom * width + line
+    assert laid.shape == (line + -(-5 // columns) * high, line + columns * wide, 3)
+    for index, image in enumerate(pixels.numpy()):
+        top, left = line + index // columns * high, line + index % columns * wide
+        shown = laid[top : top + zoom * height, left : left + zoom * width]
+        assert np.array_equal(shown[::zoom, ::zoom], image)
+        assert np.array_equal(shown[zoom - 1 :: zoom, zoom - 1 :: zoom], image)
+    assert (laid[-high:, -wide:] == render.GRID_LINE_GREY).all()  # the empty place
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -57,14 +57,6 @@ def test_the_file_holds_the_array(tmp_path: Path, channels: int) -> None:
     read = np.asarray(Image.open(tmp_path / "new" / "grid.png"))
     assert np.array_equal(read if channels == 3 else read[..., None], array)
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["grid.png"]
-
-
-def test_single_images(tmp_path: Path) -> None:
-    pixels = torch.randint(0, 256, (3, 4, 6, 3), dtype=torch.uint8)
-    paths = render.write_images(tmp_path, pixels, 256)
-    assert [path.name for path in paths] == [f"sample-000{index}.png" for index in range(3)]
-    for path, image in zip(paths, pixels, strict=True):
-        assert np.array_equal(np.asarray(Image.open(path)), image.numpy())
 
 
 def test_a_folder_that_is_a_file_is_told(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import yaml
 from triptych.config.schema import from_plain
 from triptych.core.feed_forward import GELU
 from triptych.domains.image.config import Config
+from triptych.domains.image.model import ImageTransformer
 
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs" / "image").glob("*.yaml"))
 SHAPES = {
@@ -50,7 +51,7 @@ def test_a_shipped_config_is_complete_and_builds(path: Path) -> None:
     )
     small = replace(config.model, transformer=transformer)
     shape = SHAPES.get(path.stem, (32, 32, 3))
-    model = small.build(*shape, levels=levels, n_classes=10)
+    model = ImageTransformer(small, shape, levels=levels, n_classes=10)
     images = torch.randint(0, levels, (1, *shape), dtype=torch.uint8)
     nats = model.nll(images, torch.tensor([3]))
     assert nats.shape == (1, model.order.length)

@@ -76,11 +76,11 @@ def test_the_first_images_are_of_all_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parts", "loose", "says"),
     [
-        (["train/cat", "val/cat", "validation/cat"], False, "two folders for validation: val and"),
-        (["train/cat", "test/cow"], False, "test has the class cow, which .*train does not have"),
-        (["train/cat", "test"], False, "test has images without a class"),
-        (["train", "test"], True, "images next to them"),
-        (["train/cat", "test/cat", "extra"], False, "split folders test and train and also extra"),
+        (["train/cat", "val/cat", "validation/cat"], False, "train, val, validation; expected one"),
+        (["train/cat", "test/cow"], False, "000.png has the class cow, which the training"),
+        (["train/cat", "test"], False, "000.png has no class, which the training"),
+        (["train", "test"], True, "split folders test, train and also x.png"),
+        (["train/cat", "test/cat", "extra"], False, "split folders test, train and also extra"),
     ],
 )
 def test_folders_that_do_not_go_together(

@@ -49,7 +49,7 @@ def test_entropy_is_that_of_all_images() -> None:
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
 def test_nats_are_those_of_the_very_images(split: str) -> None:
-    images = TINY.load(split).pixels.squeeze(-1).tolist()  # type: ignore[arg-type]
+    images = TINY.load(split).pixels.squeeze(-1).tolist()
     nats = [-math.log(probability(image, TINY)) for image in images]
     assert TINY.nll(split) == pytest.approx(sum(nats), rel=1e-12)
     assert TINY.nll(split, 2) == pytest.approx(sum(nats[:2]), rel=1e-12)
@@ -106,12 +106,12 @@ class Perfect(nn.Module):
 def model() -> ImageModel:
     sizes = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8))
     config = Config(data=DataConfig(source=TINY), model=ModelConfig(sizes))
-    transformer = with_random_head(build_model(config.model, TINY.load("train").vocabulary()))
-    return ImageModel(transformer, config, ())
+    vocabulary = TINY.load("train").vocabulary()
+    return ImageModel(with_random_head(build_model(config.model, vocabulary)), config, vocabulary)
 
 
 def test_a_perfect_model_scores_what_the_law_scores(model: ImageModel) -> None:
-    model = ImageModel(Perfect(), model.config, ())  # type: ignore[arg-type]
+    model = ImageModel(Perfect(), model.config, model.vocabulary)  # type: ignore[arg-type]
     for limit in (None, 3):
         found = model.evaluate("test", limit=limit)
         n_dims = TINY.load("test").pixels[:limit].numel()
@@ -138,7 +138,7 @@ def test_other_levels_are_refused_as_they_have_another_law() -> None:
         ({"levels": 1}, "from 2 to 128"),
         ({"levels": 129}, "from 2 to 128"),
         ({"change": 0.0}, "above 0"),
-        ({"test_size": 0}, "at least 1 image"),
+        ({"test_size": 0}, "at least 1"),
     ],
 )
 def test_impossible_settings_are_refused(wrong: dict[str, Any], says: str) -> None:

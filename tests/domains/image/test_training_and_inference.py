@@ -19,9 +19,7 @@ from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image import model as model_module
 from triptych.domains.image.config import Config, DataConfig
-from triptych.domains.image.data import evaluation_batches
 from triptych.domains.image.inference import ImageModel, restore
 from triptych.domains.image.model import ModelConfig, build_model
 from triptych.domains.image.sources import Digits, ImageFolder
@@ -138,10 +136,7 @@ def test_bits_per_dim_does_not_depend_on_the_batch_size_and_leaves_no_image_out(
     task, _, _ = prepared(settings(folder))
     images = task.config.data.read("train")
     assert len(images) % 5 != 0  # so that there is a smaller last batch
-    results = [
-        sum_scores(task, task.score, evaluation_batches(images, batch_size=size))
-        for size in (1, 5, 64)
-    ]
+    results = [sum_scores(task, task.score, images.fixed_batches(size)) for size in (1, 5, 64)]
     first = task.metrics(results[0])["bits_per_dim"]
     for totals in results:
         assert totals["images"] == len(images)
@@ -233,10 +228,10 @@ def test_a_loaded_model_scores_and_samples_as_the_trained_one(folder: Path, tmp_
     content = read_checkpoint(tmp_path / "model.ckpt")
     model = restore(content)
     assert model.config == task.config
-    assert model.class_names == ("left", "right")
+    assert model.vocabulary["class_names"] == ["left", "right"]
     score = task.metrics(sum_scores(task, task.score, batches))
     assert model.evaluate("validation").metrics == score
-    trained = ImageModel(task.model, task.config, ("left", "right"))
+    trained = ImageModel(task.model, task.config, model.vocabulary)
     assert np.array_equal(trained.sample(3), model.sample(3))
 
 
@@ -262,16 +257,10 @@ def test_samples_are_whole_numbers_on_the_levels(folder: Path, tmp_path: Path) -
     images = model.sample(70, seed=3, progress=lambda done, total: seen.append((done, total)))
     assert images.dtype == np.uint8
     assert images.shape == (70, HEIGHT, WIDTH, 3)
-    assert images.max() <= model.levels - 1 == 7
+    assert images.max() <= model.full_model.levels - 1 == 7
     assert seen[-1] == (70 * 36, 70 * 36)
     assert np.array_equal(images, model.sample(70, seed=3))
     assert not np.array_equal(images, model.sample(70, seed=4))
-    paths = model.save_images(tmp_path / "out", images[:2])
-    read_back = np.asarray(Image.open(paths[1])).astype(int)
-    assert np.array_equal(read_back, (images[1].astype(int) * 255 + 3) // 7)
-    laid = model.save_grid(tmp_path / "out" / "grid.png", images[:6])
-    line, zoom = 2, 96 // WIDTH
-    assert laid.shape == (line + 3 * (HEIGHT * zoom + line), line + 2 * (WIDTH * zoom + line), 3)
 
 
 def test_the_label_reaches_every_sample_and_dropout_is_off(folder: Path) -> None:
@@ -295,8 +284,8 @@ def test_temperature_zero_always_draws_the_same(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"label": 2}, r"label is 2, but this model has the classes 0 to 1 \(left, right\)"),
-        ({"label": -1}, "classes 0 to 1"),
+        ({"label": 2}, r"label is 2, but this model has 2 classes, counted from 0: left, right"),
+        ({"label": -1}, "label is -1, but this model has 2 classes"),
     ],
 )
 def test_impossible_wishes_are_one_sentence(
@@ -307,7 +296,7 @@ def test_impossible_wishes_are_one_sentence(
 
 
 def test_a_label_on_an_unconditional_model_is_told(folder: Path) -> None:
-    with pytest.raises(UserError, match="trained without classes"):
+    with pytest.raises(UserError, match=r"0 classes, .*class_conditional is false"):
         model_of(folder, class_conditional=False).sample(1, label=0)
 
 
@@ -335,14 +324,14 @@ def test_evaluating_other_images_than_the_models_is_told(folder: Path, tmp_path:
     with pytest.raises(UserError, match="does not exist"):
         model.evaluate(data=tmp_path / "nowhere")
     (folder / "left").rename(tmp_path / "elsewhere")
-    with pytest.raises(UserError, match="trained with the classes left, right"):
+    with pytest.raises(UserError, match=r"class_names \['left', 'right'\], these have \['right'\]"):
         model.evaluate()
     with pytest.raises(UserError, match=r"train, validation and test, .* got 'training'"):
         model.evaluate("training")
     wide = replace(model.config.data.source, height=WIDTH, width=HEIGHT, resize=True)
     config = replace(model.config, data=replace(model.config.data, source=wide))
-    model = ImageModel(model.full_model, config, model.class_names)
-    with pytest.raises(UserError, match=r"\(3, 4, 3\) with 8 levels, these have \(4, 3, 3\)"):
+    model = ImageModel(model.full_model, config, model.vocabulary)
+    with pytest.raises(UserError, match=r"shape \[3, 4, 3\], these have \[4, 3, 3\]"):
         model.evaluate()
 
 
@@ -352,7 +341,7 @@ def test_a_source_without_a_folder_refuses_one() -> None:
     config = Config(data=DataConfig(source=Digits()), model=ModelConfig(sizes))
     model = build_model(config.model, config.data.read("test").vocabulary())
     with pytest.raises(UserError, match="come from Digits, which reads no folder"):
-        ImageModel(model, config, ()).evaluate(data="somewhere")
+        ImageModel(model, config, {}).evaluate(data="somewhere")
 
 
 def test_a_variant_that_cannot_serve_the_shape_is_one_sentence(
@@ -361,6 +350,6 @@ def test_a_variant_that_cannot_serve_the_shape_is_one_sentence(
     def refuse(*_: object, **__: object) -> None:
         raise ValueError("blocks of 9 do not fit")
 
-    monkeypatch.setattr(model_module.ModelConfig, "build", refuse)
+    monkeypatch.setattr(Local2D, "order_of", refuse)
     with pytest.raises(UserError, match="does not fit the images: blocks of 9"):
         prepared(settings(folder))

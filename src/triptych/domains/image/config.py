@@ -1,13 +1,12 @@
 """Settings of a run on images."""
 
 from dataclasses import dataclass, field
-from typing import cast, get_args
 
-from triptych.domains.image.data import ImageDataset, Split
+from triptych.domains.image.data import SPLITS, ImageDataset
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits, ImageSource
 from triptych.domains.sources import ALL
-from triptych.errors import UserError
+from triptych.errors import UserError, at_least
 from triptych.training.run_config import RunSettings
 
 
@@ -31,28 +30,20 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.bits is not None and not 1 <= self.bits <= 7:
             raise ValueError(f"bits must be from 1 to 7, or null for all levels, got {self.bits}")
-        for name in ("batch_size", "evaluation_batch_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1 image, got {getattr(self, name)}")
-        if self.validation_limit is not None and self.validation_limit < 1:
-            raise ValueError(
-                f"validation_limit must be at least 1 image, or null for all, got "
-                f"{self.validation_limit}"
-            )
-        if self.samples < 0:
-            raise ValueError(f"samples must be 0 or more images, got {self.samples}")
+        at_least(self, 1, "batch_size", "evaluation_batch_size", "validation_limit")
+        at_least(self, 0, "samples")
 
     def read(self, split: str) -> ImageDataset:
         """Return the images of a split, or of all splits, with the configured number of levels.
 
         Raises UserError for an unknown split and for missing or damaged data.
         """
-        if split not in (ALL, *get_args(Split)):
+        if split not in (ALL, *SPLITS):
             raise UserError(
                 f"images have the splits train, validation and test, and all for a folder given "
                 f"with --data; got {split!r}"
             )
-        images = self.source.load_all() if split == ALL else self.source.load(cast(Split, split))
+        images = self.source.load_all() if split == ALL else self.source.load(split)
         return images if self.bits is None else images.quantize(self.bits)
 
 

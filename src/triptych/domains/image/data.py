@@ -1,17 +1,23 @@
-"""Image datasets as integers, held-out parts, batches and loaders."""
+"""Image datasets as integers, and their batches."""
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
+from triptych.training.data import FixedBatches, cut
 
-Split = Literal["train", "validation", "test"]
+SPLITS = ("train", "validation", "test")
+
+
+class Batch(NamedTuple):
+    """A batch of images, as integers."""
+
+    pixels: Tensor  # uint8 [B, H, W, C]
+    labels: Tensor | None  # int64 [B]; None for images without classes
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,14 @@ class ImageDataset:
     def first(self, count: int | None) -> "ImageDataset":
         """Return the first `count` images; all for None."""
         return self.select(torch.arange(len(self))[:count])
+
+    def batch(self, indices: list[int], generator: torch.Generator | None = None) -> Batch:
+        """Return the images at these indices as a batch; nothing is augmented."""
+        return Batch(self.pixels[indices], None if self.labels is None else self.labels[indices])
+
+    def fixed_batches(self, batch_size: int) -> FixedBatches:
+        """Return a loader of every image once, in order, last batch included."""
+        return FixedBatches(cut(range(len(self)), batch_size), self.batch)
 
     def quantize(self, bits: int) -> "ImageDataset":
         """Return the images with 2**bits levels, by an integer shift; bits from 1 to 7.
@@ -67,47 +81,14 @@ def permutation(count: int, seed: int) -> Tensor:
     return torch.tensor(sorted(range(count), key=keys.__getitem__), dtype=torch.int64)
 
 
-def hold_out(
-    images: ImageDataset, split: Split, *, validation_size: int, seed: int
-) -> ImageDataset:
-    """Return the train or the validation part of a training set, in the order of the set.
+def check_same_images(found: dict[str, Any], trained: dict[str, Any], *, classes: bool) -> None:
+    """Raise UserError unless images are like those of the training.
 
-    validation_size: number of images in the validation part; the seed decides which.
-    Raises UserError for a validation part that is empty or leaves no training image.
+    found, trained: as in `ImageDataset.vocabulary`. classes: compare the classes too.
     """
-    if not 0 < validation_size < len(images):
-        raise UserError(
-            f"validation_size must be between 1 and {len(images) - 1}, as the training set has "
-            f"{len(images)} images; got {validation_size}"
-        )
-    order = permutation(len(images), seed)
-    chosen = order[:validation_size] if split == "validation" else order[validation_size:]
-    return images.select(chosen.sort().values)
-
-
-class Batch(NamedTuple):
-    """A batch of images, as integers."""
-
-    pixels: Tensor  # uint8 [B, H, W, C]
-    labels: Tensor | None  # int64 [B]; None for images without classes
-
-
-def collate(images: ImageDataset) -> Callable[[list[int], torch.Generator | None], Batch]:
-    """Return the function that makes a batch of image indices; nothing is augmented."""
-
-    def make(indices: list[int], generator: torch.Generator | None) -> Batch:
-        chosen = images.select(torch.tensor(indices))
-        return Batch(chosen.pixels, chosen.labels)
-
-    return make
-
-
-def training_batches(images: ImageDataset, *, batch_size: int, seed: int) -> ResumableLoader:
-    """Return a loader of every image once per epoch, in an order that (seed, epoch) decides."""
-    plan = shuffled_batches(len(images), batch_size)
-    return ResumableLoader(len(images), plan, collate(images), seed=seed)
-
-
-def evaluation_batches(images: ImageDataset, *, batch_size: int) -> FixedBatches:
-    """Return a loader of every image once, in the order of the split, last batch included."""
-    return FixedBatches(cut(range(len(images)), batch_size), collate(images))
+    for name in ("shape", "levels", *(["class_names"] if classes else [])):
+        if found[name] != trained[name]:
+            raise UserError(
+                f"the model was trained on images with {name} {trained[name]}, these have "
+                f"{found[name]}"
+            )

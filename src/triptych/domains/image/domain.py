@@ -23,7 +23,11 @@ class ImageSampleOptions(SampleOptions):
     """Class of the images, a number from 0, for class-conditional models; null for all in turn."""
 
     def output_names(self) -> list[str]:
-        return [GRID, *(f"sample-{index:04d}.png" for index in range(self.count))]
+        return [GRID, *self.image_names()]
+
+    def image_names(self) -> list[str]:
+        """Return the name of each image's file."""
+        return [f"sample-{index:04d}.png" for index in range(self.count)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image import metrics, render
 from triptych.domains.image.config import Config, DataConfig
-from triptych.domains.image.data import ImageDataset, evaluation_batches
+from triptych.domains.image.data import ImageDataset, check_same_images
 from triptych.domains.image.domain import (
     DRAWING,
     GRID,
@@ -35,7 +36,7 @@ from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, device_of, scoring, sum_scores
-from triptych.types import Dtype, Progress
+from triptych.types import Progress
 
 SAMPLE_BATCH = 64
 """Images sampled together; constant, so that a seed gives the same images on every machine."""
@@ -45,42 +46,16 @@ Pixel = tuple[int, int]
 
 
 class ImageModel(TrainedModel):
-    """A trained image model.
-
-    model: in float32. class_names: of the training data. dtype: number format for sampling
-    and scoring, see `quantize`. Raises UserError for a dtype that the device does not support.
-    """
+    """A trained image model; vocabulary: of its data, as in `ImageDataset.vocabulary`."""
 
     domain: ClassVar[str] = "image"
     config: Config
     full_model: ImageTransformer
     model: ImageTransformer
 
-    def __init__(
-        self,
-        model: ImageTransformer,
-        config: Config,
-        class_names: Sequence[str],
-        *,
-        dtype: Dtype = "fp32",
-    ) -> None:
-        super().__init__(config, model, dtype=dtype)
-        self.class_names = tuple(class_names)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of the images."""
-        return self.full_model.shape
-
-    @property
-    def levels(self) -> int:
-        """Number of values that a sub-pixel can take."""
-        return self.full_model.levels
-
-    @property
-    def class_conditional(self) -> bool:
-        """Whether samples have a class."""
-        return self.full_model.n_classes > 0
+    def __init__(self, model: ImageTransformer, config: Config, vocabulary: dict[str, Any]) -> None:
+        super().__init__(config, model)
+        self.vocabulary = vocabulary
 
     def sample(
         self,
@@ -101,7 +76,12 @@ class ImageModel(TrainedModel):
         Raises UserError for a label that the model does not have, and for top_k and top_p on a
         mixture of logistics.
         """
-        sampling = self._sampling(temperature, top_k, top_p)
+        if not isinstance(self.full_model.core.head, CategoricalHead) and (top_k or top_p):
+            raise UserError(
+                "top_k and top_p need a categorical head; this model predicts a mixture of "
+                "logistics: use temperature"
+            )
+        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         labels = self._labels(count, label)
         generator = torch.Generator(device_of(self.full_model)).manual_seed(seed)
         length = self.full_model.order.length
@@ -125,20 +105,6 @@ class ImageModel(TrainedModel):
         pixels: NDArray[np.uint8] = torch.cat(parts).cpu().numpy()  # [N, H, W, C]
         return pixels
 
-    def save_grid(
-        self, path: str | Path, images: NDArray[np.uint8], *, columns: int | None = None
-    ) -> NDArray[np.uint8]:
-        """Write sampled images as one PNG grid and return the grid: uint8 [H', W', C].
-
-        columns: images per row; by default one per class, or about the square root of their number.
-        """
-        columns = columns or render.class_columns(len(images), self.full_model.n_classes)
-        return render.write_grid(path, images, self.levels, columns=columns)
-
-    def save_images(self, folder: str | Path, images: NDArray[np.uint8]) -> list[Path]:
-        """Write each sampled image as PNG and return the paths."""
-        return render.write_images(folder, images, self.levels)
-
     def evaluate(
         self,
         split: str = "test",
@@ -150,33 +116,30 @@ class ImageModel(TrainedModel):
     ) -> Evaluation:
         """Return bits per dim over all sub-pixels of a split, and the bits per dim of baselines.
 
-        split: train, validation, test, or all for every image of the folder `data`.
-        data: folder in place of the source's directory. batch_size: images scored at a time; no
-        effect on the result beyond rounding (int8 measures the range of its inputs per batch).
-        limit: number of images to score. Raises UserError for missing data and for data that do not
-        fit the model.
+        split: train, validation, test, or all for every image of the folder `data`. batch_size: no
+        effect beyond rounding (int8 measures the range of its inputs per batch). Raises UserError
+        for missing data and for data that do not fit the model.
         """
         settings = self.config.data
+        if split == ALL:
+            check_all(settings.source, data)
         if data is not None:
             settings = replace(settings, source=reading_from(settings.source, str(data)))
-        if split == ALL:
-            check_all(self.config.data.source, data)
-        images = settings.read(split)
-        self._check_fit(images)
+        model, images = self.full_model, settings.read(split)
+        check_same_images(images.vocabulary(), self.vocabulary, classes=model.n_classes > 0)
         images = images.first(limit)
-        size = settings.evaluation_batch_size if batch_size is None else batch_size
         sums = sum_scores(
             self.model,
             lambda batch: metrics.batch_sums(self.model, batch),
-            evaluation_batches(images, batch_size=size),
+            images.fixed_batches(batch_size or settings.evaluation_batch_size),
             progress,
         )
         details = {
             "dtype": self.dtype,
-            "levels": self.levels,
-            **({"given": "class"} if self.class_conditional else {}),
+            "levels": model.levels,
+            **({"given": "class"} if model.n_classes else {}),
             "sub_pixels": int(sums["dims"]),
-            "uniform_bits_per_dim": metrics.uniform_bits_per_dim(self.levels),
+            "uniform_bits_per_dim": math.log2(model.levels),
             "histogram_bits_per_dim": None if split == ALL else _histogram(settings, images),
             **known_entropy(settings.source),
         }
@@ -203,7 +166,7 @@ class ImageModel(TrainedModel):
         self.check_attention(pixels, layer=layer, head=head)
         model = self.full_model
         device = device_of(model)
-        labels = torch.tensor([label or 0], device=device) if self.class_conditional else None
+        labels = torch.tensor([label or 0], device=device) if model.n_classes else None
         block = model.core.decoder.blocks[(layer or self.config.model.transformer.n_layers) - 1]
         with scoring(model), capture_attention(block) as captured:
             model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)
@@ -221,7 +184,7 @@ class ImageModel(TrainedModel):
         """Raise UserError for a layer or head that the model, or a pixel that an image lacks."""
         sizes = self.config.model.transformer
         check_layer_and_head(layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
-        height, width, _ = self.shape
+        height, width, _ = self.full_model.shape
         for row, column in pixels:
             if not (0 <= row < height and 0 <= column < width):
                 raise UserError(
@@ -235,27 +198,29 @@ class ImageModel(TrainedModel):
         """Sample images and write each as a PNG, and all as one grid."""
         progress = report("sampled positions")
         images = self.sample(**options.arguments_of(self.sample), progress=progress)
-        self.save_images(out.path, images)
-        self.save_grid(out.path / GRID, images)
+        levels, n_classes = self.full_model.levels, self.full_model.n_classes
+        render.write_grid(out.path / GRID, images, levels, n_classes)
+        for name, image in zip(options.image_names(), render.to_bytes(images, levels), strict=True):
+            render.write_png(out.path / name, image)
         return f"{counted(options.count, 'image', 'images')} and {GRID} are in {out}"
 
     def write_attention(
         self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Sample an image and write the attention weights that predicted some of its pixels."""
-        pixels = spread_pixels(*self.shape[:2])
+        pixels = spread_pixels(*self.full_model.shape[:2])
         if options.row is not None and options.column is not None:
             pixels = [(options.row, options.column)]
         n_layers = self.config.model.transformer.n_layers
         layer = n_layers if options.layer is None else options.layer
         self.check_attention(pixels, layer=layer, head=options.head)  # before the image is sampled
-        label = options.label if self.class_conditional else None
+        label = options.label if self.full_model.n_classes else None
         progress = report("sampled positions")
         image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
         maps = self.attention(image, pixels, label=label, layer=layer, head=options.head)
         heads = "mean of all heads" if options.head is None else f"head {options.head}"
         title = f"layer {layer}, {heads}: weights (red) of the prediction of a pixel (blue)"
-        drawing = render.draw_attention(image, self.levels, pixels, maps, title=title)
+        drawing = render.draw_attention(image, self.full_model.levels, pixels, maps, title=title)
         out.write(DRAWING, drawing)
         numbers = {
             "layer": layer,
@@ -270,42 +235,14 @@ class ImageModel(TrainedModel):
         out.write(NUMBERS, json_bytes(numbers))
         return f"{DRAWING} and {NUMBERS} are in {out}"
 
-    def _check_fit(self, images: ImageDataset) -> None:
-        """Raise UserError unless the images have the model's shape, levels and classes."""
-        found, expected = tuple(images.pixels.shape[1:]), self.shape
-        if (found, images.levels) != (expected, self.levels):
-            raise UserError(
-                f"the model was trained on images of (height, width, channels) {expected} with "
-                f"{self.levels} levels, these have {found} with {images.levels}"
-            )
-        if self.class_conditional and (
-            images.labels is None or images.class_names != self.class_names
-        ):
-            raise UserError(
-                f"the model was trained with the classes {', '.join(self.class_names)}; "
-                f"these images have {', '.join(images.class_names) or 'none'}"
-            )
-
-    def _sampling(self, temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
-        if not isinstance(self.full_model.core.head, CategoricalHead) and (top_k or top_p):
-            raise UserError(
-                "top_k and top_p need a categorical head; this model predicts a mixture of "
-                "logistics: use temperature"
-            )
-        return Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-
     def _labels(self, count: int, label: int | None) -> torch.Tensor | None:
         if label is None:
             return self.full_model.cyclic_labels(count)
-        if not self.class_conditional:
+        names = self.vocabulary["class_names"] if self.full_model.n_classes else []
+        if not 0 <= label < len(names):
             raise UserError(
-                f"label is {label}, but this model was trained without classes "
-                "(model.class_conditional is false)"
-            )
-        if not 0 <= label < len(self.class_names):
-            raise UserError(
-                f"label is {label}, but this model has the classes 0 to "
-                f"{len(self.class_names) - 1} ({', '.join(self.class_names)})"
+                f"label is {label}, but this model has {len(names)} classes, counted from 0: "
+                f"{', '.join(names) or 'none (model.class_conditional is false)'}"
             )
         return torch.full((count,), label, device=device_of(self.full_model))
 
@@ -316,7 +253,7 @@ def restore(checkpoint: dict[str, Any], device: str = "cpu") -> ImageModel:
     config, vocabulary = from_plain(Config, header["config"]), header["vocabulary"]
     model = build_model(config.model, vocabulary)
     load_weights(model, checkpoint["state_dict"])
-    return ImageModel(model.to(device_named(device)), config, vocabulary["class_names"])
+    return ImageModel(model.to(device_named(device)), config, vocabulary)
 
 
 def spread_pixels(height: int, width: int) -> list[Pixel]:

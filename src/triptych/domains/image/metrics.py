@@ -30,11 +30,6 @@ def metrics_from_sums(sums: dict[str, float]) -> dict[str, float]:
     return {"bits_per_dim": sums["nats"] / math.log(2) / sums["dims"]}
 
 
-def uniform_bits_per_dim(levels: int) -> float:
-    """Return the bits per sub-pixel of the uniform distribution over the levels: log2(levels)."""
-    return math.log2(levels)
-
-
 def histogram_bits_per_dim(train: Tensor, held_out: Tensor, levels: int) -> float:
     """Return the bits per sub-pixel of one smoothed histogram per sub-pixel position.
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
-from triptych.core.generation_order import GenerationOrder
 from triptych.core.heads import Categorical, HeadConfig
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Axial
@@ -34,70 +33,43 @@ class ModelConfig:
     class_conditional: bool = False
     """Add a learned embedding of the image's class at every position."""
 
-    def build(
-        self, height: int, width: int, channels: int, *, levels: int, n_classes: int = 0
-    ) -> "ImageTransformer":
-        """Return a model of images of one size (pixels) with values 0 .. levels-1.
-
-        n_classes: number of class embeddings; 0 for an unconditional model.
-        Raises ValueError for an attention variant that does not support the shape.
-        """
-        whole_pixels = self.head.whole_pixels
-        shape = (height, width, 1 if whole_pixels else channels)
-        order = self.transformer.attention.order_of(shape)
-        d_model = self.transformer.d_model
-        embedding: ValueEmbedding
-        if whole_pixels:
-            embedding = PixelEmbedding(levels, channels, d_model)
-        else:
-            embedding = ChannelEmbedding(levels, order.coordinates[:, 2], d_model)
-        core = DecoderOnly(
-            embedding,
-            self.transformer.positions.build(d_model, order),
-            self.transformer.decoder(shape),
-            self.head.build(d_model, levels, channels),
-            d_model=d_model,
-            dropout=self.transformer.dropout,
-        )
-        classes = nn.Embedding(n_classes, d_model) if n_classes else None
-        return ImageTransformer(
-            core,
-            order,
-            levels=levels,
-            channels=channels,
-            whole_pixels=whole_pixels,
-            classes=classes,
-        )
-
 
 class ImageTransformer(nn.Module):
     """A decoder over images as sequences in a generation order.
 
-    whole_pixels: a position is a whole pixel (mixture of logistics) instead of one sub-pixel
-    (softmax). classes: embeddings, added at every position (section 3.2); None for an
-    unconditional model.
+    shape: height and width in pixels, channels. levels: number of values of a sub-pixel.
+    n_classes: number of class embeddings, added at every position (section 3.2); 0 for an
+    unconditional model. A position is a sub-pixel, or a whole pixel with a mixture of logistics.
+    Raises ValueError for an attention variant that does not support the shape.
     """
 
     def __init__(
-        self,
-        core: DecoderOnly,
-        order: GenerationOrder,
-        *,
-        levels: int,
-        channels: int,
-        whole_pixels: bool,
-        classes: nn.Embedding | None = None,
+        self, config: ModelConfig, shape: tuple[int, int, int], *, levels: int, n_classes: int = 0
     ) -> None:
         super().__init__()
-        self.core = core
-        self.order = order
+        height, width, channels = shape
+        transformer, d_model = config.transformer, config.transformer.d_model
+        self.whole_pixels = config.head.whole_pixels
+        grid = (height, width, 1 if self.whole_pixels else channels)
+        self.shape = shape
         self.levels = levels
-        self.whole_pixels = whole_pixels
-        height, width, _ = order.shape
-        self.shape = (height, width, channels)
-        self.classes = classes
-        if classes is not None:
-            nn.init.normal_(classes.weight, std=classes.embedding_dim**-0.5)
+        self.order = transformer.attention.order_of(grid)
+        embedding: ValueEmbedding
+        if self.whole_pixels:
+            embedding = PixelEmbedding(levels, channels, d_model)
+        else:
+            embedding = ChannelEmbedding(levels, self.order.coordinates[:, 2], d_model)
+        self.core = DecoderOnly(
+            embedding,
+            transformer.positions.build(d_model, self.order),
+            transformer.decoder(grid),
+            config.head.build(d_model, levels, channels),
+            d_model=d_model,
+            dropout=transformer.dropout,
+        )
+        self.classes = nn.Embedding(n_classes, d_model) if n_classes else None
+        if self.classes is not None:
+            nn.init.normal_(self.classes.weight, std=d_model**-0.5)
 
     @property
     def n_classes(self) -> int:
@@ -123,16 +95,8 @@ class ImageTransformer(nn.Module):
         return (pixels.squeeze(3) if self.whole_pixels else pixels).to(torch.uint8)
 
     def condition(self, labels: Tensor | None) -> Tensor | None:
-        """Return the embeddings of labels int64 [B]: [B, D]; None for an unconditional model.
-
-        Raises ValueError for missing labels.
-        """
-        if self.classes is None:
-            return None
-        if labels is None:
-            raise ValueError("a class-conditional model needs the labels of its images")
-        vectors: Tensor = self.classes(labels)  # [B, D]
-        return vectors
+        """Return the embeddings of labels int64 [B]: [B, D]; None for an unconditional model."""
+        return None if self.classes is None else self.classes(labels)
 
     def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the negative log-likelihood of every position, first included, in nats: [B, L].
@@ -152,12 +116,7 @@ class ImageTransformer(nn.Module):
         progress: Progress | None = None,
         compile: bool = False,
     ) -> Tensor:
-        """Sample images in generation order: uint8 [count, H, W, C].
-
-        labels: int64 [count] for a class-conditional model. progress: called with (positions done,
-        positions in all). compile: as in `generate`.
-        Raises ValueError for top-k and top-p with a mixture of logistics.
-        """
+        """Sample images: uint8 [count, H, W, C]; labels: int64 [count]. The rest as `generate`."""
         with torch.no_grad():
             condition = self.condition(labels)
         values = generate(
@@ -174,12 +133,10 @@ class ImageTransformer(nn.Module):
 
 
 def build_model(config: ModelConfig, vocabulary: dict[str, Any]) -> ImageTransformer:
-    """Return a new model for data as in `ImageDataset.vocabulary`.
-
-    Raises ValueError for an attention variant that does not support the shape.
-    """
-    return config.build(
-        *vocabulary["shape"],
+    """Return a new model for data as in `ImageDataset.vocabulary`."""
+    return ImageTransformer(
+        config,
+        tuple(vocabulary["shape"]),
         levels=vocabulary["levels"],
         n_classes=len(vocabulary["class_names"]) if config.class_conditional else 0,
     )

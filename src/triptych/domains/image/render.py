@@ -19,6 +19,8 @@ from triptych.training.files import write_atomically
 
 GRID_LINE_GREY = 96
 """Grey of the lines between the images of a grid, neither black nor white."""
+GRID_LINE = 2
+"""Width of these lines, in pixels."""
 ATTENTION_COLUMNS = 3
 """Attention maps per row of a drawing."""
 DOTS_PER_INCH = 110
@@ -28,48 +30,10 @@ def to_bytes(pixels: NDArray[np.uint8] | Tensor, levels: int) -> NDArray[np.uint
     """Scale values 0 .. levels-1 to 0 .. 255 with rounding, in integers: uint8, the same shape.
 
     The first level becomes 0 and the last 255; 256 levels stay as they are.
-    Raises ValueError for fewer than two levels and for a value outside of the levels.
     """
     values = np.asarray(pixels).astype(np.int64)
-    if levels < 2:
-        raise ValueError(f"images need at least two levels, not {levels}")
-    if values.size and (values.min() < 0 or values.max() >= levels):
-        raise ValueError(
-            f"values {values.min()} to {values.max()} are not all among the {levels} levels"
-        )
     scaled = (values * 255 + (levels - 1) // 2) // (levels - 1)
     return scaled.astype(np.uint8)
-
-
-def image_grid(
-    pixels: NDArray[np.uint8] | Tensor,
-    levels: int,
-    *,
-    columns: int | None = None,
-    zoom: int = 1,
-    line: int = 1,
-) -> NDArray[np.uint8]:
-    """Arrange images [N, H, W, C] row by row: uint8 [grid height, grid width, C].
-
-    columns: images per row, by default about the square root of N.
-    zoom: factor of enlargement. line: width of the grey lines between images, in pixels.
-    """
-    scaled = to_bytes(pixels, levels).repeat(zoom, axis=1).repeat(zoom, axis=2)  # [N, zH, zW, C]
-    count, height, width, channels = scaled.shape
-    columns = min(count, columns or math.ceil(math.sqrt(count)))
-    rows = math.ceil(count / columns)
-    size = (line + rows * (height + line), line + columns * (width + line), channels)
-    grid = np.full(size, GRID_LINE_GREY, dtype=np.uint8)
-    for index, image in enumerate(scaled):
-        top = line + index // columns * (height + line)
-        left = line + index % columns * (width + line)
-        grid[top : top + height, left : left + width] = image
-    return grid
-
-
-def class_columns(count: int, n_classes: int) -> int | None:
-    """Return the columns of a grid with one class per column; None for no or too many classes."""
-    return n_classes if 0 < n_classes <= 16 and n_classes < count else None
 
 
 def write_png(path: str | Path, pixels: NDArray[np.uint8]) -> Path:
@@ -82,28 +46,30 @@ def write_png(path: str | Path, pixels: NDArray[np.uint8]) -> Path:
 
 
 def write_grid(
-    path: str | Path,
-    pixels: NDArray[np.uint8] | Tensor,
-    levels: int,
-    *,
-    columns: int | None = None,
+    path: str | Path, pixels: NDArray[np.uint8] | Tensor, levels: int, n_classes: int = 0
 ) -> NDArray[np.uint8]:
-    """Write images [N, H, W, C] as one PNG grid and return the grid: uint8 [H', W', C].
+    """Write images [N, H, W, C] row by row as one PNG and return it: uint8 [H', W', C].
 
-    Images smaller than 96 pixels are enlarged by the largest integer that keeps them below.
+    Up to 16 classes, which the images have in turn, are a column each; otherwise there are about as
+    many columns as rows. Images smaller than 96 pixels are enlarged by the largest integer that
+    keeps them below.
     """
-    zoom = max(1, 96 // max(pixels.shape[1:3]))
-    grid = image_grid(pixels, levels, columns=columns, zoom=zoom, line=2)
+    scaled = to_bytes(pixels, levels)
+    zoom = max(1, 96 // max(scaled.shape[1:3]))
+    scaled = scaled.repeat(zoom, axis=1).repeat(zoom, axis=2)
+    count, height, width, channels = scaled.shape
+    columns = math.ceil(math.sqrt(count))
+    if 0 < n_classes <= 16 and n_classes < count:
+        columns = n_classes
+    rows = math.ceil(count / columns)
+    size = (GRID_LINE + rows * (height + GRID_LINE), GRID_LINE + columns * (width + GRID_LINE))
+    grid = np.full((*size, channels), GRID_LINE_GREY, dtype=np.uint8)
+    for index, image in enumerate(scaled):
+        top = GRID_LINE + index // columns * (height + GRID_LINE)
+        left = GRID_LINE + index % columns * (width + GRID_LINE)
+        grid[top : top + height, left : left + width] = image
     write_png(path, grid)
     return grid
-
-
-def write_images(folder: str | Path, pixels: NDArray[np.uint8] | Tensor, levels: int) -> list[Path]:
-    """Write images [N, H, W, C] as `sample-0000.png`, ... in their own size; return the paths."""
-    return [
-        write_png(Path(folder) / f"sample-{index:04d}.png", image)
-        for index, image in enumerate(to_bytes(pixels, levels))
-    ]
 
 
 def draw_attention(

@@ -5,56 +5,51 @@ of your own is a frozen dataclass that inherits from `ImageSource`, named in the
 path.
 """
 
+import hashlib
+import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from triptych.domains.image.data import ImageDataset, Split, hold_out, permutation
-from triptych.domains.image.formats import find_packed, read_cifar_batch, read_idx, read_pickle
-from triptych.domains.image.image_folder import read_folder
-from triptych.domains.sources import ALL
-from triptych.errors import UserError
+from triptych.domains.image.data import SPLITS, ImageDataset, permutation
+from triptych.domains.image.formats import (
+    ImageSizeError,
+    decode_image,
+    find_packed,
+    read_cifar_batch,
+    read_idx,
+)
+from triptych.domains.image.image_folder import list_split
+from triptych.domains.sources import ALL, split_by_hash
+from triptych.errors import UserError, at_least
+
+_LOG = logging.getLogger(__name__)
+DIGITS = tuple(str(digit) for digit in range(10))
+Arrays = tuple[NDArray[np.uint8], NDArray[np.integer]]
+"""Pixels [N, H, W, C] and class indices [N]."""
 
 
 class ImageSource(ABC):
     """A dataset of images of one size; subclasses are frozen dataclasses."""
 
     @abstractmethod
-    def load(self, split: Split) -> ImageDataset:
-        """Read one split. Raises UserError for missing or damaged files."""
+    def load(self, split: str) -> ImageDataset:
+        """Read train, validation or test. Raises UserError for missing or damaged files."""
 
     def load_all(self) -> ImageDataset:
         """Read the images of all splits."""
-        splits: tuple[Split, ...] = get_args(Split)
-        parts = [self.load(split) for split in splits]
+        parts = [self.load(split) for split in SPLITS]
         labels = [part.labels for part in parts if part.labels is not None]
         return replace(
             parts[0],
             pixels=torch.cat([part.pixels for part in parts]),  # [N, H, W, C]
             labels=torch.cat(labels) if labels else None,
         )
-
-
-def existing_folder(directory: str, setting: str) -> Path:
-    """Return the folder as a path; raises UserError where it does not exist."""
-    path = Path(directory).expanduser()
-    if not path.is_dir():
-        raise UserError(f"{setting}: the folder {directory} does not exist")
-    return path
-
-
-def from_arrays(pixels: Any, labels: Any, class_names: tuple[str, ...]) -> ImageDataset:
-    """Return 8-bit images of labelled arrays, copied into writable memory."""
-    return ImageDataset(
-        torch.from_numpy(np.array(pixels, dtype=np.uint8, order="C")),
-        torch.from_numpy(np.array(labels, dtype=np.int64)),
-        levels=256,
-        class_names=class_names,
-    )
 
 
 @dataclass(frozen=True)
@@ -67,8 +62,7 @@ class Digits(ImageSource):
     seed: int = 0
     """Seed that decides which images are held out."""
 
-    def load(self, split: Split) -> ImageDataset:
-        """Read one split; raises UserError where scikit-learn is not installed."""
+    def load(self, split: str) -> ImageDataset:
         try:
             from sklearn.datasets import load_digits
         except ImportError as error:
@@ -80,7 +74,7 @@ class Digits(ImageSource):
         # scikit-learn returns the integers 0 to 16 as float64; the conversion is exact.
         pixels = torch.from_numpy(content.images.astype(np.uint8)).unsqueeze(-1)  # [N, H, W, 1]
         labels = torch.from_numpy(content.target.astype(np.int64))
-        images = ImageDataset(pixels, labels, 17, tuple(str(digit) for digit in range(10)))
+        images = ImageDataset(pixels, labels, 17, DIGITS)
         order, size = permutation(len(images), self.seed), len(images) // 10 + 1
         parts = {
             "test": order[:size],
@@ -91,122 +85,120 @@ class Digits(ImageSource):
 
 
 @dataclass(frozen=True)
-class MNIST(ImageSource):
+class TrainingAndTestFiles(ImageSource):
+    """Labelled 8-bit images in files of a training and a test set, as torchvision keeps them.
+
+    Validation images are held out of the training set.
+    """
+
+    directory: str
+    download: bool = False
+    validation_size: int = 5000
+    """Number of training images held out for validation."""
+    seed: int = 0
+    """Seed that decides which images are held out."""
+
+    folder: ClassVar[str]
+    """Folder of the files inside torchvision's root folder."""
+    class_names: ClassVar[tuple[str, ...]] = DIGITS
+    """Name of each class."""
+
+    @abstractmethod
+    def read(self, *, train: bool) -> Arrays:
+        """Read the training or the test set."""
+
+    def load(self, split: str) -> ImageDataset:
+        if self.download:
+            self._download()
+        pixels, labels = self.read(train=split != "test")
+        if len(pixels) != len(labels) or not set(labels.tolist()) <= set(range(10)):
+            raise UserError(
+                f"{type(self).__name__} in {self.directory} has {len(pixels)} images and "
+                f"{len(labels)} labels, from {min(labels)} to {max(labels)}; expected a label from "
+                "0 to 9 for each image"
+            )
+        images = ImageDataset(
+            torch.tensor(pixels), torch.tensor(labels, dtype=torch.int64), 256, self.class_names
+        )
+        if split == "test":
+            return images
+        if not 0 < self.validation_size < len(images):
+            raise UserError(
+                f"validation_size must be between 1 and {len(images) - 1}, as the training set has "
+                f"{len(images)} images; got {self.validation_size}"
+            )
+        order = permutation(len(images), self.seed)
+        held_out, rest = order[: self.validation_size], order[self.validation_size :]
+        return images.select((held_out if split == "validation" else rest).sort().values)
+
+    def find(self, *names: str) -> list[Path]:
+        """Return the files of these names that exist, packed or not; UserError for none."""
+        root = Path(self.directory).expanduser()
+        folder = root / self.folder if (root / self.folder).is_dir() else root
+        found = [path for name in names if (path := find_packed(folder, name)) is not None]
+        if not found:
+            raise UserError(
+                f"{folder} does not exist or holds none of {', '.join(names)} (plain, .gz or .xz): "
+                f"set directory to the folder of the {type(self).__name__} files, or download to "
+                "true"
+            )
+        return found
+
+    def _download(self) -> None:
+        from torchvision import datasets
+
+        try:
+            root = Path(self.directory).expanduser()
+            getattr(datasets, type(self).__name__)(root, download=True)
+        # torchvision raises seven types of exception here.
+        except Exception as error:
+            raise UserError(
+                f"{type(self).__name__} cannot be downloaded into {self.directory}: {error}"
+            ) from error
+
+
+@dataclass(frozen=True)
+class MNIST(TrainingAndTestFiles):
     """MNIST: 60,000 training and 10,000 test images of digits, 28x28, grey with 256 levels."""
 
     directory: str
     """Folder of the four idx files (plain or .gz), or torchvision's root folder with MNIST/raw."""
     download: bool = False
     """Download missing files into directory with torchvision (12 MB)."""
-    validation_size: int = 5000
-    """Number of training images held out for validation."""
-    seed: int = 0
-    """Seed that decides which images are held out."""
 
-    def load(self, split: Split) -> ImageDataset:
-        """Read one split; raises UserError for a missing or damaged file."""
-        if self.download:
-            open_torchvision("MNIST", self.directory, download=True)
-        folder = existing_folder(self.directory, "MNIST directory")
-        if (folder / "MNIST" / "raw").is_dir():
-            folder = folder / "MNIST" / "raw"
-        part = "t10k" if split == "test" else "train"
-        pixels, labels = (
-            self._read(folder, part, "images", 3),
-            self._read(folder, part, "labels", 1),
-        )
-        if len(pixels) != len(labels):
-            raise UserError(
-                f"MNIST in {self.directory} has {len(pixels)} images but {len(labels)} labels "
-                f"in its {part} files"
-            )
-        if len(labels) and labels.max() > 9:
-            raise UserError(f"MNIST in {self.directory} has the label {labels.max()}, over 9")
-        images = from_arrays(pixels[..., None], labels, tuple(str(digit) for digit in range(10)))
-        if split == "test":
-            return images
-        return hold_out(images, split, validation_size=self.validation_size, seed=self.seed)
+    folder: ClassVar[str] = "MNIST/raw"
 
-    def _read(self, folder: Path, part: str, kind: str, dimensions: int) -> Any:
-        name = f"{part}-{kind}-idx{dimensions}-ubyte"
-        path = find_packed(folder, name)
-        if path is None:
-            raise UserError(
-                f"{folder} holds neither {name} nor {name}.gz: set directory to the folder of the "
-                "MNIST files, or download to true"
-            )
-        return read_idx(path, dimensions)
+    def read(self, *, train: bool) -> Arrays:
+        part = "train" if train else "t10k"
+        (images,) = self.find(f"{part}-images-idx3-ubyte")
+        (labels,) = self.find(f"{part}-labels-idx1-ubyte")
+        return read_idx(images, 3)[..., None], read_idx(labels, 1)
 
 
 @dataclass(frozen=True)
-class CIFAR10(ImageSource):
+class CIFAR10(TrainingAndTestFiles):
     """CIFAR-10: 50,000 training and 10,000 test images, 32x32, RGB with 256 levels, 10 classes.
 
-    A complete set is read by torchvision, which checks the MD5 of every file. A folder of some of
-    the training batches (plain or .xz) is read by an unpickler that builds arrays and plain values
-    only.
+    The files are pickles, read by an unpickler that builds arrays and plain values only.
     """
 
     directory: str
-    """torchvision's root folder with cifar-10-batches-py, or a folder of some batches."""
+    """torchvision's root folder with cifar-10-batches-py, or a folder of some batches (.xz too)."""
     download: bool = False
-    """Download the missing set into directory with torchvision (170 MB)."""
+    """Download the missing set into directory with torchvision (170 MB), which checks its MD5."""
     validation_size: int = 2000
     """Number of training images held out for validation."""
-    seed: int = 0
-    """Seed that decides which images are held out."""
 
-    def load(self, split: Split) -> ImageDataset:
-        """Read one split; raises UserError for a missing or damaged file."""
-        root = Path(self.directory).expanduser()
-        batches = root / "cifar-10-batches-py"
-        names = [f"data_batch_{number}" for number in range(1, 6)] + ["test_batch", "batches.meta"]
-        if self.download or all((batches / name).is_file() for name in names):
-            content = open_torchvision(
-                "CIFAR10", self.directory, train=split != "test", download=self.download
-            )
-            images = from_arrays(content.data, content.targets, tuple(content.classes))
-        else:
-            folder = (
-                batches
-                if batches.is_dir()
-                else existing_folder(self.directory, "CIFAR10 directory")
-            )
-            images = self._read_batches(folder, names[5:6] if split == "test" else names[:5])
-        if split == "test":
-            return images
-        return hold_out(images, split, validation_size=self.validation_size, seed=self.seed)
+    folder: ClassVar[str] = "cifar-10-batches-py"
+    class_names: ClassVar[tuple[str, ...]] = (
+        "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
+    )  # fmt: skip
 
-    def _read_batches(self, folder: Path, names: list[str]) -> ImageDataset:
-        found = [path for name in names if (path := find_packed(folder, name)) is not None]
-        if not found:
-            raise UserError(
-                f"{folder} holds none of {', '.join(names)} (plain or .xz): set directory to the "
-                "folder of the CIFAR-10 batches, or download to true"
-            )
-        parts = [read_cifar_batch(path) for path in found]
-        class_names = tuple(str(number) for number in range(10))
-        if (meta := find_packed(folder, "batches.meta")) is not None:
-            class_names = tuple(name.decode() for name in read_pickle(meta).get(b"label_names", []))
-            if len(class_names) != 10:
-                raise UserError(f"{meta} names {len(class_names)} classes, expected 10")
-        pixels, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return from_arrays(pixels, labels, class_names)
-
-
-def open_torchvision(name: str, directory: str, *, download: bool, train: bool = True) -> Any:
-    """Open a dataset of torchvision, after a download of missing files if asked for.
-
-    Raises UserError for missing and damaged files and for a failed download.
-    """
-    from torchvision import datasets
-
-    try:
-        root = str(Path(directory).expanduser())
-        return getattr(datasets, name)(root, train=train, download=download)
-    # torchvision raises seven types of exception here.
-    except Exception as error:
-        raise UserError(f"{name} in {directory} cannot be read: {error}") from error
+    def read(self, *, train: bool) -> Arrays:
+        names = [f"data_batch_{number}" for number in range(1, 6)] if train else ["test_batch"]
+        parts = [read_cifar_batch(path) for path in self.find(*names)]
+        pixels, labels = zip(*parts, strict=True)
+        return np.concatenate(pixels), np.concatenate(labels)
 
 
 @dataclass(frozen=True)
@@ -235,31 +227,56 @@ class ImageFolder(ImageSource):
     """Share of the images held out for the test, 0 to 1."""
 
     def __post_init__(self) -> None:
-        if self.height < 1 or self.width < 1:
-            raise ValueError(f"height {self.height} and width {self.width} must be at least 1")
-        if self.channels not in (1, 3):
-            raise ValueError(f"channels must be 1 (grey) or 3 (RGB), not {self.channels}")
+        at_least(self, 1, "height", "width")
         if not (0 < self.validation_share < 1 and 0 <= self.test_share < 1 - self.validation_share):
             raise ValueError(
                 f"validation_share {self.validation_share} and test_share {self.test_share} must "
                 "leave images to train on"
             )
 
-    def load(self, split: Split) -> ImageDataset:
-        """Read one split; raises UserError for an image of another size."""
-        return self._read(split)
+    def load(self, split: str) -> ImageDataset:
+        """Read one split, or `all`, in the order of the hashes of its files."""
+        directory = Path(self.directory).expanduser()
+        listing = list_split(directory, split)
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        hashed = {name: shares[name] for name in shares if name in listing.hashed_splits}
+        by_hash = split == "train" or split in hashed
+        found: list[tuple[bytes, int, NDArray[np.uint8]]] = []
+        skipped: list[str] = []
+        for path, label in listing.files:
+            try:
+                content = (directory / path).read_bytes()
+                if by_hash and split_by_hash(content, hashed) != split:
+                    continue
+                pixels = decode_image(
+                    content, self.height, self.width, self.channels, resize=self.resize
+                )
+                found.append((hashlib.sha256(content).digest(), label, pixels))
+            except ImageSizeError as error:
+                raise UserError(
+                    f"{directory / path} is {error} (pixels), expected {self.width} wide and "
+                    f"{self.height} high: set data.source.init_args.resize to true to crop and "
+                    "scale all images, or change height and width"
+                ) from error
+            # Pillow raises a dozen types of exception for damaged files.
+            except Exception:
+                skipped.append(str(path))
+        if skipped:
+            shown = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+            _LOG.warning(
+                "%s: skipped %d of %d images that cannot be decoded: %s",
+                directory, len(skipped), len(listing.files), shown,
+            )  # fmt: skip
+        if not found:
+            raise UserError(
+                f"no image of {directory} belongs to the split {split!r} and can be decoded: of "
+                f"{len(listing.files)} files {len(skipped)} are damaged, and a split without a "
+                "folder takes its share of the images by the hash of their content"
+            )
+        found.sort(key=lambda image: image[:2])  # independent of names, mixed over the classes
+        labels = torch.tensor([label for _, label, _ in found]) if listing.class_names else None
+        stacked = torch.from_numpy(np.stack([pixels for *_, pixels in found]))  # [N, H, W, C]
+        return ImageDataset(stacked, labels, 256, listing.class_names)
 
     def load_all(self) -> ImageDataset:
-        """Read all images in one order."""
-        return self._read(ALL)
-
-    def _read(self, split: str) -> ImageDataset:
-        return read_folder(
-            existing_folder(self.directory, "ImageFolder directory"),
-            split,
-            height=self.height,
-            width=self.width,
-            channels=self.channels,
-            resize=self.resize,
-            shares={"validation": self.validation_share, "test": self.test_share},
-        )
+        return self.load(ALL)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from triptych.domains.image.data import ImageDataset, Split
+from triptych.domains.image.data import ImageDataset
 from triptych.domains.image.sources import ImageSource
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
+from triptych.errors import at_least
 
 
 @dataclass(frozen=True)
@@ -39,19 +40,16 @@ class CopiedRows(ImageSource, SyntheticSource):
     """Seed of the random numbers; each split has its own."""
 
     def __post_init__(self) -> None:
-        if min(self.height, self.width) < 1:
-            raise ValueError(f"height {self.height} and width {self.width} must be at least 1")
+        at_least(self, 1, "height", "width", "train_size", "validation_size", "test_size")
         # Images of 256 levels may be shifted to fewer bits by data.bits, which changes the entropy.
         if not 2 <= self.levels <= 128:
             raise ValueError(f"levels must be from 2 to 128, got {self.levels}")
-        if min(self.train_size, self.validation_size, self.test_size) < 1:
-            raise ValueError("train_size, validation_size and test_size must be at least 1 image")
         self._copy()
 
     def _copy(self) -> NoisyCopy:
         return NoisyCopy(self.levels, self.change)
 
-    def load(self, split: Split) -> ImageDataset:
+    def load(self, split: str) -> ImageDataset:
         """Generate one split; the same images every time."""
         count = getattr(self, f"{split}_size")
         drawn = uniform_draws(self.seed, split, (count, self.height, self.width))
@@ -69,7 +67,7 @@ class CopiedRows(ImageSource, SyntheticSource):
 
     def nll(self, split: str, limit: int | None = None) -> float:
         """Return the negative log-likelihood of a split, or of its first images, in nats."""
-        pixels = self.load(split).pixels[:limit]  # type: ignore[arg-type]
+        pixels = self.load(split).pixels[:limit]
         changed = int((pixels[:, 1:] != pixels[:, :-1]).sum())
         first = pixels[:, 0].numel()
         copied = pixels.numel() - first - changed
