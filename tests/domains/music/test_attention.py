@@ -12,7 +12,6 @@ import torch
 from PIL import Image
 from random_head import with_random_head
 
-from triptych.core.attention.context import ForwardContext
 from triptych.core.attention.full import Full
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
@@ -121,9 +120,8 @@ def test_the_reads_are_the_last_row_of_the_models_weights(attention, query):
     previous = torch.tensor([tokens[first - 1] if first else -1])
     core, block = model.model, model.model.decoder.blocks[0]
     with torch.no_grad():
-        x = core._inputs(ids[:, :-1], previous, None)
-        context = ForwardContext(token_ids=core._token_ids(ids[:, :-1], previous))
-        weights = block.attention.weights(block.attention_residual.sublayer_input(x), context)
+        x, context = core._inputs(ids[:, :-1], previous, None)
+        weights = block.attention.weights(block.attention_residual.norm(x), context)
     assert found.heads == pytest.approx(weights[0, :, -1, 1:].numpy(), abs=1e-12)
     before = weights[0, :, -1, 0].numpy()
     assert found.heads.sum(1) + before == pytest.approx(1, abs=1e-12)
