@@ -86,22 +86,25 @@ def heat_map(
         highest = max((max(row) for row in weights), default=1.0)
         image = axes.imshow(weights, cmap="Blues", vmin=0, vmax=highest, aspect="equal")
         size = 10 * scale**0.5
-        axes.set_xticks(range(len(columns)), columns, fontsize=size)
-        if max(map(len, columns), default=1) > 2:
-            for label in axes.get_xticklabels():
-                label.set(rotation=45, ha="left", rotation_mode="anchor")
+        slanted = max(map(len, columns), default=1) > 2
+        axes.set_xticks(
+            range(len(columns)),
+            columns,
+            fontsize=size,
+            rotation=45 if slanted else 0,
+            ha="left" if slanted else "center",
+            rotation_mode="anchor",
+        )
         axes.set_yticks(range(len(rows)), rows, fontsize=size)
         axes.xaxis.tick_top()
         axes.xaxis.set_label_position("top")
-        axes.tick_params(length=0)
+        # Minor ticks lie between the cells; their grid outlines each cell.
         axes.set_xticks([column - 0.5 for column in range(1, len(columns))], minor=True)
         axes.set_yticks([row - 0.5 for row in range(1, len(rows))], minor=True)
         axes.grid(which="minor", color="#e4e3df", linewidth=0.5)
-        axes.tick_params(which="minor", length=0)
-        axes.set_xlabel(keys)
-        axes.set_ylabel(queries)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.tick_params(which="both", length=0)
+        axes.set(xlabel=keys, ylabel=queries)
+        axes.spines[:].set_visible(False)
         shrink = min(0.8, 2.5 / figure.get_figheight())
         figure.colorbar(image, ax=axes, shrink=shrink, pad=0.02, label="attention weight")
         if title:
