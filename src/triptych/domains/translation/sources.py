@@ -132,6 +132,11 @@ class FileCorpus(Corpus):
             source, target = name.split(" | ", 1) if " | " in name else (name, name)
             source_path = self.path(source.replace("{language}", self.source_language))
             target_path = self.path(target.replace("{language}", self.target_language))
+            if source_path == target_path:
+                raise UserError(
+                    f"both sides would be read from {source_path}; expected {{language}} in the "
+                    "file name, or two names with ' | ' between them"
+                )
             sources, targets = read_lines(source_path), read_lines(target_path)
             if len(sources) != len(targets):
                 raise UserError(
@@ -158,10 +163,6 @@ class ParallelText(FileCorpus):
     """Names of the files in the folder by split (train, validation, test, any other name), .gz or
     not: one name in which {language} stands for the language code, or "source name | target
     name"."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_aligned("files", self.files)
 
     def file_splits(self) -> list[str]:
         return list(self.files)
@@ -197,7 +198,6 @@ class TabSeparated(FileCorpus):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_aligned("aligned", self.aligned)
         for split in self.aligned:
             if split in self.split_names:
                 raise ValueError(f"the split {split} is in both aligned and split_names")
@@ -225,17 +225,6 @@ class TabSeparated(FileCorpus):
                 if not row_split or row_split[0] == self.split_names[split]:
                     pairs.append((source, target))
         return pairs
-
-
-def check_aligned(setting: str, files: dict[str, list[str]]) -> None:
-    """Raise ValueError if the setting names one file for both sides."""
-    for split, names in files.items():
-        for name in names:
-            if " | " not in name and "{language}" not in name:
-                raise ValueError(
-                    f"{setting}.{split} names {name!r}; expected a name with {{language}} in it or "
-                    "two names with ' | ' between them"
-                )
 
 
 def read_lines(path: Path, *, strip: bool = True) -> list[str]:
