@@ -16,7 +16,6 @@ from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import draw, heat_map
 from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer
-from triptych.domains.translation.translate import search_lines
 from triptych.errors import UserError
 
 LINES = ["two hundred and thirty-four", "", "저는 grüße 機器"]
@@ -90,7 +89,7 @@ def test_the_weights_are_those_of_the_model_by_hand(translator: TranslationModel
     one = next(iter(translator.attention([line], beam=1, head=2)))
     task, model = translator, translator.full_model
     source = torch.tensor([[*task.tokenizers.source.encode(line), END]])
-    target = search_lines(model, task.tokenizers, [line], beam=1)[0][0].tokens
+    target = translator.search([line], beam=1)[0][0].tokens
     block = model.decoder.blocks[0]
     with torch.no_grad():
         memory = model.encode(source)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,13 @@ import torch
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import SearchResult
-from triptych.domains.translation import translate
+from triptych.domains.translation import inference, translate
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.domains.translation.tokenizer import END, PAD, START
-from triptych.domains.translation.translate import (
-    FORBIDDEN,
-    hypothesis_texts,
-    one_line,
-    plan_rows,
-    search_lines,
-)
+from triptych.domains.translation.translate import FORBIDDEN, one_line, plan_rows
 from triptych.errors import UserError
 from triptych.types import Dtype
 
@@ -73,7 +68,7 @@ def test_as_many_lines_come_out_as_go_in_and_blank_ones_stay_blank(
 def test_blank_lines_need_no_run_of_the_model(
     translator: TranslationModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(translate, "search_batch", None)
+    monkeypatch.setattr(translate, "beam_search", None)
     assert translator.translate(["", "  ", "\r", "\u3000"]) == ["", "", "", ""]
     assert translator.translate(["", ""], n_best=2) == [["", ""], ["", ""]]
 
@@ -110,7 +105,7 @@ def test_sources_in_use_look_as_they_did_in_training(
         monkeypatch.setattr(taught.model, "encode", spy(trained_on))
         taught.training_loss(batch)
         monkeypatch.setattr(taught.model, "encode", spy(used))
-        search_lines(taught.model, taught.tokenizers, lines)
+        in_use(taught).search(lines)
     assert used[0].tolist() == trained_on[0].tolist()  # the longest first in use
 
 
@@ -136,20 +131,21 @@ def test_what_single_precision_cannot_decide_is_searched_in_double(
 ) -> None:
     lines = many_lines(12)
     expected = translator.translate(lines, beam=2)
-    search, asked = translate.search_batch, []
+    search, asked = inference.search_sources, []
 
-    def doubtful(model: torch.nn.Module, sources: list[list[int]], **options: object) -> object:
-        found = search(model, sources, **options)  # type: ignore[arg-type]
+    def doubtful(
+        model: torch.nn.Module, sources: dict[int, list[int]], **options: Any
+    ) -> Iterator[tuple[int, SearchResult]]:
         if model is translator.double_model:
             asked.append(len(sources))
-            return found
-        # Every second row of a batch comes out wrong, by a decision that was too close.
-        for row in range(0, len(found), 2):
-            wrong = replace(found[row].best[0], tokens=[5, 5, 5])
-            found[row] = SearchResult([wrong], translate.SAFE_MARGIN * 0.99)
-        return found
+        for place, (line, result) in enumerate(search(model, sources, **options)):  # type: ignore[arg-type]
+            # Every second line comes out wrong, by a decision that was too close.
+            if model is not translator.double_model and place % 2 == 0:
+                wrong = replace(result.best[0], tokens=[5, 5, 5])
+                result = SearchResult([wrong], inference.SAFE_MARGIN * 0.99)
+            yield line, result
 
-    monkeypatch.setattr(translate, "search_batch", doubtful)
+    monkeypatch.setattr(inference, "search_sources", doubtful)
     calls: list[tuple[int, int]] = []
     found = translator.translate(lines, beam=2, progress=lambda *done: calls.append(done))
     assert found == expected
@@ -235,8 +231,8 @@ def test_a_model_that_never_ends_is_stopped(taught: TranslationTrainingModule) -
 
     newline = taught.tokenizers.target.encode("\n")
     assert len(newline) == 1
-    hypotheses = search_lines(Endless(newline[0]), taught.tokenizers, ["six"], beam=1)  # type: ignore[arg-type]
-    (found,) = hypothesis_texts(taught.tokenizers, hypotheses)
+    endless: Any = Endless(newline[0])
+    found = TranslationModel(taught.config, taught.tokenizers, endless).translate(["six"], beam=1)
     length = len(taught.tokenizers.source.encode("six")) + 1 + 50
     assert found == [" " * length]  # and what it says holds no line end
 
@@ -254,7 +250,7 @@ def test_progress_counts_lines(translator: TranslationModel) -> None:
 
 def test_rows_are_planned_by_length_and_long_ones_get_room() -> None:
     lengths = [5, 9_000, 7, 1_000, 3, 1_000, 6, 1_500]
-    batches = plan_rows(lengths, 3)
+    batches = plan_rows(dict(enumerate(lengths)), 3)
     assert sorted(row for batch in batches for row in batch) == list(range(8))
     assert batches[0] == [1]
     flat = [lengths[row] for batch in batches for row in batch]
@@ -263,8 +259,8 @@ def test_rows_are_planned_by_length_and_long_ones_get_room() -> None:
         assert len(batch) <= 3
         longest = max(lengths[row] for row in batch)
         assert len(batch) == 1 or len(batch) * (2 * longest + 50) <= 8_192
-    assert plan_rows([], 3) == []
-    assert [len(batch) for batch in plan_rows([4] * 10, 4)] == [4, 4, 2]
+    assert plan_rows({}, 3) == []
+    assert [len(batch) for batch in plan_rows(dict.fromkeys(range(10), 4), 4)] == [4, 4, 2]
 
 
 @pytest.mark.parametrize("options", [{"beam": 0}, {"n_best": 0}, {"n_best": 5, "beam": 4}])
@@ -306,7 +302,9 @@ def test_a_hypothesis_has_the_log_probability_of_the_training_pass(
 ) -> None:
     lines = [line for line in many_lines(20) if line.strip()]
     model, tokenizers = translator.double_model, translator.tokenizers
-    hypotheses = search_lines(model, tokenizers, lines, beam=3, n_best=3)
+    hypotheses = TranslationModel(translator.config, tokenizers, model).search(
+        lines, beam=3, n_best=3
+    )
     for line, found in zip(lines, hypotheses, strict=True):
         (ids,) = tokenizers.source.encode_batch([line])
         for one in found:

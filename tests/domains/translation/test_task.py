@@ -21,11 +21,10 @@ from triptych.domains.translation.data import (
     evaluation_batches,
     pad_rows,
 )
-from triptych.domains.translation.inference import restore
+from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.domains.translation.tokenizer import END, PAD, START
-from triptych.domains.translation.translate import hypothesis_texts, search_lines
 from triptych.errors import UserError
 from triptych.training.evaluate import sum_scores
 
@@ -117,9 +116,9 @@ def test_validation_searches_with_its_own_beam(taught: TranslationTrainingModule
         task.generated_pairs = taught.config.data.source.pairs("test")
         task.generation_metrics()
         sources = [source for source, _ in task.generated_pairs]
-        best = search_lines(taught.model, taught.tokenizers, sources, beam=beam)
+        model = TranslationModel(taught.config, taught.tokenizers, taught.model)
         found[beam] = task.hypotheses
-        assert found[beam] == [texts[0] for texts in hypothesis_texts(taught.tokenizers, best)]
+        assert found[beam] == model.translate(sources, beam=beam)
     assert found[1] != found[4]
 
 

@@ -11,10 +11,6 @@ from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.tokenizer import MIN_VOCABULARY
 from triptych.training.run_config import RunSettings
 
-ATTENTION_EXTENT = 1024
-"""Length in tokens for which attention variants are built; full and relative attention also read
-longer sentences."""
-
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -88,7 +84,6 @@ class ModelConfig:
             target_vocabulary=target_vocabulary,
             share_embeddings=self.share_embeddings,
             n_decoder_layers=self.n_decoder_layers,
-            max_length=ATTENTION_EXTENT,
         )
 
 

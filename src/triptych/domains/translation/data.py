@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,13 +23,12 @@ class RaggedArray:
 
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
         self.lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int64)
-        self._ids = np.fromiter(
-            (piece for row in rows for piece in row), dtype=np.int32, count=int(self._starts[-1])
-        )
+        self._ends = np.cumsum(self.lengths)
+        self._ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32)
 
     def __getitem__(self, index: int) -> list[int]:
-        ids: list[int] = self._ids[self._starts[index] : self._starts[index + 1]].tolist()
+        end = self._ends[index]
+        ids: list[int] = self._ids[end - self.lengths[index] : end].tolist()
         return ids
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -12,24 +12,20 @@ from typing import Any, ClassVar
 
 from triptych.config.schema import from_plain
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
+from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import known_entropy, reading_from
+from triptych.domains.translation import metrics
 from triptych.domains.translation.attention_maps import SentenceAttention, sentence_attention
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.domain import NUMBERS, TranslationAttentionOptions
-from triptych.domains.translation.metrics import (
-    batch_sums,
-    metrics_from_sums,
-    score_translations,
-)
 from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import SPACES
-from triptych.domains.translation.tokenizer import Tokenizers
-from triptych.domains.translation.translate import hypothesis_texts, search_lines
+from triptych.domains.translation.tokenizer import END, Tokenizers
+from triptych.domains.translation.translate import one_line, search_sources
 from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
@@ -42,6 +38,10 @@ MAX_SCORING_TOKENS = 4_096
 """Maximum number of tokens to score at a time: a training batch for a large GPU may not fit."""
 SAMPLE_ROWS = 20
 """Number of lines of a split in the details of an evaluation."""
+SAFE_MARGIN = 3e-5
+"""Margin in nats per token from which a search in single precision agrees with one in double
+precision. The log p of a translation differs between the two by at most about 2e-6 per token, and a
+margin by at most about 1e-5."""
 
 
 class TranslationModel(TrainedModel):
@@ -50,9 +50,9 @@ class TranslationModel(TrainedModel):
     dtype: fp32, bf16 or int8, see `decoding.quantize`. exact: give each line the translation that a
     search in double precision gives. Rounding depends on the shape of a batch, and single precision
     can turn a near-tie of two hypotheses, so that a line would be translated differently in another
-    batch; the few lines with such a tie are searched again in double precision (see
-    `translate.SAFE_MARGIN`). It applies to fp32, and not on MPS, which has no double precision.
-    Raises UserError for a dtype that the device does not offer.
+    batch; the few lines with such a tie are searched again in double precision. It applies to fp32,
+    and not on MPS, which has no double precision. Raises UserError for a dtype that the device does
+    not offer.
     """
 
     domain: ClassVar[str] = "translation"
@@ -95,9 +95,11 @@ class TranslationModel(TrainedModel):
         empty translation. A translation contains no line end and has at most 50 tokens more than
         its source.
         """
+        if isinstance(lines, str):
+            raise TypeError("translate takes a list of lines, not one string")
         found = self.search(lines, n_best=n_best, **options)
         self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
-        texts = hypothesis_texts(self.tokenizers, found, n_best=n_best)
+        texts = self.texts(found, n_best=n_best)
         return [best[0] for best in texts] if n_best == 1 else texts
 
     def search(
@@ -114,22 +116,44 @@ class TranslationModel(TrainedModel):
 
         beam: number of hypotheses of the search, 1 for greedy search. batch_size: lines at a time;
         no effect on the translations if the search is exact. length_penalty: see
-        `LengthPenalty.parse`. progress: called with (lines done, lines in all). Raises UserError
-        for a length penalty that does not exist.
+        `LengthPenalty.parse`; UserError for any other. progress: called with (lines done, lines in
+        all).
         """
-        if isinstance(lines, str):
-            raise TypeError("translate takes a list of lines, not one string")
-        return search_lines(
-            self.model,
-            self.tokenizers,
-            lines,
+        filled = {number: line.strip(SPACES) for number, line in enumerate(lines) if line.strip()}
+        ids = self.tokenizers.source.encode_batch(list(filled.values()))
+        sources = {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
+        found: list[list[Hypothesis]] = [[] for _ in lines]
+        results = self._results(
+            sources,
+            batch_size=batch_size,
             beam=beam,
             n_best=n_best,
-            batch_size=batch_size,
             penalty=parse_penalty(length_penalty),
-            exact=(lambda: self.double_model) if self.exact else None,
-            progress=progress,
         )
+        for done, (number, result) in enumerate(results, start=len(lines) - len(filled) + 1):
+            found[number] = result.best
+            if progress is not None:
+                progress(done, len(lines))
+        return found
+
+    def _results(
+        self, sources: Mapping[int, Sequence[int]], **options: Any
+    ) -> Iterator[tuple[int, SearchResult]]:
+        """Yield the results of `search_sources`, those of near-ties from double precision."""
+        doubtful = {}
+        for number, result in search_sources(self.model, sources, **options):
+            if self.exact and result.margin < SAFE_MARGIN:
+                doubtful[number] = sources[number]
+            else:
+                yield number, result
+        if doubtful:
+            yield from search_sources(self.double_model, doubtful, **options)
+
+    def texts(self, found: Sequence[Sequence[Hypothesis]], *, n_best: int = 1) -> list[list[str]]:
+        """Return each hypothesis of `search` as one line; n_best empty texts for a blank line."""
+        rows = [hypothesis.tokens for best in found for hypothesis in best]
+        decoded = iter(self.tokenizers.target.decode_batch(rows))
+        return [[one_line(next(decoded)) for _ in best] or [""] * n_best for best in found]
 
     def attention(
         self,
@@ -151,15 +175,14 @@ class TranslationModel(TrainedModel):
             n_layers=min(len(model.encoder.blocks), len(model.decoder.blocks)),
             n_heads=self.config.model.transformer.n_heads,
         )
-        found = self.search(lines, beam=beam)
-        return (
-            sentence_attention(
-                model, self.tokenizers, line.strip(SPACES), best[0], layer=layer, head=head
+        for line, best in zip(lines, self.search(lines, beam=beam), strict=True):
+            yield (
+                sentence_attention(
+                    model, self.tokenizers, line.strip(SPACES), best[0], layer=layer, head=head
+                )
+                if best
+                else None
             )
-            if best
-            else None
-            for line, best in zip(lines, found, strict=True)
-        )
 
     def write_attention(
         self, options: TranslationAttentionOptions, out: OutputFolder, report: ProgressFactory
@@ -215,7 +238,7 @@ class TranslationModel(TrainedModel):
         max_tokens = min(MAX_SCORING_TOKENS, self.config.data.max_tokens)
         totals = sum_scores(
             self.model,
-            lambda batch: batch_sums(self.model, batch),
+            lambda batch: metrics.batch_sums(self.model, batch),
             evaluation_batches(EncodedPairs(pairs, self.tokenizers), max_tokens),
         )
         sources = [source for source, _ in pairs]
@@ -229,8 +252,8 @@ class TranslationModel(TrainedModel):
             progress=progress,
         )
         seconds = time.perf_counter() - started
-        translations = [best[0] for best in hypothesis_texts(self.tokenizers, found)]
-        scores = score_translations(
+        translations = [best[0] for best in self.texts(found)]
+        scores = metrics.score_translations(
             translations,
             references,
             tokenizer=corpus.bleu_tokenizer(),
@@ -254,8 +277,8 @@ class TranslationModel(TrainedModel):
             ],
             "hypotheses": translations,
         }
-        metrics = {**metrics_from_sums(totals), **scores.metrics}
-        return Evaluation(self.domain, split, metrics, int(totals["pairs"]), details)
+        found_metrics = {**metrics.metrics_from_sums(totals), **scores.metrics}
+        return Evaluation(self.domain, split, found_metrics, int(totals["pairs"]), details)
 
 
 def parse_penalty(text: str) -> LengthPenalty:

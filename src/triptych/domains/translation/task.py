@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.domains.translation import metrics
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import (
     Batch,
@@ -17,15 +18,9 @@ from triptych.domains.translation.data import (
     evaluation_batches,
     read_training_data,
 )
-from triptych.domains.translation.metrics import (
-    batch_sums,
-    metrics_from_sums,
-    score_translations,
-    smoothed_cross_entropy,
-)
+from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
-from triptych.domains.translation.translate import hypothesis_texts, search_lines
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.loggers.media import Media
@@ -58,16 +53,14 @@ class TranslationTrainingModule(TrainingModule):
         """Return the smoothed loss in nats per target and the number of targets."""
         logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, T, V]
         smoothing = self.config.model.label_smoothing
-        loss = smoothed_cross_entropy(logits, batch.expected, smoothing)
+        loss = metrics.smoothed_cross_entropy(logits, batch.expected, smoothing)
         return loss, (batch.expected != PAD).sum()
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
-        """Return sums of nats, target tokens and pairs; see `metrics.batch_sums`."""
-        return batch_sums(self.model, batch)
+        return metrics.batch_sums(self.model, batch)
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        """Return nats per target token from the sums over a split."""
-        return metrics_from_sums(totals)
+        return metrics.metrics_from_sums(totals)
 
     def generation_metrics(self) -> dict[str, float]:
         """Return BLEU, chrF and exact match of the model's translations of `generated_pairs`."""
@@ -76,10 +69,12 @@ class TranslationTrainingModule(TrainingModule):
         sources = [source for source, _ in self.generated_pairs]
         references = [target for _, target in self.generated_pairs]
         data = self.config.data
-        found = search_lines(self.model, self.tokenizers, sources, beam=data.validation_beam)
-        self.hypotheses = [best[0] for best in hypothesis_texts(self.tokenizers, found)]
+        # The model itself in use: a search without double precision is enough here.
+        model = TranslationModel(self.config, self.tokenizers, self.model, exact=False)
+        found = model.search(sources, beam=data.validation_beam)
+        self.hypotheses = [best[0] for best in model.texts(found)]
         tokenizer = data.source.bleu_tokenizer()
-        return score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
+        return metrics.score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
 
     def log_samples(self, folder: Path) -> list[Media]:
         """Return a table of source, reference, translation and exact match."""
