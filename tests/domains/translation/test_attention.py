@@ -94,16 +94,14 @@ def test_the_weights_are_those_of_the_model_by_hand(translator: TranslationModel
     with torch.no_grad():
         memory = model.encode(source)
         x = model._embed(model.target_embedding, torch.tensor([[START, *target]]))
-        x = block.attention_residual.add(
-            x, block.attention(block.attention_residual.sublayer_input(x))
-        )
-        q = block.cross.q_proj(block.cross_residual.sublayer_input(x))[0]  # [T, D]
+        x = block.attention_residual(x, block.attention)
+        q = block.cross.q_proj(block.cross_residual.norm(x))[0]  # [T, D]
         k, _ = block.cross.kv_proj(memory)[0].chunk(2, -1)  # [S, D]
         width = q.shape[1] // 2
         logits = q[:, width:] @ k[:, width:].T / width**0.5
         encoder = model.encoder.blocks[0]
         entered = model._embed(model.source_embedding, source)
-        self_weights = encoder.attention.weights(encoder.attention_residual.sublayer_input(entered))
+        self_weights = encoder.attention.weights(encoder.attention_residual.norm(entered))
     rows, _ = pieces(task.tokenizers.target, [*target, END])
     by_hand = merge_pieces(logits.softmax(-1), rows, [1] * source.shape[1])
     assert np.array(one.cross) == pytest.approx(by_hand.numpy(), abs=1e-6)

@@ -225,8 +225,8 @@ def test_a_model_that_never_ends_is_stopped(taught: TranslationTrainingModule) -
             return state
 
         def step(self, token: torch.Tensor, *_: object) -> torch.Tensor:
-            logits = torch.full((len(token), len(taught.tokenizers.target)), -50.0)
-            logits[:, self.token] = 50.0
+            logits = torch.full((*token.shape, len(taught.tokenizers.target)), -50.0)
+            logits[..., self.token] = 50.0
             return logits
 
     newline = taught.tokenizers.target.encode("\n")
@@ -267,7 +267,7 @@ def test_rows_are_planned_by_length_and_long_ones_get_room() -> None:
 def test_impossible_options_are_refused(
     translator: TranslationModel, options: dict[str, int]
 ) -> None:
-    with pytest.raises(ValueError, match="n_best from 1 to beam"):
+    with pytest.raises(UserError, match="expected from 1 to beam"):
         translator.translate(["seven"], **options)
 
 

@@ -116,9 +116,11 @@ class TranslationModel(TrainedModel):
 
         beam: number of hypotheses of the search, 1 for greedy search. batch_size: lines at a time;
         no effect on the translations if the search is exact. length_penalty: see
-        `LengthPenalty.parse`; UserError for any other. progress: called with (lines done, lines in
-        all).
+        `LengthPenalty.parse`. progress: called with (lines done, lines in all). Raises UserError
+        for an n_best outside 1 to beam and for another length penalty.
         """
+        if not 1 <= n_best <= beam:
+            raise UserError(f"n_best is {n_best}; expected from 1 to beam, which is {beam}")
         filled = {number: line.strip(SPACES) for number, line in enumerate(lines) if line.strip()}
         ids = self.tokenizers.source.encode_batch(list(filled.values()))
         sources = {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
