@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from triptych.errors import UserError
 from triptych.training.files import why_unwritable, write_atomically
@@ -16,15 +16,10 @@ from triptych.training.files import why_unwritable, write_atomically
 def check_input_file(path: str, option: str, *, expected: str) -> Path:
     """Return the path of a file that an option names; UserError where there is none."""
     file = Path(path)
-    if not path:
-        found = "is empty"
-    elif os.path.isdir(file):
-        found = f"{path} is a folder"
-    elif not os.path.exists(file):
-        found = f"{path} does not exist"
-    else:
+    if path and os.path.exists(file) and not file.is_dir():
         return file
-    raise UserError(f"--{option} {found}; expected {expected}")
+    found = f"{path} {'is a folder' if os.path.isdir(file) else 'does not exist'}"
+    raise UserError(f"--{option} {found if path else 'is empty'}; expected {expected}")
 
 
 def check_result_file(path: str, option: str, *, replaces: bool = True) -> Path:
@@ -100,31 +95,26 @@ def read_input_lines(path: str | Path | None) -> list[str]:
     if path is None:
         if sys.stdin.isatty():
             print("reading lines from the terminal; end with Ctrl-D", file=sys.stderr)
-        return split_lines(sys.stdin.buffer, name="standard input")
+        return split_lines(sys.stdin.buffer.read(), name="standard input")
     try:
-        with open(path, "rb") as stream:
-            return split_lines(stream, name=str(path))
+        return split_lines(Path(path).read_bytes(), name=str(path))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def split_lines(stream: BinaryIO, *, name: str) -> list[str]:
-    r"""Return the lines of a UTF-8 stream, split at `\n` only, without a final `\r` or a first BOM.
+def split_lines(content: bytes, *, name: str) -> list[str]:
+    r"""Return the lines of UTF-8 text, split at `\n` only, without a final `\r` or a first BOM.
 
     `str.splitlines` would also split at U+2028, form feed and others, which belong to the text. A
-    last line without a line end counts. name: what errors call the stream. Raises UserError for a
+    last line without a line end counts. name: what errors call the content. Raises UserError for a
     line that is not UTF-8.
     """
-    pieces = stream.read().removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    if pieces[-1] == b"":
-        pieces.pop()
-    lines = []
-    for number, piece in enumerate(pieces, start=1):
-        try:
-            lines.append(piece.removesuffix(b"\r").decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise UserError(
-                f"{name}, line {number} is not UTF-8: byte {piece[error.start]:#04x} at "
-                f"position {error.start + 1} of the line"
-            ) from None
-    return lines
+    try:
+        lines = content.decode("utf-8-sig").split("\n")
+    except UnicodeDecodeError as error:
+        number = error.object.count(b"\n", 0, error.start) + 1
+        wrong = f"byte {error.object[error.start]:#04x}"
+        raise UserError(f"{name}, line {number} is not UTF-8: {wrong}") from None
+    if lines[-1] == "":
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]

@@ -21,9 +21,6 @@ Numbers = NDArray[np.int64]
 
 ALL = "all"
 """Name of the split that contains all items of a folder which the model was not trained on."""
-ALL_OF_OTHER_DATA = (
-    "split all is for data that the model was not trained on, a folder given as --data"
-)
 
 
 def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
@@ -46,15 +43,13 @@ def check_all(source: object, data: str | Path | None) -> None:
 
     source: the data source of the training. data: the folder to score, if given.
     """
-    if data is None:
-        raise UserError(f"{ALL_OF_OTHER_DATA}; none is given")
-    own = getattr(source, "directory", None)
-    if own is not None and _resolved(own) == _resolved(data):
-        raise UserError(f"{ALL_OF_OTHER_DATA}; {data} is the one it was trained from")
-
-
-def _resolved(directory: str | Path) -> Path:
-    return Path(directory).expanduser().resolve()
+    trained_from = getattr(source, "directory", None)
+    folders = {str(Path(path).expanduser().resolve()) for path in (data, trained_from) if path}
+    if data is None or (trained_from and len(folders) == 1):
+        raise UserError(
+            "split all is for data that the model was not trained on: expected their folder as "
+            f"--data, got {data or 'none'}"
+        )
 
 
 def reading_from(source: Source, directory: str) -> Source:

@@ -6,7 +6,6 @@ A corpus is a frozen dataclass that YAML names by its class path; a new kind is 
 from __future__ import annotations
 
 import gzip
-import io
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -246,7 +245,7 @@ def read_lines(path: Path, *, strip: bool = True) -> list[str]:
         raise UserError(f"{path} is not a complete gzip file ({error})") from error
     except OSError as error:
         raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
-    lines = split_lines(io.BytesIO(content), name=str(path))
+    lines = split_lines(content, name=str(path))
     return [line.strip(SPACES) for line in lines] if strip else lines
 
 

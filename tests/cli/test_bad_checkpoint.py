@@ -140,11 +140,9 @@ def test_impossible_search(
 
 
 def test_bytes_that_are_no_text(refused, translation_checkpoint: Path) -> None:
-    for stdin, line, position in [(b"one\ntw\xffo\n", 2, 3), (b"\xc3", 1, 1)]:
-        refused(
-            "translate", "--checkpoint", translation_checkpoint, stdin=stdin,
-            says=[f"standard input, line {line} is not UTF-8", f"position {position} of the line"],
-        )  # fmt: skip
+    for stdin, line, byte in [(b"one\ntw\xffo\n", 2, "0xff"), (b"\xc3", 1, "0xc3")]:
+        says = [f"standard input, line {line} is not UTF-8: byte {byte}"]
+        refused("translate", "--checkpoint", translation_checkpoint, stdin=stdin, says=says)
 
 
 class TestOutput:
