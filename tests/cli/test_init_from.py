@@ -187,7 +187,7 @@ def test_music_in_other_symbols_is_refused_before_it_is_read(
     torch.save(content, tmp_path / "other.ckpt")
     refused(
         *("train", "music", "--config", configs("music"), "--run.init_from", "other.ckpt"),
-        says=["'events' of", "the weights the run starts with"],
+        says=["'events' of 388", "'events' of 389"],
     )
 
 

@@ -17,10 +17,11 @@ from toy_task import ToyTask
 from triptych.errors import SaveFailed, UserError
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
 from triptych.training.checkpoint import (
+    FORMAT,
+    header,
     read_checkpoint,
 )
 from triptych.training.files import remove_unfinished
-from triptych.training.metadata import FORMAT, header
 from triptych.training.run_folder import check_run_folder
 
 

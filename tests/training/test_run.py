@@ -321,7 +321,6 @@ def test_impossible_run_settings_are_named() -> None:
     for wrong, named in [
         ({"name": ""}, "name is ''"),
         ({"name": "../x"}, "name is"),
-        ({"wandb": "yes"}, "auto, online, offline and off"),
         ({"seed": -1}, "seed must be from 0 .* got -1"),
         ({"save_minutes": -1.0}, "save_minutes"),
         ({"early_stopping_patience": 0}, "early_stopping_patience"),

@@ -13,7 +13,7 @@ from toy_task import ToyTask, make_batch
 from triptych.errors import Diverged
 from triptych.training import module
 from triptych.training.callbacks.checkpointing import KeepCheckpoints
-from triptych.training.metadata import code_commit, versions
+from triptych.training.checkpoint import code_commit, versions
 from triptych.training.throughput import Throughput
 
 

@@ -46,13 +46,9 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     probe = checks.probe_trainer(checks.check_settings(config.run, config.optim, trainer))
     folder = Path(config.run.directory) / config.run.name
     check_run_folder(folder, resume=resume)
-    if resume:
-        vocabulary, config = resumed_settings(
-            folder, domain=domain.name, config=config, trainer=trainer
-        )
-    else:
-        vocabulary = given_vocabulary(config, domain=domain.name)
-
+    vocabulary, config = given_vocabulary(
+        config, domain.name, folder if resume else None, max_epochs=trainer.get("max_epochs")
+    )
     task, train_loader, validation_loader = domain.prepare(config, vocabulary)
     settings = checks.trainer_settings(values["trainer"])
     checks.check_batches(probe, len(train_loader), len(validation_loader))
@@ -112,45 +108,33 @@ def check_no_pretrained(arguments: Sequence[str]) -> None:
             )
 
 
-def given_vocabulary(config: Any, *, domain: str) -> Any:
-    """Return the vocabulary of the weights that initialise a new run; None for random weights.
-
-    Raises UserError, before the data are read, where the weights belong to another model.
-    """
-    from triptych.training.resume import read_initial
-
-    if config.run.init_from is None:
-        return None
-    check_checkpoint(config.run.init_from, "run.init_from")
-    content = read_initial(config.run.init_from, domain=domain, config=to_plain(config))
-    return content["triptych"]["vocabulary"]
-
-
-def resumed_settings(
-    folder: Path, *, domain: str, config: Any, trainer: dict[str, Any]
+def given_vocabulary(
+    config: Any, domain: str, resumed: Path | None, *, max_epochs: int | None
 ) -> tuple[Any, Any]:
-    """Return the vocabulary that the run was initialised with, and its settings.
+    """Return the vocabulary that comes with the initial weights, and the settings.
 
-    The vocabulary is None where the run built its own. The settings keep `run.init_from` of the
-    run's start. Raises UserError, before the data are read, where the run cannot be resumed with
-    these settings.
+    resumed: folder of the run to resume. The vocabulary is None where the run builds its own; the
+    settings of a resumed run keep the `run.init_from` of its start. Raises UserError, before the
+    data are read, where the run cannot be resumed or the weights belong to another model.
     """
-    from triptych.training.resume import check_resumable, find_checkpoint
+    from triptych.training.resume import check_resumable, find_checkpoint, read_initial
 
-    found = find_checkpoint(folder)
-    if found is None:
+    start = config.run.init_from
+    if resumed is not None and (found := find_checkpoint(resumed)) is not None:
+        check_resumable(
+            *found,
+            domain=domain,
+            config=to_plain(config),
+            seed=config.run.seed,
+            max_epochs=max_epochs,
+        )
+        header = found[1]["triptych"]
+        if header["config"]["run"].get("init_from") is None:
+            return None, config
+        start = start or header["config"]["run"]["init_from"]
+    elif start is None:
         return None, config
-    check_resumable(
-        *found,
-        domain=domain,
-        config=to_plain(config),
-        seed=config.run.seed,
-        max_epochs=trainer.get("max_epochs"),
-    )
-    header = found[1]["triptych"]
-    started = header["config"]["run"].get("init_from")
-    if started is None:
-        return None, config
-    if config.run.init_from is None:
-        config = replace(config, run=replace(config.run, init_from=started))
-    return header["vocabulary"], config
+    else:
+        check_checkpoint(start, "run.init_from")
+        header = read_initial(start, domain=domain, config=to_plain(config))["triptych"]
+    return header["vocabulary"], replace(config, run=replace(config.run, init_from=start))

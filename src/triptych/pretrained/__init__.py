@@ -45,9 +45,9 @@ def find(name: str) -> Path:
 def read_metadata(weights: Path) -> dict[str, Any]:
     """Return the content of NAME.json for a weights file.
 
-    "triptych" holds the checkpoint header (see `training.metadata`), "metrics" the scores by split
-    and dtype, "card" the texts of the model card, "tied" the tensors that share storage, name by
-    name. Raises UserError where the file is missing, damaged or of another format.
+    "triptych" holds the header (see `training.checkpoint`), "metrics" the scores by split and
+    dtype, "card" the texts of the model card, "tied" the tensors that share storage, name by name.
+    Raises UserError where the file is missing, damaged or of another format.
     """
     path = weights.with_suffix(METADATA)
     try:

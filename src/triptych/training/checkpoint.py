@@ -1,4 +1,4 @@
-"""Checkpoint files and shipped models: read, checked, and refused in one sentence.
+"""Checkpoint files and shipped models: header, reading, and refusals in one sentence.
 
 Needs no Lightning; `callbacks.checkpointing` writes the files.
 """
@@ -8,7 +8,11 @@ from __future__ import annotations
 import hashlib
 import os
 import pickle
+import platform
+import subprocess
 from collections.abc import Mapping
+from functools import cache
+from importlib import metadata as packages
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +20,62 @@ import torch
 from safetensors.torch import load, save
 from torch import nn
 
+import triptych
 from triptych.errors import UserError
 from triptych.pretrained import WEIGHTS, read_metadata
-from triptych.training.metadata import FORMAT
+
+FORMAT = 1
+"""Version of the checkpoint's layout; a reader refuses a higher one."""
 
 ZIP_START = b"PK\x03\x04"
+
+
+def header(
+    metadata: dict[str, Any], *, seed: int, step: int, metrics: dict[str, float]
+) -> dict[str, Any]:
+    """Return checkpoint["triptych"]: what `Domain.restore` needs, and how the weights were made."""
+    return {
+        "format": FORMAT,
+        **metadata,
+        "versions": versions(),
+        "commit": code_commit(),
+        "seed": seed,
+        "step": step,
+        "metrics": dict(metrics),
+    }
+
+
+@cache
+def code_commit() -> str | None:
+    """Return the git commit of the running code, with "-dirty" if tracked files were changed.
+
+    None if the code is installed rather than a checkout, or without git.
+    """
+    folder = Path(triptych.__file__).parent
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), *words]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return answer.stdout.strip()
+
+    try:
+        # An installed package may lie inside another repository, which does not track it.
+        git("ls-files", "--error-unmatch", "__init__.py")
+        commit = git("rev-parse", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if changed else commit
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Triptych, torch, Lightning and Python."""
+    return {
+        "triptych": triptych.__version__,
+        "torch": str(torch.__version__),
+        "lightning": packages.version("pytorch-lightning"),
+        "python": platform.python_version(),
+    }
 
 
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from triptych.errors import UserError
 from triptych.training.callbacks.progress import quiet_lightning
 from triptych.training.devices import choose_precision, uses_cuda
 from triptych.training.muon import check_muon
-from triptych.training.optim import OptimConfig, check_schedule
+from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
 
 PARAMETERS = inspect.signature(pl.Trainer.__init__).parameters
@@ -98,7 +98,11 @@ def check_settings(run: RunConfig, optim: OptimConfig, trainer: dict[str, Any]) 
             "nothing says when to stop: set --trainer.max_steps (or trainer.max_epochs or "
             "trainer.max_time)"
         )
-    check_schedule(optim, endless=endless)
+    if endless and optim.schedule == "cosine":
+        raise UserError(
+            "optim.schedule is cosine, which needs an end: set trainer.max_steps or "
+            "trainer.max_epochs"
+        )
     if optim.optimizer == "muon":
         check_muon()
     patience = run.early_stopping_patience

@@ -18,11 +18,11 @@ from triptych.config.schema import to_plain
 from triptych.errors import Diverged
 from triptych.training import optim as optimization
 from triptych.training.callbacks.ema import training_weights_first
+from triptych.training.checkpoint import header
 from triptych.training.data import derive_seed, rank_and_world
 from triptych.training.evaluate import MetricSums, full_precision
 from triptych.training.loggers.media import Media, collect, log_media
-from triptych.training.metadata import header
-from triptych.training.optim import TargetWeights, check_schedule
+from triptych.training.optim import TargetWeights
 from triptych.training.run_config import RunSettings
 from triptych.training.throughput import Throughput
 
@@ -131,10 +131,6 @@ class TrainingModule(pl.LightningModule, ABC):
         """Return the number of updates of the whole run; None if only time limits it."""
         estimate = self.trainer.estimated_stepping_batches
         return int(estimate) if math.isfinite(estimate) else None
-
-    def on_fit_start(self) -> None:
-        """Refuse a cosine schedule without an end."""
-        check_schedule(self.optim, endless=self.total_steps() is None)
 
     def on_train_start(self) -> None:
         """Start the clock, and use the optimiser settings of this start, not the checkpoint's."""

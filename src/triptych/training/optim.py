@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from triptych.errors import UserError
 from triptych.training import muon
 
 
@@ -60,15 +59,6 @@ class OptimConfig:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be {expected}")
 
 
-def check_schedule(optim: OptimConfig, *, endless: bool) -> None:
-    """Raise UserError for a schedule that needs the number of steps if only time limits the run."""
-    if optim.schedule == "cosine" and endless:
-        raise UserError(
-            "optim.schedule is cosine, which needs an end: set trainer.max_steps or "
-            "trainer.max_epochs"
-        )
-
-
 def learning_rate_at(
     config: OptimConfig, step: int, *, d_model: int, total_steps: int | None = None
 ) -> float:
@@ -85,7 +75,7 @@ def learning_rate_at(
     if config.schedule == "inverse_sqrt":
         return peak * math.sqrt(max(warmup, 1) / step)
     if config.schedule == "cosine":
-        assert total_steps is not None, "see check_schedule"
+        assert total_steps is not None, "see checks.check_settings"
         progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
         share = 0.5 * (1.0 + math.cos(math.pi * progress))
         return peak * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * share)

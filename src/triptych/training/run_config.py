@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from triptych.errors import check_seed
+from triptych.errors import at_least, check_seed
 from triptych.training.optim import OptimConfig
 
 
@@ -42,18 +42,9 @@ class RunConfig:
         parts = self.name.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
             raise ValueError(f"name is {self.name!r}; the name of a folder is needed")
-        if self.wandb not in ("auto", "online", "offline", "off"):
-            raise ValueError(f"wandb is {self.wandb!r}; allowed are auto, online, offline and off")
         check_seed(self.seed)
-        if self.data_workers < 0:
-            raise ValueError(f"data_workers is {self.data_workers}; it must not be negative")
-        if self.save_minutes < 0:
-            raise ValueError(f"save_minutes is {self.save_minutes}; it must not be negative")
-        patience = self.early_stopping_patience
-        if patience is not None and patience < 1:
-            raise ValueError(
-                f"early_stopping_patience is {patience}; it must be at least 1, or null"
-            )
+        at_least(self, 0, "data_workers", "save_minutes")
+        at_least(self, 1, "early_stopping_patience")
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 
 from triptych.errors import UserError
+from triptych.training.checkpoint import code_commit, versions
 from triptych.training.files import why_unwritable, write_atomically
-from triptych.training.metadata import code_commit, versions
 
 
 def is_first_process() -> bool:

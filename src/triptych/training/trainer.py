@@ -19,12 +19,12 @@ from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, KeepCh
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning, say
 from triptych.training.callbacks.run_control import Patience, StopOnSignal
+from triptych.training.checkpoint import code_commit, versions
 from triptych.training.checks import check_settings
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.files import remove_unfinished
 from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.wandb import open_wandb
-from triptych.training.metadata import code_commit, versions
 from triptych.training.module import TrainingModule
 from triptych.training.resume import find_checkpoint, initialize_from
 from triptych.training.resume import resume as resume_run

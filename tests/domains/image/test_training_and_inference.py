@@ -25,9 +25,8 @@ from triptych.domains.image.model import ModelConfig, build_model
 from triptych.domains.image.sources import Digits, ImageFolder
 from triptych.domains.image.task import ImageTrainingModule, prepare
 from triptych.errors import UserError
-from triptych.training.checkpoint import read_checkpoint
+from triptych.training.checkpoint import header, read_checkpoint
 from triptych.training.evaluate import sum_scores
-from triptych.training.metadata import header
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
