@@ -164,8 +164,8 @@ class TranslationModel(TrainedModel):
         beam: int = 4,
         layer: int | None = None,
         head: int | None = None,
-    ) -> Iterator[SentenceAttention | None]:
-        """Translate each line and yield its attention weights; None for a blank line.
+    ) -> Iterator[SentenceAttention]:
+        """Translate each line and yield its attention weights; blank lines are left out.
 
         layer: from 1, one that encoder and decoder both have; None for the last of each. head: from
         1, None for the mean of all heads. Raises UserError for a layer or head that does not exist.
@@ -178,34 +178,25 @@ class TranslationModel(TrainedModel):
             n_heads=self.config.model.transformer.n_heads,
         )
         for line, best in zip(lines, self.search(lines, beam=beam), strict=True):
-            yield (
-                sentence_attention(
+            if best:
+                yield sentence_attention(
                     model, self.tokenizers, line.strip(SPACES), best[0], layer=layer, head=head
                 )
-                if best
-                else None
-            )
 
     def write_attention(
         self, options: TranslationAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Translate each sentence and write the attention weights of its translation."""
-        lines = {
-            number: line
-            for number, line in enumerate(read_input_lines(options.input), start=1)
-            if line.strip()
-        }
-        if not lines:
+        lines = read_input_lines(options.input)
+        stems = [f"sentence-{n:03d}" for n, line in enumerate(lines, start=1) if line.strip()]
+        if not stems:
             name = options.input or "standard input"
             raise UserError(f"{name} has no sentence; expected at least one line with text")
         suffixes = ["", "-encoder"] if options.encoder else [""]
-        stems = [f"sentence-{number:03d}" for number in lines]
         out.check_free([NUMBERS, *(f"{stem}{suffix}.png" for stem in stems for suffix in suffixes)])
-        found = self.attention(list(lines.values()), **options.arguments_of(self.attention))
+        found = self.attention(lines, **options.arguments_of(self.attention))
         numbers = []
         for stem, attended in zip(stems, found, strict=True):
-            if attended is None:
-                continue
             drawings = draw(attended, encoder=options.encoder)
             for suffix, drawing in zip(suffixes, drawings, strict=True):
                 out.write(f"{stem}{suffix}.png", drawing)

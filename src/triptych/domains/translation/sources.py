@@ -136,7 +136,10 @@ class FileCorpus(Corpus):
                     f"both sides would be read from {source_path}; expected {{language}} in the "
                     "file name, or two names with ' | ' between them"
                 )
-            sources, targets = read_lines(source_path), read_lines(target_path)
+            sources, targets = (
+                [line.strip(SPACES) for line in read_lines(path)]
+                for path in (source_path, target_path)
+            )
             if len(sources) != len(targets):
                 raise UserError(
                     f"{source_path} has {len(sources):,} lines and {target_path} has "
@@ -226,27 +229,23 @@ class TabSeparated(FileCorpus):
         return pairs
 
 
-def read_lines(path: Path, *, strip: bool = True) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     r"""Return all lines of a UTF-8 file; a name ending in .gz is decompressed.
 
-    Only "\n" ends a line. strip: remove `SPACES` from both ends of each line. Raises UserError for
-    a missing file, a truncated or damaged gzip file and bytes that are not UTF-8.
+    Only "\n" ends a line. Raises UserError for a missing file, a truncated or damaged gzip file and
+    bytes that are not UTF-8.
     """
-    if not path.exists():
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            return split_lines(stream.read(), name=str(path))
+    except FileNotFoundError:
         raise UserError(
             f"the text file {path} does not exist; data.source.directory names its folder"
-        )
-    try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            # An empty input would decompress to nothing without an error.
-            content = gzip.decompress(content or b"\0")
+        ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path} is not a complete gzip file ({error})") from error
     except OSError as error:
         raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
-    lines = split_lines(content, name=str(path))
-    return [line.strip(SPACES) for line in lines] if strip else lines
 
 
 def read_columns(path: Path, columns: list[str]) -> list[list[str]]:
@@ -255,10 +254,7 @@ def read_columns(path: Path, columns: list[str]) -> list[list[str]]:
     The first line is the header; quotes have no meaning. Raises UserError for a missing column and
     for a row whose number of cells differs from the header's.
     """
-    # Lines are not stripped before they are split: an empty last cell is a cell.
-    rows = [
-        [cell.strip(SPACES) for cell in line.split("\t")] for line in read_lines(path, strip=False)
-    ]
+    rows = [[cell.strip(SPACES) for cell in line.split("\t")] for line in read_lines(path)]
     header = rows[0] if rows else []
     for name in columns:
         if name not in header:
