@@ -15,10 +15,11 @@ from triptych.core.embeddings import TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
-from triptych.decoding.generate import Draft, StepRunner, generate
+from triptych.decoding.generate import StepRunner, generate
 from triptych.decoding.sampling import Sampling, sample_value
 
 GREEDY = Sampling(temperature=0.0)
@@ -255,11 +256,22 @@ def test_a_compiled_step_samples_the_same_and_is_compiled_once(
     assert len(list(step.buffers())) >= 4
 
 
-# Drafts ------------------------------------------------------------------------------------------
-
-
-def test_drafts_that_cannot_be_are_refused() -> None:
-    with pytest.raises(ValueError, match="lag must be at least 1"):
-        Draft(lag=0)
-    with pytest.raises(ValueError, match="count must be at least 1"):
-        Draft(lag=1, count=0)
+@torch.no_grad()
+def test_an_encoder_decoder_is_sampled_with_the_memory_of_each_row() -> None:
+    """Also after finished rows have left the batch."""
+    config = TransformerConfig(n_layers=2, d_model=12, n_heads=3, feed_forward=GELU(16))
+    model = EncoderDecoder(config, source_vocabulary=9, target_vocabulary=9)
+    model = with_random_head(model).double().eval()
+    source, start = torch.randint(9, (30, 5)), torch.ones(30, dtype=torch.int64)
+    values = generate(
+        model, batch=30, length=40, condition=model.encode(source), previous=start, end=5,
+        generator=torch.Generator().manual_seed(3),
+    )  # fmt: skip
+    generator, expected = torch.Generator().manual_seed(3), torch.zeros_like(values)
+    for t in range(40):
+        logits = model(source, None, torch.cat([start.unsqueeze(1), expected[:, :t]], 1))
+        value = sample_value(model.head, logits[:, t], Sampling(), generator)
+        ended = (expected[:, :t] == 5).any(1)
+        expected[:, t] = torch.where(ended, 5, value)
+    assert 10 < (values[:, :16] == 5).any(1).sum() < 30  # some leave, others go on
+    assert torch.equal(values, expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import insort
+
 import torch
 from torch import Tensor
 
@@ -50,6 +52,7 @@ def beam_search(
     positions = torch.arange(longest, device=device)
     max_penalty = penalty(max_lengths)  # [B]
     finished: list[list[Hypothesis]] = [[] for _ in range(batch)]  # best first
+    worst = torch.full_like(max_penalty, -torch.inf)  # score of the n-th one: [B]
     margin = SearchMargin(batch, beam)
     results: dict[int, SearchResult] = {}
 
@@ -72,7 +75,10 @@ def beam_search(
         for i, j in (ends & (best > -torch.inf))[:, :beam].nonzero().tolist():
             words = tokens[i, parent[i, j], 1:].tolist()
             found = Hypothesis(words, float(scores[i, j]), float(best[i, j]), finished=True)
-            finished[rows[i]] = sorted([*finished[rows[i]], found], key=lambda h: -h.score)
+            of_row = finished[rows[i]]
+            insort(of_row, found, key=lambda hypothesis: -hypothesis.score)
+            if len(of_row) >= n_best:
+                worst[rows[i]] = of_row[n_best - 1].score
 
         # The best `beam` candidates that do not end stay open.
         log_p, keep = best.masked_fill(ends, -torch.inf).topk(beam, dim=1)  # 2 x [R, beam]
@@ -81,18 +87,12 @@ def beam_search(
         tokens = torch.cat([tokens[index, parent], token.unsqueeze(2)], dim=2)
 
         # A row stops when no open hypothesis can enter its n best any more.
-        worst = torch.tensor(
-            [
-                finished[row][n_best - 1].score if len(finished[row]) >= n_best else -torch.inf
-                for row in rows
-            ],
-            dtype=torch.float64,
-        )  # [R]
         bound = log_p[:, 0] / max_penalty[rows]  # [R]
         if beam == 1:
             bound = bound.fill_(-torch.inf)
-        margin.add_step(rows, length, best, ends, lead=worst - bound)
-        stops = (bound < worst) | (max_lengths[rows] <= length)
+        lead = worst[rows] - bound  # [R]
+        margin.add_step(rows, length, best, ends, lead)
+        stops = (lead > 0) | (max_lengths[rows] <= length)
         for i in stops.nonzero().flatten().tolist():
             if rows[i] not in results:
                 open_scores = (log_p[i] / penalty(torch.tensor(length))).tolist()

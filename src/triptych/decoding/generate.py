@@ -35,11 +35,6 @@ class Draft:
     count: int = 8
     """Number of values that are drafted at once, in positions."""
 
-    def __post_init__(self) -> None:
-        for name in ("lag", "count"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"a draft's {name} must be at least 1, got {getattr(self, name)}")
-
     def write(self, values: Tensor, t: int) -> None:
         """Write drafted values into values [B, L, ...] from position t on, t at least 1."""
         count, lag = min(self.count, values.shape[1] - t), min(self.lag, t)
@@ -200,7 +195,7 @@ class StepRunner:
         if len(rows) == 0 or n_rows - len(rows) < MIN_DROP_SHARE * n_rows:
             return
         kept = rows if self.rows is None else torch.searchsorted(self.rows, rows)
-        self.cache = select_rows(self.cache, kept)
+        self.cache = select_rows(self.cache, kept, memory_rows=kept)
         self.rows, self.capacity = rows, 0
 
     def _grow(self, t: int, stop: int) -> None:

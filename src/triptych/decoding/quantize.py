@@ -14,14 +14,6 @@ from triptych.types import Dtype
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def check_dtype(dtype: str, device: torch.device) -> None:
-    """Raise ValueError for an unknown dtype, and for int8 on a device other than a CPU."""
-    if dtype not in get_args(Dtype):
-        raise ValueError(f"dtype is {', '.join(get_args(Dtype))}, got {dtype}")
-    if dtype == "int8" and device.type != "cpu":
-        raise ValueError(f"dtype int8 needs a CPU; this model is on {device}")
-
-
 def quantize(model: Model, dtype: Dtype) -> Model:
     """Return the model in another precision, for use without gradients.
 
@@ -30,9 +22,14 @@ def quantize(model: Model, dtype: Dtype) -> Model:
     each call, and everything else stays in float32. Heads compute likelihoods and distributions
     in float32 in all three. An int8 model cannot be compiled: its layers are opaque to
     torch.compile.
-    Raises ValueError as `check_dtype` does, and where this PyTorch has no dynamic quantization.
+    Raises ValueError for an unknown dtype, and for int8 on a device other than a CPU or where this
+    PyTorch has no dynamic quantization.
     """
-    check_dtype(dtype, next(model.parameters()).device)
+    device = next(model.parameters()).device
+    if dtype not in get_args(Dtype):
+        raise ValueError(f"dtype is {', '.join(get_args(Dtype))}, got {dtype}")
+    if dtype == "int8" and device.type != "cpu":
+        raise ValueError(f"dtype int8 needs a CPU; this model is on {device}")
     if dtype == "fp32":
         return model
     reduced = copy.deepcopy(model).eval().requires_grad_(False)
