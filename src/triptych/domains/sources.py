@@ -38,27 +38,27 @@ def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
     return "train"
 
 
-def check_all(source: object, data: str | Path | None) -> None:
-    """Raise UserError if the split `all` would contain the data of the training.
+def source_to_score(source: Source, split: str, data: str | Path | None) -> Source:
+    """Return the data source to score, which reads the folder `data` where one is given.
 
-    source: the data source of the training. data: the folder to score, if given.
+    Raises UserError for a folder if the source reads none, and for the split `all` if it would
+    contain the data of the training.
     """
     trained_from = getattr(source, "directory", None)
-    folders = {str(Path(path).expanduser().resolve()) for path in (data, trained_from) if path}
-    if data is None or (trained_from and len(folders) == 1):
+    if data is not None and trained_from is None:
+        raise UserError(
+            f"the data of this model come from {type(source).__name__}, which reads no folder"
+        )
+    if split == ALL and (data is None or _resolved(data) == _resolved(trained_from)):
         raise UserError(
             "split all is for data that the model was not trained on: expected their folder as "
             f"--data, got {data or 'none'}"
         )
+    return source if data is None else replace(source, directory=str(data))  # type: ignore[type-var]
 
 
-def reading_from(source: Source, directory: str) -> Source:
-    """Return the data source with another folder; UserError if the source reads no folder."""
-    if not hasattr(source, "directory"):
-        raise UserError(
-            f"the data of this model come from {type(source).__name__}, which reads no folder"
-        )
-    return replace(source, directory=directory)  # type: ignore[type-var]
+def _resolved(directory: str | Path) -> Path:
+    return Path(directory).expanduser().resolve()
 
 
 class SyntheticSource(ABC):

@@ -16,7 +16,8 @@ from triptych.core.heads import Categorical, MixtureOfLogistics
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config
-from triptych.domains.image.inference import ImageModel, spread_pixels
+from triptych.domains.image.domain import ImageAttentionOptions
+from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.image.render import draw_attention
 from triptych.errors import UserError
@@ -85,23 +86,25 @@ def test_the_label_changes_the_maps(image):
 
 
 @pytest.mark.parametrize(
-    ("pixels", "options", "says"),
+    ("options", "says"),
     [
-        ([(6, 0)], {}, "no pixel in row 6 and column 0; the image has 6 rows and 5 columns"),
-        ([(0, -1)], {}, "no pixel in row 0 and column -1"),
-        ([(0, 0)], {"layer": 3}, "layer must be from 1 to 2"),
-        ([(0, 0)], {"head": 4}, "head must be from 1 to 3"),
+        (
+            {"row": 6, "column": 0},
+            "no pixel in row 6 and column 0; the image has 6 rows and 5 columns",
+        ),
+        ({"row": 0, "column": -1}, "no pixel in row 0 and column -1"),
+        ({"layer": 3}, "layer must be from 1 to 2"),
+        ({"head": 4}, "head must be from 1 to 3"),
     ],
 )
-def test_missing_pixels_layers_and_heads_are_refused(image, pixels, options, says):
+def test_missing_pixels_layers_and_heads_are_refused(options, says):
+    wanted = ImageAttentionOptions(checkpoint="model.ckpt", out="folder", **options)
     with pytest.raises(UserError, match=says):
-        model_of(Full()).attention(image, pixels, **options)
+        model_of(Full()).write_attention(wanted, None, None)
 
 
-def test_pixels_are_spread_and_drawn(image):
-    pixels = spread_pixels(HEIGHT, WIDTH)
-    assert len(set(pixels)) == 6
-    assert spread_pixels(28, 28)[0] == (9, 4)
+def test_maps_are_drawn(image):
+    pixels = [*PIXELS, *PIXELS]
     maps = model_of(Full()).attention(image, pixels)
     with Image.open(io.BytesIO(draw_attention(image, LEVELS, pixels, maps, title="t"))) as drawn:
         assert (drawn.format, drawn.size) == ("PNG", (990, 715))

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from triptych.config.schema import from_plain
-from triptych.domains.sources import reading_from
+from triptych.domains.sources import source_to_score
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.sources import ParallelText, TabSeparated, read_lines
 from triptych.errors import UserError
@@ -238,7 +238,7 @@ def test_a_shipped_recipe_finds_its_test_splits(
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     content.pop("trainer")
     corpus = from_plain(Config, content).data.source
-    corpus = reading_from(corpus, str(shared_data / Path(corpus.directory).name))
+    corpus = source_to_score(corpus, "test", shared_data / Path(corpus.directory).name)
     for split, size in sizes.items():
         assert len(corpus.pairs(split)) == size
 

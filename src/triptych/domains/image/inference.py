@@ -31,7 +31,7 @@ from triptych.domains.image.domain import (
 )
 from triptych.domains.image.model import ImageTransformer, build_model
 from triptych.domains.options import check_layer_and_head, counted
-from triptych.domains.sources import ALL, check_all, known_entropy, reading_from
+from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
@@ -121,10 +121,7 @@ class ImageModel(TrainedModel):
         for missing data and for data that do not fit the model.
         """
         settings = self.config.data
-        if split == ALL:
-            check_all(settings.source, data)
-        if data is not None:
-            settings = replace(settings, source=reading_from(settings.source, str(data)))
+        settings = replace(settings, source=source_to_score(settings.source, split, data))
         model, images = self.full_model, settings.read(split)
         check_same_images(images.vocabulary(), self.vocabulary, classes=model.n_classes > 0)
         images = images.first(limit)
@@ -161,9 +158,8 @@ class ImageModel(TrainedModel):
         They are the weights of the query that predicts the pixel's first channel, summed over the
         channels of each attended pixel; the rest to 1 is on the start vector. image: values
         [H, W, C]. label: class of the image, default 0. layer: from 1, None for the last. head:
-        from 1, None for the mean of all heads. Raises UserError as `check_attention` does.
+        from 1, None for the mean of all heads.
         """
-        self.check_attention(pixels, layer=layer, head=head)
         model = self.full_model
         device = device_of(model)
         labels = torch.tensor([label or 0], device=device) if model.n_classes else None
@@ -177,20 +173,6 @@ class ImageModel(TrainedModel):
         by_value = F.pad(weights[:, 1:], (0, 1))  # [N, L]
         maps: NDArray[np.float64] = model.order.to_images(by_value).sum(-1).numpy()  # [N, H, W]
         return maps
-
-    def check_attention(
-        self, pixels: Sequence[Pixel], *, layer: int | None, head: int | None
-    ) -> None:
-        """Raise UserError for a layer or head that the model, or a pixel that an image lacks."""
-        sizes = self.config.model.transformer
-        check_layer_and_head(layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
-        height, width, _ = self.full_model.shape
-        for row, column in pixels:
-            if not (0 <= row < height and 0 <= column < width):
-                raise UserError(
-                    f"there is no pixel in row {row} and column {column}; the image has {height} "
-                    f"rows and {width} columns, from 0"
-                )
 
     def write_samples(
         self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
@@ -208,12 +190,23 @@ class ImageModel(TrainedModel):
         self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Sample an image and write the attention weights that predicted some of its pixels."""
-        pixels = spread_pixels(*self.full_model.shape[:2])
+        sizes = self.config.model.transformer
+        check_layer_and_head(
+            options.layer, options.head, n_layers=sizes.n_layers, n_heads=sizes.n_heads
+        )
+        layer = options.layer or sizes.n_layers
+        height, width, _ = self.full_model.shape
+        # Six pixels spread over the image, without the upper left corner.
+        pixels = [
+            (height * row // 6, width * column // 6) for row in (2, 4) for column in (1, 3, 5)
+        ]
         if options.row is not None and options.column is not None:
             pixels = [(options.row, options.column)]
-        n_layers = self.config.model.transformer.n_layers
-        layer = n_layers if options.layer is None else options.layer
-        self.check_attention(pixels, layer=layer, head=options.head)  # before the image is sampled
+            if not (0 <= options.row < height and 0 <= options.column < width):
+                raise UserError(
+                    f"there is no pixel in row {options.row} and column {options.column}; the "
+                    f"image has {height} rows and {width} columns, from 0"
+                )
         label = options.label if self.full_model.n_classes else None
         progress = report("sampled positions")
         image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
@@ -254,11 +247,6 @@ def restore(checkpoint: dict[str, Any], device: str = "cpu") -> ImageModel:
     model = build_model(config.model, vocabulary)
     load_weights(model, checkpoint["state_dict"])
     return ImageModel(model.to(device_named(device)), config, vocabulary)
-
-
-def spread_pixels(height: int, width: int) -> list[Pixel]:
-    """Return six pixels spread over an image, without the upper left corner."""
-    return [(height * row // 6, width * column // 6) for row in (2, 4) for column in (1, 3, 5)]
 
 
 def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:

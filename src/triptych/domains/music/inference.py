@@ -39,7 +39,7 @@ from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.options import check_layer_and_head, counted
-from triptych.domains.sources import ALL, check_all, known_entropy, reading_from
+from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
 from triptych.training.checkpoint import load_weights
 from triptych.training.devices import device_named
@@ -143,12 +143,9 @@ class MusicModel(TrainedModel):
         scores all of its positions.
         Raises UserError for missing data and for windows that the model cannot serve.
         """
-        if split == ALL:
-            check_all(self.config.data.source, data)
         scorer = self._with_windows(sequence_length, overlap)
         windows = scorer.config.data
-        if data is not None:
-            windows = replace(windows, source=reading_from(windows.source, str(data)))
+        windows = replace(windows, source=source_to_score(windows.source, split, data))
         pieces = read_pieces(windows.source, split)[:limit]
         batches = evaluation_batches(pieces, windows, batch_size=batch_size or windows.batch_size)
         trained_length, length = self.config.data.sequence_length, windows.sequence_length

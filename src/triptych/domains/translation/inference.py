@@ -16,7 +16,7 @@ from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
 from triptych.domains.options import check_layer_and_head, counted
-from triptych.domains.sources import known_entropy, reading_from
+from triptych.domains.sources import known_entropy, source_to_score
 from triptych.domains.translation import metrics
 from triptych.domains.translation.attention_maps import SentenceAttention, sentence_attention
 from triptych.domains.translation.config import Config
@@ -224,9 +224,7 @@ class TranslationModel(TrainedModel):
         All translations are in the details. Raises UserError for missing data.
         """
         penalty = parse_penalty(length_penalty)
-        corpus = self.config.data.source
-        if data is not None:
-            corpus = reading_from(corpus, str(data))
+        corpus = source_to_score(self.config.data.source, split, data)
         pairs = corpus.pairs(split)[:limit]
         max_tokens = min(MAX_SCORING_TOKENS, self.config.data.max_tokens)
         totals = sum_scores(
