@@ -20,10 +20,10 @@ class PositionConfig(ABC):
 
     @abstractmethod
     def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
-        """Make the module that is added to the inputs: index int64 [...] -> [..., D].
+        """Make the module whose vectors are added to the inputs: index int64 [...] -> [..., D].
 
-        order: the coordinates of every position; its length is the longest sequence. The module
-        returns any floating dtype, which the model converts to its own.
+        order: the coordinates of every position; its length is the longest sequence. The vectors
+        may have any floating dtype, which the model converts to its own.
         """
 
     def build_rotary(self, d_head: int) -> RotaryEmbedding | None:
@@ -103,10 +103,7 @@ class NoPositions(PositionConfig):
 
 
 class SinusoidalEmbedding(nn.Module):
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos (Vaswani et al. 2017, 3.5).
-
-    Defined for any position. forward: index int64 [...] -> [..., D] in float64.
-    """
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos; for any position, in float64."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
@@ -119,7 +116,7 @@ class SinusoidalEmbedding(nn.Module):
 
 
 class LearnedEmbedding(nn.Module):
-    """A vector per position below max_length. forward: index int64 [...] -> [..., D]."""
+    """A vector per position below max_length."""
 
     def __init__(self, max_length: int, d_model: int) -> None:
         super().__init__()
@@ -136,7 +133,6 @@ class AxialEmbedding(nn.Module):
     Learned tables (Parmar et al. 2018, section 3.1). There the column and the channel share one
     index; here each has a table, and the two vectors are added. The tables of rows and columns
     start as half of `sinusoidal_init`, so that neighbours have similar vectors.
-    forward: index int64 [...] -> [..., D].
     """
 
     def __init__(self, order: GenerationOrder, d_model: int) -> None:
@@ -164,7 +160,7 @@ class MetricalEmbedding(nn.Module):
     """The sum of a learned vector of (index // divide) % modulo for each cycle.
 
     For chorales as one sequence of four voices, (1, 4) is the voice of a token and (4, 16) its
-    sixteenth in a bar of 16. forward: index int64 [...] -> [..., D].
+    sixteenth in a bar of 16.
     """
 
     def __init__(self, d_model: int, cycles: Sequence[tuple[int, int]]) -> None:
@@ -181,18 +177,18 @@ class MetricalEmbedding(nn.Module):
 
 
 class NoEmbedding(nn.Module):
-    """Zeros: nothing is added to the inputs. forward: index int64 [...] -> [..., D]."""
+    """Zeros: nothing is added to the inputs."""
 
     def __init__(self, d_model: int) -> None:
         super().__init__()
         self.d_model = d_model
 
     def forward(self, index: Tensor) -> Tensor:
-        return torch.zeros(*index.shape, self.d_model, device=index.device)
+        return torch.zeros(*index.shape, self.d_model, device=index.device)  # [..., D]
 
 
 class SumOfEmbeddings(nn.Module):
-    """The sum of several position encodings. forward: index int64 [...] -> [..., D]."""
+    """The sum of several position encodings."""
 
     def __init__(self, parts: Sequence[nn.Module]) -> None:
         super().__init__()

@@ -93,21 +93,21 @@ def beam_search(
         lead = worst[rows] - bound  # [R]
         margin.add_step(rows, length, best, ends, lead)
         stops = (lead > 0) | (max_lengths[rows] <= length)
+        open_scores = log_p / penalty(torch.tensor(length))  # [R, beam]
         for i in stops.nonzero().flatten().tolist():
-            if rows[i] not in results:
-                open_scores = (log_p[i] / penalty(torch.tensor(length))).tolist()
-                unfinished = [
-                    Hypothesis(words[1:], score, total, finished=False)
-                    for words, score, total in zip(
-                        tokens[i].tolist(), open_scores, log_p[i].tolist(), strict=True
-                    )
-                    if total > -torch.inf
-                ]
-                of_row = finished[rows[i]]
-                results[rows[i]] = SearchResult(
-                    (of_row[:n_best] + unfinished)[:n_best],
-                    margin.of_result(rows[i], length, of_row, unfinished, n_best),
+            row = rows[i]
+            if row in results:
+                continue
+            unfinished = [
+                Hypothesis(words[1:], score, total, finished=False)
+                for words, score, total in zip(
+                    tokens[i].tolist(), open_scores[i].tolist(), log_p[i].tolist(), strict=True
                 )
+                if total > -torch.inf
+            ]
+            best_of_row = (finished[row][:n_best] + unfinished)[:n_best]
+            certified = margin.of_result(row, length, finished[row], unfinished, n_best)
+            results[row] = SearchResult(best_of_row, certified)
 
         # The cache follows the open hypotheses; stopped rows leave once they are many.
         running = [i for i, row in enumerate(rows) if row not in results]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,23 +28,20 @@ class LengthPenalty:
     def parse(cls, text: str) -> LengthPenalty:
         """The penalty that an option names: 0 or none, 1 or average, gnmt:ALPHA.
 
-        Raises ValueError for other texts and for an alpha that is negative or not finite.
+        Raises ValueError for other texts.
         """
         if text in ("0", "none"):
             return cls("none")
         if text in ("1", "average"):
             return cls("average")
-        name, _, number = text.partition(":")
-        try:
-            alpha = float(number) if name == "gnmt" else math.nan
-        except ValueError:
-            alpha = math.nan
-        if not 0 <= alpha < math.inf:
-            raise ValueError(
-                "length_penalty must be 0 (none), 1 (average) or gnmt:ALPHA with ALPHA at least 0, "
-                f"such as gnmt:0.6, got {text}"
-            )
-        return cls("gnmt", alpha)
+        name, _, alpha = text.partition(":")
+        with suppress(ValueError):
+            if name == "gnmt" and 0 <= float(alpha) < math.inf:
+                return cls("gnmt", float(alpha))
+        raise ValueError(
+            "length_penalty must be 0 (none), 1 (average) or gnmt:ALPHA with ALPHA at least 0, "
+            f"such as gnmt:0.6, got {text}"
+        )
 
     def __str__(self) -> str:
         return f"gnmt:{self.alpha:g}" if self.name == "gnmt" else self.name
