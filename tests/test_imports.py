@@ -49,7 +49,10 @@ def breaches(where: list[str], name: str) -> str | None:
     if layer == target == "domains" and parts[2:] and parts[2] not in {*protocol, where[1]}:
         return "one domain knows another"
     if where[:2] == ["core", "attention"] and parts[1:3] == ["core", "attention"]:
-        shared = {"base", "mask", "multihead", "backends", "reference", "context", "capture"}
+        shared = {
+            "base", "mask", "relative_bias", "multihead", "backends", "reference", "context",
+            "capture",
+        }  # fmt: skip
         if where[2] not in shared and parts[3] not in shared:
             return "one attention variant knows another"
     return None

@@ -110,7 +110,7 @@ def test_the_yaml_shown_builds() -> None:
             attention = yaml.safe_load(block)["model"]["transformer"]["attention"]
             module, _, name = attention["class_path"].rpartition(".")
             config = getattr(importlib.import_module(module), name)(**attention["init_args"])
-            assert config.build(16, 2, (16, 16, 3), causal=True)
+            assert config.build(16, 2, config.mask_pattern((16, 16, 3), True))
 
 
 def test_the_python_shown_compiles_and_names_what_exists() -> None:

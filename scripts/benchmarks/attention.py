@@ -45,7 +45,9 @@ class Attention:
         )
         inputs = [x.requires_grad_()]
         if isinstance(self.way, AttentionConfig):
-            layer = self.way.build(width, self.n_heads, self.grid, True).to(self.device)
+            layer = self.way.build(width, self.n_heads, self.way.mask_pattern(self.grid, True)).to(
+                self.device
+            )
             layer.qkv_proj, layer.out_proj = nn.Identity(), nn.Identity()
             inputs += layer.parameters()
             call = partial(layer, x)

@@ -6,15 +6,18 @@ import importlib
 import math
 import pkgutil
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
 import triptych.core.attention as package
-from triptych.core.attention.base import AttentionConfig, Example, LayerCache, SelfAttention
-from triptych.core.attention.context import ForwardContext
+from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.context import ForwardContext, LayerCache
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.generation_order import GenerationOrder
@@ -52,10 +55,13 @@ class WithRotary(AttentionConfig):
 
     inner: AttentionConfig
 
+    def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
+        return self.inner.mask_pattern(shape, causal)
+
     def build(
-        self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
-    ) -> SelfAttention:
-        layer = self.inner.build(d_model, n_heads, shape, causal)
+        self, d_model: int, n_heads: int, pattern: MaskPattern, **settings: Any
+    ) -> MultiHeadAttention:
+        layer = self.inner.build(d_model, n_heads, pattern)
         layer.rotary = RotaryEmbedding(d_model // n_heads)
         return layer
 
@@ -78,10 +84,16 @@ EXAMPLES = all_examples()
 CAUSAL = [example for example in EXAMPLES if example.causal]
 
 
-def build(example: Example) -> SelfAttention:
+def layer_of(
+    config: AttentionConfig, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool = True
+) -> MultiHeadAttention:
+    return config.build(d_model, n_heads, config.mask_pattern(shape, causal))
+
+
+def build(example: Example) -> MultiHeadAttention:
     """One layer of the example in double precision."""
     config, shape, causal = example
-    return config.build(D_MODEL, N_HEADS, shape, causal).double()
+    return layer_of(config, D_MODEL, N_HEADS, shape, causal).double()
 
 
 def token_ids(x: torch.Tensor) -> torch.Tensor:
@@ -95,7 +107,7 @@ def context(x: torch.Tensor, padding: torch.Tensor | None = None) -> ForwardCont
 
 
 def step(
-    layer: SelfAttention, x: torch.Tensor, positions: torch.Tensor, cache: LayerCache
+    layer: MultiHeadAttention, x: torch.Tensor, positions: torch.Tensor, cache: LayerCache
 ) -> torch.Tensor:
     """The step of x [B, P, D] at consecutive positions int64 [P]."""
     now = layer.step_context(positions, cache)

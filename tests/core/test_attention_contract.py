@@ -24,7 +24,7 @@ from attention_cases import (
     step,
 )
 
-from triptych.core.attention.base import Example, SelfAttention
+from triptych.core.attention.base import Example
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.models.base import reorder_rows
@@ -41,7 +41,7 @@ def right_padding(example: Example, missing: int) -> torch.Tensor:
 
 
 def run_steps(
-    layer: SelfAttention, x: torch.Tensor, state: dict[str, torch.Tensor], first: int = 0
+    layer: MultiHeadAttention, x: torch.Tensor, state: dict[str, torch.Tensor], first: int = 0
 ) -> torch.Tensor:
     steps = [
         step(layer, x[:, t : t + 1], torch.tensor([t]), state) for t in range(first, x.shape[1])
@@ -162,9 +162,8 @@ def test_no_position_sees_the_future(example: Example) -> None:
 def test_every_position_that_should_be_seen_is_seen(example: Example) -> None:
     """Coverage against the definition: gradients reach exactly the keys that are allowed."""
     layer, x = build(example), inputs(example, batch=1).requires_grad_()
-    assert isinstance(layer, MultiHeadAttention)
     position = torch.arange(length_of(example))
-    allowed = layer.pattern.visible(position[:, None], position[None, :])
+    allowed = layer.mask_pattern.visible(position[:, None], position[None, :])
     y = layer(x, context(x))
     for t in range(length_of(example)):
         (gradient,) = torch.autograd.grad(y[0, t].sum(), x, retain_graph=True)
@@ -277,7 +276,6 @@ def test_a_new_file_takes_part_by_itself(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_rotary_logits_depend_on_the_distance_alone() -> None:
     layer = build(Example(WithRotary(Full()), (13,)))
-    assert isinstance(layer, MultiHeadAttention)
     x = torch.randn(2, 13, 12, dtype=torch.float64)
     logits = []
     for first in (0, 7):

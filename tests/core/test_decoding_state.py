@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import CAUSAL, D_MODEL, build, length_of, name
+from attention_cases import CAUSAL, D_MODEL, build, layer_of, length_of, name
 from random_head import with_random_head
 from torch import Tensor, nn
 
-from triptych.core.attention.base import AttentionConfig, Example, LayerCache
-from triptych.core.attention.context import StepContext
+from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.context import LayerCache, StepContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
@@ -141,7 +141,7 @@ def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
 def test_the_capacity_of_the_cache_is_what_the_pattern_reads(
     config: AttentionConfig, shape: tuple[int, ...], slots: int
 ) -> None:
-    layer = config.build(8, 2, shape, causal=True)
+    layer = layer_of(config, 8, 2, shape)
     length = torch.Size(shape).numel()
     cache = layer.init_cache(1, length)
     assert cache["key"].shape[2] == cache["value"].shape[2] == slots
@@ -150,7 +150,7 @@ def test_the_capacity_of_the_cache_is_what_the_pattern_reads(
 
 def test_keys_are_kept_in_the_precision_that_a_step_reads_fastest() -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        layer = Relative(4).build(8, 2, (9,), causal=True).to(dtype)
+        layer = layer_of(Relative(4), 8, 2, (9,)).to(dtype)
         cache = layer.init_cache(1, 9)
         kept = torch.float32 if dtype == torch.bfloat16 else dtype
         assert {tensor.dtype for tensor in cache.values()} == {kept}
@@ -160,7 +160,7 @@ def test_keys_are_kept_in_the_precision_that_a_step_reads_fastest() -> None:
 
 @pytest.mark.parametrize("height", [8, 40, 120])
 def test_the_state_of_local_2d_does_not_grow_with_the_pictures_height(height: int) -> None:
-    layer = Local2D(4, 4, 2, 1).build(8, 2, (height, 16, 3), causal=True)
+    layer = layer_of(Local2D(4, 4, 2, 1), 8, 2, (height, 16, 3))
     state = layer.init_cache(1, height * 16 * 3)
     assert sum(tensor.numel() for tensor in state.values()) == 2 * (6 * 16 * 3) * 8
 
@@ -173,7 +173,7 @@ def test_the_state_of_local_2d_does_not_grow_with_the_pictures_height(height: in
 def test_a_step_reads_no_more_slots_than_positions_so_far(
     config: AttentionConfig, used: int
 ) -> None:
-    layer = config.build(8, 2, (1000,), causal=True)
+    layer = layer_of(config, 8, 2, (1000,))
     state = layer.init_cache(1, 1000)
     views = layer.cache_view(state, 9)
     assert views["key"].shape[2] == views["value"].shape[2] == used
@@ -208,42 +208,19 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     assert projected == [2, 2, 2]  # once a layer, for both sentences, before the beams
 
 
-def test_blocks_of_one_pattern_share_their_step_context(
+def test_the_blocks_of_a_stack_share_their_pattern_and_step_context(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    one, other = sizes(Relative(4, window=5)).decoder((24,)), sizes(Local1D(3, 2)).decoder((24,))
-    mixed = sizes(Full()).decoder((24,)).eval()
-    mixed.blocks = nn.ModuleList([*one.blocks, *other.blocks, *one.blocks])
-    made: list[str] = []
+    decoder = sizes(Local2D(2, 2, 1, 1)).decoder((4, 2, 3)).eval()
+    assert len({id(block.attention.mask_pattern) for block in decoder.blocks}) == 1
+    made: list[int] = []
     original = MultiHeadAttention.step_context
 
     def counted(layer: MultiHeadAttention, positions: Tensor, cache: LayerCache) -> StepContext:
-        made.append(type(layer.pattern).__name__)
+        made.append(len(positions))
         return original(layer, positions, cache)
 
     monkeypatch.setattr(MultiHeadAttention, "step_context", counted)
-    cache = mixed.init_cache(2, 24)
-    mixed.step(torch.randn(2, 1, D), cache, mixed.step_context(torch.tensor([0]), cache))
-    assert made == ["RelativePattern", "Local1DPattern"]
-
-
-def test_sharing_keys_differ_where_step_contexts_do() -> None:
-    """Layers that must not share a context: another rule, another setting, another order."""
-    built = [
-        config.build(8, 2, shape, causal=True).sharing_key()
-        for config, shape in [
-            (Full(), (4, 6, 3)),
-            (Relative(4), (4, 6, 3)),
-            (Relative(5), (4, 6, 3)),
-            (Relative(4, window=3), (4, 6, 3)),
-            (Local1D(4, 2), (4, 6, 3)),
-            (Local1D(2, 4), (4, 6, 3)),
-            (Local1D(4, 3), (4, 6, 3)),
-            *((Local2D(2, 2, 1, 1, order), (4, 6, 3)) for order in ("raster", "blocks")),
-            (Local2D(2, 2, 1, 2), (4, 6, 3)),
-            (Local2D(2, 2, 1, 1), (6, 4, 3)),
-        ]
-    ]
-    assert len(set(built)) == len(built)
-    one, other = (Relative(4).build(8, 2, (9,), True) for _ in range(2))
-    assert one.sharing_key() == other.sharing_key()
+    cache = decoder.init_cache(2, 24)
+    decoder.step(torch.randn(2, 1, D), cache, decoder.step_context(torch.tensor([0]), cache))
+    assert made == [1]

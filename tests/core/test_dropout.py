@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attention_cases import layer_of
 
 from triptych.core.attention.backends.dispatch import attend
 from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
-from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.transformer import TransformerConfig
 
@@ -50,23 +50,21 @@ def test_dropout_compiles_and_is_drawn_anew_each_time(
 def test_the_gradient_of_attention_drops_the_weights_that_its_output_dropped(
     attention: AttentionConfig, shape: tuple[int, ...]
 ) -> None:
-    layer = attention.build(32, 2, shape, True).double()
-    assert isinstance(layer, MultiHeadAttention)
+    layer = layer_of(attention, 32, 2, shape).double()
     q, k, v, dy = torch.randn(4, 1, 2, 64, 16, dtype=torch.float64)
     v.requires_grad_()
-    y = attend(layer.pattern, q, k, v, dropout=0.5)
+    y = attend(layer.mask_pattern, layer.bias, q, k, v, dropout=0.5)
     (dv,) = torch.autograd.grad(y, v, dy)
     # The output is linear in the values: only with the same weights both sums are the same.
     torch.testing.assert_close((dv * v).sum(), (dy * y).sum())
-    assert not torch.allclose(y, attend(layer.pattern, q, k, v))
+    assert not torch.allclose(y, attend(layer.mask_pattern, layer.bias, q, k, v))
 
 
 @every_variant
 def test_a_layer_drops_weights_in_training_only(
     attention: AttentionConfig, shape: tuple[int, ...]
 ) -> None:
-    layer = attention.build(8, 2, shape, causal=True)
-    layer.dropout = 0.5
+    layer = attention.build(8, 2, attention.mask_pattern(shape, True), dropout=0.5)
     x = torch.randn(1, 64, 8)
     assert not torch.equal(layer(x), layer(x))
     layer.eval()

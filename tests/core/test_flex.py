@@ -6,14 +6,12 @@ import math
 
 import pytest
 import torch
-from attention_cases import EXAMPLES, build, inputs, length_of, name
+from attention_cases import EXAMPLES, build, inputs, layer_of, length_of, name
 
-from triptych.core.attention.backends import flex
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.context import ForwardContext
 from triptych.core.attention.local1d import Local1D
-from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 
@@ -26,11 +24,11 @@ every_example = pytest.mark.parametrize("example", SERVED, ids=name)
 @torch.no_grad()
 def test_the_pattern_and_its_scores_are_those_of_the_reference(example: Example) -> None:
     layer, x = build(example).float(), inputs(example).float()
-    assert isinstance(layer, MultiHeadAttention)
     padding = torch.zeros(2, length_of(example), dtype=torch.bool)
     padding[1, -3:] = True
     q, k, v = layer._heads(x, torch.arange(length_of(example)))
-    seen = layer._merge(attend_by_flex(layer.pattern, q, k, v, padding, compiled=False))
+    y = attend_by_flex(layer.mask_pattern, layer.bias, q, k, v, padding, compiled=False)
+    seen = layer._merge(y)
     torch.testing.assert_close(
         seen, layer.reference(x, ForwardContext(padding)), rtol=1e-4, atol=1e-5
     )
@@ -40,8 +38,8 @@ def test_what_the_kernel_does_not_serve_goes_elsewhere() -> None:
     def served(
         config: AttentionConfig, width: int = 32, dtype: torch.dtype = torch.float32
     ) -> bool:
-        pattern = config.build(2 * width, 2, (8,), True).pattern  # type: ignore[attr-defined]
-        return flex_serves(pattern, torch.empty(1, 2, 8, width, dtype=dtype))
+        bias = config.relative_bias(2, width, causal=True)
+        return flex_serves(bias, torch.empty(1, 2, 8, width, dtype=dtype))
 
     assert served(Relative(4))
     assert served(Local1D(4, 2), dtype=torch.bfloat16)
@@ -50,22 +48,11 @@ def test_what_the_kernel_does_not_serve_goes_elsewhere() -> None:
     assert not served(PitchTime(n_pitches=5))  # token ids
 
 
-def test_layers_of_one_rule_share_a_block_mask() -> None:
-    def block_mask(config: AttentionConfig) -> object:
-        pattern = config.build(64, 2, (8,), True).pattern  # type: ignore[attr-defined]
-        return flex._block_mask(
-            flex._Rule(pattern.sharing_key(), pattern), 8, torch.device("cpu"), False
-        )
-
-    assert block_mask(Relative(4)) is block_mask(Relative(4))
-    assert block_mask(Relative(4)) is not block_mask(Relative(4, window=3))
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="FlexAttention's kernel needs a GPU")
 def test_the_compiled_kernel_has_the_values_and_gradients_of_the_reference() -> None:
     width, heads = 48, 3
     for config, shape, causal in SERVED:
-        layer = config.build(width, heads, shape, causal).cuda()
+        layer = layer_of(config, width, heads, shape, causal).cuda()
         results = []
         for path in (layer.forward, layer.reference):
             torch.manual_seed(1)

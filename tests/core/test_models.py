@@ -10,8 +10,7 @@ from random_head import with_random_head
 from torch import Tensor, nn
 
 from triptych.core import generation_order as orders
-from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import StepContexts
+from triptych.core.attention.context import KVCache, StepContext
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
@@ -247,7 +246,7 @@ class GRUModel(AutoregressiveModel):
         values: Tensor,
         positions: Tensor,
         cache: KVCache,
-        contexts: StepContexts | None = None,
+        context: StepContext | None = None,
     ) -> Tensor:
         return self._read(values[:, 0], cache).unsqueeze(1)
 

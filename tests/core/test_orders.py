@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from triptych.core import generation_order as orders
-from triptych.core.attention.local2d import Local2D, Local2DPattern
+from triptych.core.attention.local2d import Local2D
 
 SHAPES = [(4, 6, 3), (5, 7, 1), (7, 5, 2), (1, 9, 1)]
 
@@ -54,7 +54,7 @@ def test_wrong_sizes_are_refused() -> None:
 
 def local_2d_mask(order: str) -> torch.Tensor:
     config = Local2D(block_height=2, block_width=2, halo_up=1, halo_side=1, order=order)
-    pattern = Local2DPattern(config.order_of((4, 6)), block=(2, 2), halo_up=1, halo_side=1)
+    pattern = config.mask_pattern((4, 6), causal=True)
     steps = config.order_of((4, 6)).steps[:, :, 0]
     query = steps[3, 2]  # lower left pixel of the block in rows 2-3, columns 2-3
     return pattern.visible(query, steps).long()
@@ -79,7 +79,7 @@ def test_what_a_pixel_sees_by_hand() -> None:
 
 def test_the_state_of_local_2d_does_not_grow_with_the_height() -> None:
     def slots(height: int) -> int:
-        layer = Local2D(4, 4, 2, 2).build(4, 1, (height, 16, 3), causal=True)
-        return layer.init_cache(1, height * 48)["key"].shape[2]
+        pattern = Local2D(4, 4, 2, 2).mask_pattern((height, 16, 3), causal=True)
+        return pattern.layout.n_slots(height * 48)
 
     assert slots(64) == slots(8) == (4 + 2) * 16 * 3

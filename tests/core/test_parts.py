@@ -70,7 +70,7 @@ def model_of(config: TransformerConfig) -> DecoderOnly:
         (attention, parts)
         for attention in (Full(), Relative(4, window=5), Local1D(3, 2))
         for parts in PARTS
-        if attention.supports_rotary or not isinstance(parts.get("positions"), Rotary)
+        if not (isinstance(attention, Relative) and isinstance(parts.get("positions"), Rotary))
     ],
     ids=str,
 )
@@ -209,7 +209,7 @@ def test_rotary_attention_reads_distances_and_not_positions() -> None:
     )
     decoder = config.decoder((20,)).double().eval()
     for block in decoder.blocks:
-        block.attention.pattern.table.zero_()
+        block.attention.bias.table.zero_()
     last = torch.randn(1, 5, D, dtype=torch.float64)
     near, far = torch.randn(1, 2, D).double(), torch.randn(1, 13, D).double()
     outputs = [decoder(torch.cat([before, last], 1))[:, -1] for before in (near, far)]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+from attention_cases import layer_of
 
-from triptych.core.attention.pitch_time import PitchTime, PitchTimePattern
+from triptych.core.attention.pitch_time import PitchTime, PitchTimeBias
 
 
-def pattern(**settings: int) -> PitchTimePattern:
+def bias_of(**settings: int) -> PitchTimeBias:
     """Two heads of width 3, in double precision."""
-    found = PitchTime(**settings).build(6, 2, (20,), True).pattern
-    assert isinstance(found, PitchTimePattern)
-    return found.double()
+    return PitchTimeBias(PitchTime(**settings), 2, 3).double()
 
 
 def test_the_time_goes_from_the_value_read_to_the_value_predicted() -> None:
     """Written out by hand for four voices; position 0 has read nothing, which is a step back."""
-    relate = pattern(max_distance=20, n_voices=4, max_time=9)
+    relate = bias_of(max_distance=20, n_voices=4, max_time=9)
     for query, key, distance, time in [
         (0, 0, 0, 1),  # soprano of step 0, nothing read yet
         (1, 1, 0, 0),  # alto of step 0 has just read the soprano of step 0
@@ -26,24 +25,25 @@ def test_the_time_goes_from_the_value_read_to_the_value_predicted() -> None:
         (7, 4, 3, 1),  # and at the bass of step 0
         (12, 1, 11, 3),  # soprano of step 3 looks at the soprano of step 0
     ]:
-        seen = relate.relative_index(torch.tensor(query), torch.tensor(key))
+        seen = relate.index(torch.tensor(query), torch.tensor(key))
         assert [int(term) for term in seen] == [distance, time], (query, key)
 
 
 def test_far_distances_and_times_share_the_last_vector() -> None:
-    relate = pattern(max_distance=5, n_voices=2, max_time=3)
-    seen = relate.relative_index(torch.tensor(40), torch.tensor(1))
+    relate = bias_of(max_distance=5, n_voices=2, max_time=3)
+    seen = relate.index(torch.tensor(40), torch.tensor(1))
     assert [int(term) for term in seen] == [5, 3]
 
 
 def test_the_bias_is_the_query_times_the_vectors_of_its_relations() -> None:
-    relate = pattern(max_distance=9, n_voices=2, max_time=4, n_pitches=5)
+    relate = bias_of(max_distance=9, n_voices=2, max_time=4, n_pitches=5)
     q = torch.randn(1, 2, 7, 3, dtype=torch.float64)
     position = torch.arange(7)
-    bias = relate.relative_bias(q, relate.relative_index(position[:, None], position[None, :]))
+    index = relate.index(position[:, None], position[None, :])
+    bias = relate(q, index)
     symbols = torch.tensor([[-1, 4, 0, 5, 2, 9, 2]])
     noted = relate.token_classes(symbols)
-    by_symbols = relate.token_bias(q, noted, noted)
+    by_symbols = relate(q, index, noted, noted) - bias
     for i in range(7):
         for j in range(i + 1):
             time = i // 2 - (j - 1) // 2
@@ -61,7 +61,7 @@ def test_the_bias_is_the_query_times_the_vectors_of_its_relations() -> None:
 
 
 def test_missing_token_ids_are_asked_for() -> None:
-    layer = PitchTime().build(12, 3, (8,), True)
+    layer = layer_of(PitchTime(), 12, 3, (8,))
     with pytest.raises(ValueError, match="needs token ids"):
         layer(torch.randn(1, 8, 12))
     cache = layer.init_cache(1, 8)
@@ -70,17 +70,19 @@ def test_missing_token_ids_are_asked_for() -> None:
     with pytest.raises(ValueError, match="needs token ids"):
         layer.step(torch.randn(1, 1, 12), cache, layer.step_context(torch.tensor([0]), cache))
     with pytest.raises(ValueError, match="causal"):
-        PitchTime().build(12, 3, (8,), False)
+        PitchTime().mask_pattern((8,), False)
     with pytest.raises(ValueError, match="max_time must be at least 1, got 0"):
         PitchTime(max_time=0)
 
 
 def test_no_tensor_holds_an_interval_for_every_pair() -> None:
     """Features join the heads instead: as many as there are pitches, whatever the length."""
-    relate = pattern(n_pitches=5)
+    relate = bias_of(n_pitches=5)
     q = torch.randn(2, 2, 30, 3, dtype=torch.float64)
     symbols = torch.randint(-1, 7, (2, 30))
-    wide_q, wide_k = relate.token_features(q, q, symbols)
-    assert wide_q.shape == wide_k.shape == (2, 2, 30, 3 + 6)
     noted = relate.token_classes(symbols)
-    torch.testing.assert_close(wide_q @ wide_k.mT, q @ q.mT + relate.token_bias(q, noted, noted))
+    wide_q, wide_k = relate.token_features(q, q, noted)
+    assert wide_q.shape == wide_k.shape == (2, 2, 30, 3 + 6)
+    index = relate.index(torch.arange(30)[:, None], torch.arange(30))
+    by_symbols = relate(q, index, noted, noted) - relate(q, index)
+    torch.testing.assert_close(wide_q @ wide_k.mT, q @ q.mT + by_symbols)

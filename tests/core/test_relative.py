@@ -5,23 +5,19 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triptych.core.attention.relative import Relative, RelativePattern
-
-
-def pattern(causal: bool) -> RelativePattern:
-    return RelativePattern(n_heads=1, d_head=1, max_distance=2, window=None, causal=causal)
+from triptych.core.attention.relative import DistanceBias, Relative
 
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_beyond_the_longest_distance_the_farthest_vector_serves(causal: bool) -> None:
     """One meaning, not two: neither zero, nor another distance's vector, nor a crash."""
-    layer = pattern(causal)
+    bias = DistanceBias(1, 1, max_distance=2, causal=causal)
     with torch.no_grad():
         # Vectors of width 1 that hold their own distance.
-        layer.table.copy_(torch.arange(0 if causal else -2, 3).view(1, -1, 1))
+        bias.table.copy_(torch.arange(0 if causal else -2, 3).view(1, -1, 1))
     position = torch.arange(7).unsqueeze(0)
-    index = layer.relative_index(position.unsqueeze(-1), position.unsqueeze(-2))
-    seen = layer.relative_bias(torch.ones(1, 1, 7, 1), index)[0, 0]
+    index = bias.index(position.T, position)
+    seen = bias(torch.ones(1, 1, 7, 1), index)[0, 0]
     distance = position.T - position
     if causal:
         assert torch.equal(seen.tril(), distance.clamp(0, 2).float().tril())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import EXAMPLES, build, length_of, name
+from attention_cases import EXAMPLES, build, layer_of, length_of, name
 from autocast import assert_autocast_changes_nothing
 from saved import saved_bytes
 from torch import Tensor
@@ -13,9 +13,9 @@ from triptych.core.attention.backends import tiled
 from triptych.core.attention.backends.tiled import attend_in_tiles, skewed, tiles_of, unskewed
 from triptych.core.attention.base import Example
 from triptych.core.attention.local1d import Local1DPattern
-from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.mask import MaskPattern, SlidingWindow
 from triptych.core.attention.multihead import MultiHeadAttention
-from triptych.core.attention.relative import Relative, RelativePattern
+from triptych.core.attention.relative import DistanceBias, Relative
 
 CPU = torch.device("cpu")
 
@@ -25,10 +25,11 @@ def queries(monkeypatch: pytest.MonkeyPatch, number: int, weight_bytes: int = 1)
     monkeypatch.setattr(tiled, "TILE_BYTES", weight_bytes)
 
 
-def relative(n_heads: int = 3, width: int = 4, **settings: object) -> RelativePattern:
-    defaults = {"max_distance": 4, "window": None, "causal": True}
-    options = defaults | {"n_heads": n_heads, "d_head": width} | settings
-    return RelativePattern(**options).double()  # type: ignore[arg-type]
+def relative(
+    max_distance: int = 4, window: int | None = None, causal: bool = True
+) -> tuple[SlidingWindow, DistanceBias]:
+    """Pattern and bias of three heads of width 4."""
+    return SlidingWindow(causal, window), DistanceBias(3, 4, max_distance, causal).double()
 
 
 class OnlyVisible(MaskPattern):
@@ -38,20 +39,23 @@ class OnlyVisible(MaskPattern):
         return (key <= query) & ((query - key) % 3 != 1)
 
 
-def assert_tiles_hold_the_visible_pairs(pattern: MaskPattern, length: int, most: int) -> None:
+def assert_tiles_hold_the_visible_pairs(
+    pattern: MaskPattern, length: int, most: int, period: int = 1
+) -> None:
     seen = torch.zeros(length, length, dtype=torch.int64)
-    for tile in tiles_of(pattern, length, CPU):
-        assert tile.n_queries <= -(-most // pattern.query_period) * pattern.query_period
-        assert tile.queries.start % pattern.query_period == 0
-        pairs = torch.ones(tile.n_queries, tile.n_keys, dtype=torch.int64)
+    position = torch.arange(length)
+    for tile in tiles_of(pattern, period, length, CPU):
+        queries, keys = position[tile.queries], position[tile.keys]
+        assert len(queries) <= -(-most // period) * period
+        assert tile.queries.start % period == 0
+        pairs = torch.ones(len(queries), len(keys), dtype=torch.int64)
         for run, hidden in tile.partial_masks:
             pairs[:, run].masked_fill_(hidden, 0)
         seen[tile.queries, tile.keys] += pairs
-        distance = torch.arange(length)[tile.queries, None] - torch.arange(length)[tile.keys]
-        assert distance.max() == tile.farthest
+        distance = queries.unsqueeze(1) - keys
         smallest = int(distance.min())
-        assert tile.nearest == (max(0, smallest) if pattern.causal else smallest)
-    position = torch.arange(length)
+        assert tile.vectors.start == length - 1 - distance.max()
+        assert tile.vectors.stop == length - (max(0, smallest) if pattern.causal else smallest)
     assert torch.equal(seen, pattern.visible(position.unsqueeze(1), position).long())
 
 
@@ -62,8 +66,8 @@ def test_tiles_of_every_variant_hold_exactly_the_visible_pairs(
 ) -> None:
     queries(monkeypatch, most)
     layer = build(example)
-    assert isinstance(layer, MultiHeadAttention)
-    assert_tiles_hold_the_visible_pairs(layer.pattern, length_of(example), most)
+    period = 1 if layer.bias is None else layer.bias.period
+    assert_tiles_hold_the_visible_pairs(layer.mask_pattern, length_of(example), most, period)
 
 
 @pytest.mark.parametrize("most", [1, 3, 8, 100])
@@ -73,7 +77,7 @@ def test_tiles_of_any_window_hold_exactly_the_visible_pairs(
     causal: bool, window: int | None, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries(monkeypatch, most)
-    assert_tiles_hold_the_visible_pairs(relative(window=window, causal=causal), 23, most)
+    assert_tiles_hold_the_visible_pairs(SlidingWindow(causal, window), 23, most)
 
 
 @pytest.mark.parametrize("most", [1, 3, 8, 100])
@@ -129,34 +133,32 @@ def test_gradients_are_those_of_finite_differences(
     settings: dict[str, object], weight_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries(monkeypatch, 4, weight_bytes)
-    pattern = relative(**settings)
+    pattern, bias = relative(**settings)  # type: ignore[arg-type]
     padding = torch.zeros(2, 11, dtype=torch.bool)
     padding[1, :3] = True  # the first queries of row 1 see nothing at all
 
     def path(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
         y: Tensor = torch.func.functional_call(
-            _Call(pattern), {"pattern.table": table}, (q, k, v, padding)
+            _Call(pattern, bias), {"bias.table": table}, (q, k, v, padding)
         )
         return y
 
-    assert torch.autograd.gradcheck(
-        path, (*arguments(2, 11), pattern.table.detach().requires_grad_())
-    )
+    assert torch.autograd.gradcheck(path, (*arguments(2, 11), bias.table.detach().requires_grad_()))
 
 
 class _Call(torch.nn.Module):
-    def __init__(self, pattern: MaskPattern) -> None:
+    def __init__(self, pattern: MaskPattern, bias: DistanceBias) -> None:
         super().__init__()
-        self.pattern = pattern
+        self.pattern, self.bias = pattern, bias
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor) -> Tensor:
-        return attend_in_tiles(self.pattern, q, k, v, padding=padding)
+        return attend_in_tiles(self.pattern, self.bias, q, k, v, padding=padding)
 
 
 def test_a_second_derivative_is_refused_and_never_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     queries(monkeypatch, 4)
     q, k, v = arguments(1, 9)
-    y = attend_in_tiles(relative(), q, k, v)
+    y = attend_in_tiles(*relative(), q, k, v)
     (dq,) = torch.autograd.grad((y**2).sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         dq.sum().backward()
@@ -164,9 +166,9 @@ def test_a_second_derivative_is_refused_and_never_wrong(monkeypatch: pytest.Monk
 
 def test_an_empty_batch_gives_an_empty_batch() -> None:
     q = torch.zeros(0, 3, 9, 4, dtype=torch.float64)
-    assert attend_in_tiles(relative(), q, q, q).shape == q.shape
+    assert attend_in_tiles(*relative(), q, q, q).shape == q.shape
     none = torch.zeros(0, 9, dtype=torch.bool)
-    assert attend_in_tiles(relative(), q, q, q, padding=none).shape == q.shape
+    assert attend_in_tiles(*relative(), q, q, q, padding=none).shape == q.shape
 
 
 # Dropout -----------------------------------------------------------------------------------------
@@ -179,9 +181,9 @@ def test_gradients_of_dropped_weights_are_those_of_the_same_drops(
 
     def path(*inputs: Tensor) -> Tensor:
         torch.manual_seed(3)
-        return attend_in_tiles(relative_pattern, *inputs, dropout=0.3)
+        return attend_in_tiles(*pattern_and_bias, *inputs, dropout=0.3)
 
-    relative_pattern = relative()
+    pattern_and_bias = relative()
     assert torch.autograd.gradcheck(path, arguments(1, 9))
 
 
@@ -189,7 +191,7 @@ def test_the_backward_pass_does_not_move_the_random_numbers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     queries(monkeypatch, 4)
-    y = attend_in_tiles(relative(), *arguments(1, 9), dropout=0.3)
+    y = attend_in_tiles(*relative(), *arguments(1, 9), dropout=0.3)
     torch.rand(1)
     before = torch.get_rng_state()
     y.sum().backward()
@@ -200,10 +202,9 @@ def test_dropout_drops_its_share_of_each_head_and_keeps_the_mean() -> None:
     length, heads = 512, 4
     q = torch.zeros(1, heads, length, length)
     v = torch.eye(length).expand(1, heads, -1, -1)  # so that the output is the weights
-    pattern = RelativePattern(
-        n_heads=heads, d_head=length, max_distance=1, window=None, causal=False
-    )
-    weights = attend_in_tiles(pattern, q, q, v, dropout=0.1).detach()[0] * length  # [H, L, L]
+    bias = DistanceBias(heads, length, max_distance=1, causal=False)
+    y = attend_in_tiles(SlidingWindow(False), bias, q, q, v, dropout=0.1)
+    weights = y.detach()[0] * length  # [H, L, L]
     dropped = (weights == 0).double()
     assert abs(float(dropped.mean()) - 0.1) < 3e-3
     assert abs(float(weights.mean()) - 1) < 3e-3
@@ -217,7 +218,7 @@ def test_dropout_drops_its_share_of_each_head_and_keeps_the_mean() -> None:
 
 def saved_by(length: int) -> int:
     """Bytes that a layer of relative attention saves for its backward pass."""
-    layer = Relative(max_distance=length).build(8, 2, (length,), causal=True)
+    layer = layer_of(Relative(max_distance=length), 8, 2, (length,))
     x = torch.randn(1, length, 8, requires_grad=True)
     return saved_bytes(lambda: layer(x))
 
@@ -233,11 +234,12 @@ def test_autocast_changes_nothing(
 ) -> None:
     """Whether the backward pass is called within it or, as is usual, outside."""
     queries(monkeypatch, 8)
-    pattern = relative().float()
+    pattern, bias = relative()
+    bias.float()
 
     def gradients() -> list[Tensor]:
         q, k, v = arguments(2, 20, inputs)
-        y = attend_in_tiles(pattern, q, k, v)
+        y = attend_in_tiles(pattern, bias, q, k, v)
         with torch.autocast("cpu", enabled=within):
             return [y, *torch.autograd.grad(y.sum(), (q, k, v))]
 

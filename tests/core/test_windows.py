@@ -17,7 +17,7 @@ CUTS = [(6, 23, 2, 3, 8, 2, 4), (5, 7, 1, 2, 3, 3, 1), (4, 9, 2, 4, 2, 0, 5), (3
 def pattern_of(sizes: tuple[int, ...], order: str) -> tuple[Local2DPattern, Windows]:
     *shape, block_height, block_width, up, side = sizes
     config = Local2D(block_height, block_width, up, side, order)  # type: ignore[arg-type]
-    pattern = config.build(4, 1, tuple(shape), causal=True).pattern
+    pattern = config.mask_pattern(tuple(shape), causal=True)
     assert isinstance(pattern, Local2DPattern)
     assert pattern.windows is not None
     return pattern, pattern.windows
@@ -53,29 +53,13 @@ def test_windows_hold_exactly_the_visible_pairs(sizes: tuple[int, ...], order: s
     pattern, windows = pattern_of(sizes, order)
     n, length = windows.n_blocks, windows.length
     blocks, keys = windows.query.view(n, -1), windows.key.view(n, -1)
-    masks = windows.masks[windows.kind]
     seen = torch.zeros(length, length, dtype=torch.int64)
     for position, cell in enumerate(windows.cell.tolist()):
         block, place = divmod(cell, blocks.shape[1])
         assert blocks[block, place] == position
-        seen[position].index_add_(0, keys[block], masks[block, place].long())
+        seen[position].index_add_(0, keys[block], windows.mask[block, place].long())
     position = torch.arange(length)
     assert torch.equal(seen, pattern.visible(position.unsqueeze(1), position).long())
-
-
-def test_windows_of_the_interior_share_a_mask() -> None:
-    # Top row or not; left, middle or right column. In block order the right column of the top row
-    # is as the middle: only the halo above reaches to the right.
-    for order, kinds in (("raster", 6), ("blocks", 5)):
-        _, windows = pattern_of((24, 24, 1, 4, 4, 2, 2), order)
-        assert windows.n_blocks == 36
-        assert len(windows.masks) == kinds
-
-
-def test_whole_blocks_in_block_order_need_no_permutation() -> None:
-    assert pattern_of((8, 8, 3, 4, 4, 2, 2), "blocks")[1].in_order
-    assert not pattern_of((8, 8, 3, 4, 4, 2, 2), "raster")[1].in_order
-    assert not pattern_of((8, 9, 3, 4, 4, 2, 2), "blocks")[1].in_order  # cut blocks
 
 
 def test_the_cost_of_local_2d_grows_with_the_pixels() -> None:
@@ -87,7 +71,7 @@ def test_the_cost_of_local_2d_grows_with_the_pixels() -> None:
 
 def test_windows_serve_where_they_halve_the_pairs() -> None:
     def pay(*shape: int) -> bool:
-        pattern = Local2D(8, 8, 4, 4).build(4, 1, shape, causal=True).pattern
+        pattern = Local2D(8, 8, 4, 4).mask_pattern(shape, causal=True)
         assert pattern.windows is not None
         return dispatch.windows_pay(pattern.windows, orders.raster(shape).length)
 

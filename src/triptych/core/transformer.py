@@ -9,10 +9,17 @@ from typing import cast
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from triptych.core.attention.base import AttentionConfig, KVCache, LayerCache
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContext, StepContexts
+from triptych.core.attention.base import AttentionConfig
+from triptych.core.attention.context import (
+    NO_CONTEXT,
+    ForwardContext,
+    KVCache,
+    LayerCache,
+    StepContext,
+)
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
+from triptych.core.attention.mask import MaskPattern
 from triptych.core.attention.multihead import head_width
 from triptych.core.feed_forward import GELU, FeedForwardConfig
 from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
@@ -60,7 +67,7 @@ class TransformerConfig:
                 raise ValueError(f"{name} must be in [0, {MAX_DROPOUT}], got {getattr(self, name)}")
 
     def encoder(self, shape: tuple[int, ...]) -> Stack:
-        """A stack that reads in both directions; shape as in `AttentionConfig.build`."""
+        """A stack that reads in both directions; shape as in `AttentionConfig.mask_pattern`."""
         return Stack(self, shape, causal=False)
 
     def decoder(
@@ -73,21 +80,20 @@ class TransformerConfig:
 class Block(nn.Module):
     """Self-attention, optional cross-attention and feed-forward, each with its residual."""
 
-    def __init__(
-        self, config: TransformerConfig, shape: tuple[int, ...], *, causal: bool, cross: bool
-    ) -> None:
+    def __init__(self, config: TransformerConfig, pattern: MaskPattern, *, cross: bool) -> None:
         super().__init__()
         d_model, n_heads = config.d_model, config.n_heads
 
         def residual() -> Residual:
             return Residual(config.norm.build(d_model), config.norm_position, config.dropout)
 
-        self.attention = config.attention.build(d_model, n_heads, shape, causal)
-        self.attention.dropout = config.attention_dropout
-        self.attention.rotary = config.positions.build_rotary(head_width(d_model, n_heads))
-        if self.attention.rotary is not None and not config.attention.supports_rotary:
-            name = type(config.attention).__name__
-            raise ValueError(f"{name} attention cannot be combined with rotary positions")
+        self.attention = config.attention.build(
+            d_model,
+            n_heads,
+            pattern,
+            dropout=config.attention_dropout,
+            rotary=config.positions.build_rotary(head_width(d_model, n_heads)),
+        )
         # Built here, because the order of the random numbers decides the weights of a seed.
         feed_forward = config.feed_forward.build(d_model)
         self.attention_residual = residual()
@@ -115,7 +121,7 @@ class Block(nn.Module):
         return self._sublayers(x, lambda y: self.attention.prefill(y, cache, context), cache)
 
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
-        """P consecutive positions: [B, P, D] -> [B, P, D]; as in `SelfAttention.step`."""
+        """P consecutive positions: [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`."""
         return self._sublayers(x, lambda y: self.attention.step(y, cache, context), cache)
 
     def _project_memory(self, context: ForwardContext) -> LayerCache:
@@ -139,8 +145,8 @@ class Block(nn.Module):
 class Stack(nn.Module):
     """Blocks one after another, then a final norm; `Decoder` adds decoding.
 
-    shape: as in `AttentionConfig.build`. n_layers: default that of the config. Raises ValueError
-    for rotary positions with an attention that does not support them.
+    shape: as in `AttentionConfig.mask_pattern`. n_layers: default that of the config. Raises
+    ValueError for rotary positions with an attention that has a relative bias.
     """
 
     def __init__(
@@ -153,8 +159,9 @@ class Stack(nn.Module):
         n_layers: int | None = None,
     ) -> None:
         super().__init__()
+        pattern = config.attention.mask_pattern(shape, causal)
         blocks = [
-            Block(config, shape, causal=causal, cross=cross)
+            Block(config, pattern, cross=cross)
             for _ in range(config.n_layers if n_layers is None else n_layers)
         ]
         self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
@@ -194,7 +201,7 @@ class Decoder(Stack):
         """Storage to decode at most `max_length` positions.
 
         The memory of the context is projected here, once. lookahead: as in
-        `SelfAttention.init_cache`.
+        `MultiHeadAttention.init_cache`.
         """
         return [block.init_cache(batch, max_length, lookahead, context) for block in self.blocks]
 
@@ -205,35 +212,27 @@ class Decoder(Stack):
         x = self.final_norm(x)
         return x
 
-    def step(self, x: Tensor, cache: KVCache, contexts: StepContexts) -> Tensor:
-        """P consecutive positions: x [B, P, D] -> [B, P, D]; as in `SelfAttention.step`.
+    def step(self, x: Tensor, cache: KVCache, context: StepContext) -> Tensor:
+        """P consecutive positions: x [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`.
 
-        contexts: of these positions, from `step_context` or `step_contexts`.
+        context: of these positions, from `step_context` or `step_contexts`.
         """
         for block, layer in zip(self.blocks, cache, strict=True):
-            x = block.step(x, layer, contexts[block.attention.sharing_key()])
+            x = block.step(x, layer, context)
         x = self.final_norm(x)
         return x
 
-    def step_context(self, positions: Tensor, cache: KVCache) -> StepContexts:
-        """Context of a step at P consecutive positions int64 [P], for each pattern.
+    def step_context(self, positions: Tensor, cache: KVCache) -> StepContext:
+        """Context of a step at P consecutive positions int64 [P], for all blocks.
 
         It is valid for steps with this very cache, not for another view of it.
         """
-        contexts: StepContexts = {}
-        for block, layer in zip(self.blocks, cache, strict=True):
-            key = block.attention.sharing_key()
-            if key not in contexts:
-                contexts[key] = block.attention.step_context(positions, layer)
-        return contexts
+        return self.blocks[0].attention.step_context(positions, cache[0])
 
-    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
+    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContext]:
         """Contexts of R steps of one position each, int64 [R], computed at once."""
         together = self.step_context(positions.unsqueeze(1), cache)
-        return [
-            {key: context.at(step) for key, context in together.items()}
-            for step in range(positions.shape[0])
-        ]
+        return [together.at(step) for step in range(len(positions))]
 
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
         """Views of the part of the cache that holds the first `length` positions."""

@@ -7,7 +7,7 @@ from bisect import insort
 import torch
 from torch import Tensor
 
-from triptych.core.attention.base import KVCache
+from triptych.core.attention.context import KVCache
 from triptych.core.heads import at_least_float32
 from triptych.core.models.base import (
     MIN_DROP_SHARE,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import StepContexts
+from triptych.core.attention.context import KVCache, StepContext
 from triptych.core.models.base import MIN_DROP_SHARE, AutoregressiveModel, select_rows
 from triptych.decoding.sampling import LogitsConstraint, Sampling, sample_value
 from triptych.types import Progress
@@ -149,7 +148,7 @@ class StepRunner:
         self.rows: Tensor | None = None  # unfinished rows, int64; None for all
         self.capacity = 0  # positions that the views hold
         self.first = 0  # position of the first of `contexts`
-        self.contexts: list[StepContexts] = []
+        self.contexts: Sequence[StepContext | None] = []
         self.next_check = CHECK_INTERVAL
         self.compiled: Callable[..., Tensor] | None = None
         if compile:
@@ -175,8 +174,8 @@ class StepRunner:
             return self.compiled(last, positions)
         if stop > self.capacity or t < self.first:
             self._grow(t, stop)
-        contexts = None if self.lookahead else self.contexts[t - self.first]
-        predicted = self.model.step(last, positions, self.views, contexts)
+        context = None if self.lookahead else self.contexts[t - self.first]
+        predicted = self.model.step(last, positions, self.views, context)
         if self.rows is None:
             return predicted
         every = predicted.new_zeros(self.batch, *predicted.shape[1:])  # [B, P, Z]

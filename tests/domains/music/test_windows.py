@@ -12,8 +12,8 @@ from random_head import with_random_head
 from torch import nn
 
 from triptych.core.attention.base import AttentionConfig
-from triptych.core.attention.full import Full, FullPattern
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.full import Full
+from triptych.core.attention.mask import SlidingWindow
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
@@ -43,28 +43,24 @@ class Chorales(PieceSource):
 class OneLength(AttentionConfig):
     """A variant that knows no other length."""
 
-    def build(self, d_model, n_heads, shape, causal):
+    def mask_pattern(self, shape, causal):
         if shape != (64,):
             raise ValueError(f"this variant serves 64 positions, got {shape[0]}")
-        return Full().build(d_model, n_heads, shape, causal)
+        return SlidingWindow(causal)
 
     @classmethod
     def examples(cls):
         return []  # no case of the contract
 
 
-class Tabled(MultiHeadAttention):
-    def __init__(self, d_model, n_heads, length):
-        super().__init__(d_model, n_heads, FullPattern(True))
-        self.table = nn.Parameter(torch.randn(length))
-
-
 @dataclass(frozen=True)
 class WithTable(AttentionConfig):
     """A variant with a number for each position."""
 
-    def build(self, d_model, n_heads, shape, causal):
-        return Tabled(d_model, n_heads, shape[0])
+    def mask_pattern(self, shape, causal):
+        pattern = SlidingWindow(causal)
+        pattern.table = nn.Parameter(torch.randn(shape[0]))
+        return pattern
 
     @classmethod
     def examples(cls):

@@ -1,11 +1,15 @@
-"""Context of a pass over whole sequences, and of one decoding step."""
+"""Inputs of a pass over whole sequences and of a decoding step, and the caches of decoding."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
+
+LayerCache = dict[str, Tensor]
+"""Cache of one layer: tensors only, B first, shapes fixed while decoding."""
+KVCache = list[LayerCache]
+"""Cache of a stack: one dict of tensors per layer."""
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,7 @@ NO_CONTEXT = ForwardContext()
 
 @dataclass(frozen=True)
 class StepContext:
-    """What a decoding step of P consecutive positions needs besides its input and the cache.
-
-    Computed once for all layers with the same pattern (`SelfAttention.sharing_key`).
-    """
+    """Inputs of a step of P consecutive positions besides the features; shared by all layers."""
 
     positions: Tensor
     """Int64 [P]."""
@@ -40,7 +41,7 @@ class StepContext:
     mask: Tensor
     """Added to the logits of the slots: [P, S], 0 where visible and -inf where not."""
     relative_index: tuple[Tensor, ...] = ()
-    """`MaskPattern.relative_index` of the positions and the slots: int64 [P, S] per term."""
+    """`RelativeBias.index` of the positions and the slots: int64 [P, S] per table."""
     token_ids: Tensor | None = None
     """Token ids that the positions have read: int64 [B, P], -1 for none."""
 
@@ -50,21 +51,5 @@ class StepContext:
             self.positions[step],
             self.slots[step],
             self.mask[step],
-            tuple(term[step] for term in self.relative_index),
+            tuple(index[step] for index in self.relative_index),
         )
-
-
-StepContexts = dict[Hashable, StepContext]
-"""Context of a step for each pattern of a stack, by `SelfAttention.sharing_key`."""
-
-
-def with_token_ids(contexts: StepContexts, token_ids: Tensor) -> StepContexts:
-    """The same contexts with the token ids of the step: int64 [B, P]."""
-    return {key: replace(context, token_ids=token_ids) for key, context in contexts.items()}
-
-
-def require_token_ids(context: ForwardContext | StepContext) -> Tensor:
-    """The token ids of a context; ValueError where it has none."""
-    if context.token_ids is None:
-        raise ValueError("this attention has a token-dependent bias and needs token ids")
-    return context.token_ids

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from einops import rearrange
 from torch import Tensor, nn
 
 from triptych.core.attention.backends.dispatch import attend_by_sdpa
-from triptych.core.attention.base import LayerCache
-from triptych.core.attention.reference import dense_attention
+from triptych.core.attention.context import LayerCache
+from triptych.core.attention.reference import attention_weights
 
 
 class CrossAttention(nn.Module):
@@ -58,6 +57,4 @@ class CrossAttention(nn.Module):
         keys, padding = cache["memory_key"], cache.get("memory_padding")
         q = rearrange(self.q_proj(x), "b l (h e) -> b h l e", h=self.n_heads)
         mask = None if padding is None else ~padding[:, None, None, :]  # [B, 1, 1, K]
-        # With the rows of the identity as values the output is the weights themselves.
-        identity = torch.eye(keys.shape[2], dtype=q.dtype, device=x.device)  # [K, K]
-        return dense_attention(q, keys, identity, mask)
+        return attention_weights(q, keys, mask)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
-from torch import Tensor
-
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import KeySpan, MaskPattern
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.mask import CacheLayout, MaskPattern, Position, RangePattern
 
 
 @dataclass(frozen=True)
@@ -31,12 +27,10 @@ class Local1D(AttentionConfig):
                 f"got block {self.block} and memory {self.memory}"
             )
 
-    def build(
-        self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
-    ) -> MultiHeadAttention:
+    def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         if not causal:
             raise ValueError("local 1-D attention is causal; an encoder cannot use it")
-        return MultiHeadAttention(d_model, n_heads, Local1DPattern(self.block, self.memory))
+        return Local1DPattern(self.block, self.memory)
 
     @classmethod
     def examples(cls) -> list[Example]:
@@ -49,26 +43,13 @@ class Local1D(AttentionConfig):
         ]
 
 
-class Local1DPattern(MaskPattern):
+class Local1DPattern(RangePattern):
     """Keys of the query's own block and of `memory` positions before it, none after the query."""
 
     def __init__(self, block: int, memory: int) -> None:
-        super().__init__()
+        super().__init__(CacheLayout(block + memory))
         self.block = block
         self.memory = memory
 
-    def visible(self, query: Tensor, key: Tensor) -> Tensor:
-        start = query // self.block * self.block
-        return (key <= query) & (key >= start - self.memory)
-
-    def key_span(self, first: int, stop: int, length: int) -> KeySpan:
-        first_start, last_start = (q // self.block * self.block for q in (first, stop - 1))
-        return KeySpan(
-            max(0, first_start - self.memory), max(0, last_start - self.memory), first + 1, stop
-        )
-
-    def n_slots(self, max_length: int, lookahead: int = 0) -> int:
-        return min(self.block + self.memory + lookahead, max_length)
-
-    def sharing_key(self) -> Hashable:
-        return type(self), self.block, self.memory
+    def key_range(self, query: Position) -> tuple[Position, Position]:
+        return query // self.block * self.block - self.memory, query + 1

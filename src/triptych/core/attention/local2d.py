@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -12,8 +11,7 @@ from torch import Tensor
 from triptych.core import generation_order as orders
 from triptych.core.attention.backends.windows import Windows
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.mask import CacheLayout, MaskPattern
 
 
 @dataclass(frozen=True)
@@ -50,18 +48,10 @@ class Local2D(AttentionConfig):
             return orders.blocks(shape, self.block_height, self.block_width)
         return orders.raster(shape)
 
-    def build(
-        self, d_model: int, n_heads: int, shape: tuple[int, ...], causal: bool
-    ) -> MultiHeadAttention:
+    def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         if not causal:
             raise ValueError("local 2-D attention is causal; an encoder cannot use it")
-        pattern = Local2DPattern(
-            self.order_of(shape),
-            block=(self.block_height, self.block_width),
-            halo_up=self.halo_up,
-            halo_side=self.halo_side,
-        )
-        return MultiHeadAttention(d_model, n_heads, pattern)
+        return Local2DPattern(self, self.order_of(shape))
 
     @classmethod
     def examples(cls) -> list[Example]:
@@ -81,81 +71,73 @@ class Local2DPattern(MaskPattern):
     A key is visible if it lies in the block, up to `halo_up` rows above or `halo_side` columns to
     its sides, and is not after the query. The halo to the right is visible above the query's row
     in raster order, and above the block in block order, where the block to the right is later.
-
-    The cache keeps the last `halo_up + block height` rows of the image as a ring of rows.
     """
 
-    def __init__(
-        self,
-        order: orders.GenerationOrder,
-        *,
-        block: tuple[int, int],
-        halo_up: int,
-        halo_side: int,
-    ) -> None:
-        super().__init__()
-        self.shape = order.shape
-        self.block_height, self.block_width = block
-        self.halo_up, self.halo_side = halo_up, halo_side
-        self.order_hash = hash(tuple(order.steps.flatten().tolist()))
+    def __init__(self, config: Local2D, order: orders.GenerationOrder) -> None:
+        super().__init__(RowsOfImage(config, order))
+        self.config = config
         row, column, _ = order.coordinates.unbind(-1)
-        steps = order.steps.flatten()
-        for name, table in {
-            "row": row,
-            "column": column,
-            "steps": steps,
-            "cells": steps.argsort(),
-        }.items():
-            self.register_buffer(name, table, persistent=False)
+        self.register_buffer("row", row, persistent=False)
+        self.register_buffer("column", column, persistent=False)
         self.windows = Windows(
-            order, self.visible, block=block, halo_up=halo_up, halo_side=halo_side
+            order,
+            self.visible,
+            block=(config.block_height, config.block_width),
+            halo_up=config.halo_up,
+            halo_side=config.halo_side,
         )
 
     row: Tensor  # int64 [L], row of the pixel at each position
     column: Tensor  # int64 [L], its column
-    steps: Tensor  # int64 [L], position of each cell in raster order
-    cells: Tensor  # int64 [L], cell of each position
 
     def visible(self, query: Tensor, key: Tensor) -> Tensor:
-        top = self.row[query] // self.block_height * self.block_height
-        left = self.column[query] // self.block_width * self.block_width
+        height, width = self.config.block_height, self.config.block_width
+        up, side = self.config.halo_up, self.config.halo_side
+        top = self.row[query] // height * height
+        left = self.column[query] // width * width
         row, column = self.row[key], self.column[key]
         # The rows below and the columns to the right need bounds too: raster order generates some
         # of these cells before later rows of the block.
-        near = (row >= top - self.halo_up) & (row < top + self.block_height)
-        near = near & (column >= left - self.halo_side)
-        near = near & (column < left + self.block_width + self.halo_side)
+        near = (row >= top - up) & (row < top + height)
+        near = near & (column >= left - side) & (column < left + width + side)
         return near & (key <= query)
 
-    def sharing_key(self) -> Hashable:
-        sizes = self.block_height, self.block_width, self.halo_up, self.halo_side
-        return type(self), self.shape, self.order_hash, sizes
+
+class RowsOfImage(CacheLayout):
+    """The last `halo_up + block height` rows of the image, as a ring of cells in raster order."""
+
+    def __init__(self, config: Local2D, order: orders.GenerationOrder) -> None:
+        super().__init__()
+        self.block_height, self.halo_up = config.block_height, config.halo_up
+        self.height, width, channels = order.shape
+        self.row_size = width * channels
+        steps = order.steps.flatten()
+        self.register_buffer("cells", steps.argsort(), persistent=False)
+        self.register_buffer("steps", steps, persistent=False)
+
+    cells: Tensor  # int64 [L], cell of each position, in raster order
+    steps: Tensor  # int64 [L], position of each cell
 
     def n_slots(self, max_length: int, lookahead: int = 0) -> int:
-        height, width, channels = self.shape
-        row = width * channels
         # The rows of blocks that the lookahead enters are kept whole, for block order.
-        entered = -(-lookahead // (self.block_height * row)) * self.block_height
-        return min(self.halo_up + self.block_height + entered, height) * row
+        entered = -(-lookahead // (self.block_height * self.row_size)) * self.block_height
+        return min(self.halo_up + self.block_height + entered, self.height) * self.row_size
 
     def filled_length(self, length: int, n_slots: int) -> int:
         return n_slots
 
-    def slot(self, position: Tensor, n_slots: int) -> Tensor:
-        return self.cells[position] % n_slots
+    def slots(self, positions: Tensor, n_slots: int) -> Tensor:
+        return self.cells[positions] % n_slots
 
-    def slot_positions(self, position: Tensor, n_slots: int) -> Tensor:
-        """Position in each slot; of the image rows that map to one slot, the readable one.
+    def slot_positions(self, positions: Tensor, n_slots: int) -> Tensor:
+        """Position in each slot; of the cells that share a slot, the one that the query may see.
 
-        Several image rows map to one slot: at most one is inside the halo or the block of the
-        query. Without one, the row is below the block, which the query does not see.
+        At most one of them is in the halo or the block of the query. Without one, the slot gets a
+        cell below the block, which the query does not see.
         """
-        height, width, channels = self.shape
-        size = width * channels  # of a row
-        slots = torch.arange(n_slots, device=position.device)  # [S]
-        block_row = self.row[position[..., :1]] // self.block_height
-        first = (block_row * self.block_height - self.halo_up).clamp(min=0)  # [..., 1]
-        row = first + (slots // size - first) % (n_slots // size)  # [..., S]
-        cell = row * size + slots % size
-        step = self.steps[cell.clamp(max=len(self.steps) - 1)]
-        return step.masked_fill(row >= height, -1)
+        rows = self.cells[positions[..., :1]] // self.row_size // self.block_height  # of blocks
+        top = (rows * self.block_height - self.halo_up).clamp(min=0)  # first row of the halo
+        first = top * self.row_size  # [..., 1]
+        cell = first + (torch.arange(n_slots, device=positions.device) - first) % n_slots
+        inside = cell < len(self.steps)  # [..., S]
+        return self.steps[cell.clamp(max=len(self.steps) - 1)].masked_fill(~inside, -1)

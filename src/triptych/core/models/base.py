@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor, nn
 
-from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import StepContexts, with_token_ids
+from triptych.core.attention.context import KVCache, StepContext
 from triptych.core.heads import Head
 from triptych.core.transformer import Decoder
 
@@ -53,18 +54,18 @@ class AutoregressiveModel(nn.Module, ABC):
         values: Tensor,
         positions: Tensor,
         cache: KVCache,
-        contexts: StepContexts | None = None,
+        context: StepContext | None = None,
     ) -> Tensor:
         """Read the values before P consecutive positions and predict the values at them.
 
         values int64 [B, P, *value_shape]; positions int64 [P], on the device. P above 1, and
         positions before the last one read, which are then overwritten, only as far as the cache's
-        lookahead. contexts: the element of `step_contexts` for a single position -> [B, P, Z].
+        lookahead. context: the element of `step_contexts` for a single position -> [B, P, Z].
         """
 
-    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
-        """Contexts of R steps of one position each, int64 [R], computed at once."""
-        return [{} for _ in range(positions.shape[0])]
+    def step_contexts(self, positions: Tensor, cache: KVCache) -> Sequence[StepContext | None]:
+        """Contexts of R steps of one position each, int64 [R], computed at once; None if unused."""
+        return [None] * len(positions)
 
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
         """Views of the part of the cache that holds the first `length` positions."""
@@ -85,17 +86,17 @@ class TransformerModel(AutoregressiveModel):
         values: Tensor,
         positions: Tensor,
         cache: KVCache,
-        contexts: StepContexts | None = None,
+        context: StepContext | None = None,
     ) -> Tensor:
         x = self.step_inputs(values, positions, cache)  # [B, P, D]
-        if contexts is None:
-            contexts = self.decoder.step_context(positions, cache)
+        if context is None:
+            context = self.decoder.step_context(positions, cache)
         if self.decoder.uses_token_ids:
-            contexts = with_token_ids(contexts, values)
-        parameters: Tensor = self.head(self.decoder.step(x, cache, contexts))  # [B, P, Z]
+            context = replace(context, token_ids=values)
+        parameters: Tensor = self.head(self.decoder.step(x, cache, context))  # [B, P, Z]
         return parameters
 
-    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContexts]:
+    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContext]:
         return self.decoder.step_contexts(positions, cache)
 
     def cache_view(self, cache: KVCache, length: int) -> KVCache:

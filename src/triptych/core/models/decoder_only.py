@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext, KVCache
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
 from triptych.core.models.base import TransformerModel

@@ -7,8 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.base import KVCache
-from triptych.core.attention.context import ForwardContext
+from triptych.core.attention.context import ForwardContext, KVCache
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead

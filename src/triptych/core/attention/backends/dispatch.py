@@ -2,9 +2,9 @@
 
 | pattern | CPU and other devices | CUDA |
 |---|---|---|
-| full or causal | SDPA | SDPA |
+| full or causal, without a relative bias | SDPA | SDPA |
 | windows (local 2-D) | `windows`; SDPA under a mask for short sequences | `flex` |
-| all others | `tiled` | `flex`; `tiled` with a token-dependent bias |
+| all others | `tiled` | `flex`; `tiled` with a bias that reads tokens |
 
 SDPA is `scaled_dot_product_attention`, which takes the flash kernels of the device. With attention
 dropout, with heads narrower than 16 features and in float64 (`flex_serves`), CUDA uses the backend
@@ -21,10 +21,12 @@ from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
 from triptych.core.attention.backends.tiled import attend_in_tiles
 from triptych.core.attention.backends.windows import Windows, attend_in_windows
 from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.relative_bias import RelativeBias
 
 
 def attend(
     pattern: MaskPattern,
+    bias: RelativeBias | None,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -34,17 +36,17 @@ def attend(
 ) -> Tensor:
     """Softmax attention under a pattern for positions 0..L-1.
 
-    q, k [B, H, L, E + M], v [B, H, L, E], where M features hold the token-dependent bias; padding
-    bool [B, L], True on padding; dropout: share of the attention weights dropped -> [B, H, L, E].
+    q, k [B, H, L, E + M], v [B, H, L, E], where M features hold the logits of tokens; padding bool
+    [B, L], True on padding; dropout: share of the attention weights dropped -> [B, H, L, E].
     """
     length = q.shape[2]
-    if pattern.is_full:
+    if pattern.is_full and bias is None:
         return attend_by_sdpa(q, k, v, causal=pattern.causal, padding=padding, dropout=dropout)
-    if q.is_cuda and dropout == 0 and flex_serves(pattern, q):
-        return attend_by_flex(pattern, q, k, v, padding)
+    if q.is_cuda and dropout == 0 and flex_serves(bias, q):
+        return attend_by_flex(pattern, bias, q, k, v, padding)
     windows = pattern.windows
-    if windows is None:
-        return attend_in_tiles(pattern, q, k, v, padding=padding, dropout=dropout)
+    if windows is None or bias is not None:
+        return attend_in_tiles(pattern, bias, q, k, v, padding=padding, dropout=dropout)
     if windows_pay(windows, length):
         return attend_in_windows(windows, q, k, v, padding=padding, dropout=dropout)
     position = torch.arange(length, device=q.device)  # [L]

@@ -1,13 +1,12 @@
 """FlexAttention on CUDA: any pattern as one compiled kernel (Dong et al. 2024, 2412.05496).
 
-The pattern's `visible` is the `mask_mod`; its relative logits are added by the `score_mod`.
+The pattern's `visible` is the `mask_mod`; the `score_mod` adds the relative bias.
 FlexAttention has no dropout, and no backward pass on a CPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -15,15 +14,16 @@ import torch
 from torch import Tensor
 
 from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.relative_bias import RelativeBias
 
 SMALLEST_HEAD = 16
 """Features of a head below which PyTorch compiles no kernel."""
 
 
-def flex_serves(pattern: MaskPattern, q: Tensor) -> bool:
-    """Whether FlexAttention computes attention under the pattern for queries q [B, H, L, E]."""
+def flex_serves(bias: RelativeBias | None, q: Tensor) -> bool:
+    """Whether FlexAttention computes attention with the bias for queries q [B, H, L, E]."""
     return (
-        not pattern.uses_token_ids
+        (bias is None or not bias.uses_token_ids)
         and q.shape[-1] >= SMALLEST_HEAD
         and q.dtype in (torch.float32, torch.bfloat16, torch.float16)
     )
@@ -31,6 +31,7 @@ def flex_serves(pattern: MaskPattern, q: Tensor) -> bool:
 
 def attend_by_flex(
     pattern: MaskPattern,
+    bias: RelativeBias | None,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -43,33 +44,26 @@ def attend_by_flex(
     padding: bool, True on padding. compiled: False computes the same from its definition, on any
     device, and holds an L x L tensor.
     """
-    logits = [x * q.shape[-1] ** -0.5 for x in pattern.relative_logits(q)]  # each [B, H, L, n]
+    logits = () if bias is None else bias.logits(q * q.shape[-1] ** -0.5)  # each [B, H, L, n]
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        for term, index in zip(logits, pattern.relative_index(q_idx, kv_idx), strict=True):
-            score = score + term[b, h, q_idx, index]
+        if bias is not None:
+            for term, index in zip(logits, bias.index(q_idx, kv_idx), strict=True):
+                score = score + term[b, h, q_idx, index]
         # Here and not in the block mask, which is made once for all batches.
         return score if padding is None else torch.where(padding[b, kv_idx], -torch.inf, score)
 
-    mask = _block_mask(_Rule(pattern.sharing_key(), pattern), q.shape[2], q.device, compiled)
-    plain = not logits and padding is None
+    mask = _block_mask(pattern, q.shape[2], q.device, compiled)
+    plain = bias is None and padding is None
     attention = _function("flex_attention", compiled)
     y: Tensor = attention(q, k, v, score_mod=None if plain else score_mod, block_mask=mask)
     return y  # [B, H, L, E]
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """A pattern, equal to every other pattern of the same rule."""
-
-    key: Hashable
-    pattern: MaskPattern = field(compare=False)
-
-
-@lru_cache(maxsize=32)
-def _block_mask(rule: _Rule, length: int, device: torch.device, compiled: bool) -> Any:
+@lru_cache(maxsize=32)  # the layers of a stack share one pattern
+def _block_mask(pattern: MaskPattern, length: int, device: torch.device, compiled: bool) -> Any:
     def mask_mod(b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
-        return rule.pattern.visible(q_idx, kv_idx)
+        return pattern.visible(q_idx, kv_idx)
 
     create = _function("create_block_mask", compiled)
     with torch.inference_mode(False):  # a cached mask must also serve training

@@ -7,8 +7,8 @@ logits are skewed tile by tile (Huang et al. 2018, Music Transformer, section 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.relative_bias import RelativeBias
 
 TILE_BYTES = 2**21
 """Bytes of weights that the heads of one tile hold together on a CPU, to stay in its cache."""
@@ -24,6 +25,7 @@ TILE_BYTES = 2**21
 
 def attend_in_tiles(
     pattern: MaskPattern,
+    bias: RelativeBias | None,
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -38,23 +40,24 @@ def attend_in_tiles(
     A query without a visible key gets zeros -> [B, H, L, E]. Differentiable once.
     """
     batch, heads, length, width = v.shape
-    tiles = tiles_of(pattern, length, q.device)
-    farthest = max(tile.farthest for tile in tiles)
-    vectors = pattern.relative_vectors(farthest, min(tile.nearest for tile in tiles))
-    most = max(tile.n_queries * tile.n_keys for tile in tiles) * batch * q.element_size()
+    period = 1 if bias is None else bias.period
+    tiles = tiles_of(pattern, period, length, q.device)
+    most = max(_size(tile.queries) * _size(tile.keys) for tile in tiles) * batch * q.element_size()
     together = max(1, TILE_BYTES // max(1, most)) if q.device.type == "cpu" else heads
     by_heads = [x.transpose(0, 1).split(together) for x in (q * width**-0.5, k, v)]
     tables: Sequence[Tensor | None] = [None] * len(by_heads[0])
-    if vectors is not None:
+    if bias is not None:
+        vectors = bias.vectors(length - 1, 0 if pattern.causal else 1 - length)  # [H, T, n, E]
         tables = vectors.to(q.dtype).split(together)  # each [h, T, n, E]
     outputs = []
     with _without_autocast(q):
         for *inputs, table in zip(*by_heads, tables, strict=True):
             n = len(inputs[0])  # h heads, N = h B rows
             hidden = None if padding is None else padding.unsqueeze(1).repeat(n, 1, 1)  # [N, 1, L]
-            plan = _Plan(tiles, n, pattern.query_period, farthest, hidden, dropout)
             rows = [x.flatten(0, 1).contiguous() for x in inputs]  # 3 x [N, L, .]
             table = None if table is None else table.flatten(0, 1)  # [h T, n, E]
+            seed = int(torch.randint(2**62, (), device="cpu")) if dropout else 0
+            plan = _Plan(tiles, n, period, hidden, dropout, seed)
             y: Tensor = _Tiled.apply(*rows, table, plan)  # [N, L, E]
             outputs.append(y.view(n, batch, length, width).permute(1, 2, 0, 3))  # [B, L, h, E]
     # In this order of memory the output projection joins the heads without a copy.
@@ -74,54 +77,40 @@ class Tile(NamedTuple):
     partial_masks: tuple[tuple[slice, Tensor], ...]
     """Runs of keys, counted from the tile's first, of which some are hidden: bool [Q, keys of the
     run], True where hidden."""
-    farthest: int
-    """Largest distance query - key of the tile's pairs."""
-    nearest: int
-    """Smallest such distance, at least 0 where the pattern is causal."""
-
-    @property
-    def n_queries(self) -> int:
-        return int(self.queries.stop - self.queries.start)
-
-    @property
-    def n_keys(self) -> int:
-        return int(self.keys.stop - self.keys.start)
-
-    def vectors(self, farthest: int) -> slice:
-        """Slice of the tile's distances in vectors ordered from distance `farthest` downwards."""
-        return slice(farthest - self.farthest, farthest - self.nearest + 1)
+    vectors: slice
+    """Distances query - key of the tile's pairs, counted downwards from L - 1; without those below
+    0 where the pattern is causal."""
 
 
-def tiles_of(pattern: MaskPattern, length: int, device: torch.device) -> tuple[Tile, ...]:
-    """Tiles that hold every visible pair of positions 0..L-1 once."""
-    period = pattern.query_period  # a tile begins at a multiple of the period
+def tiles_of(
+    pattern: MaskPattern, period: int, length: int, device: torch.device
+) -> tuple[Tile, ...]:
+    """Tiles that hold every visible pair of positions 0..L-1 once; they begin at multiples of the
+    period.
+    """
     queries = -(-queries_per_tile(device) // period) * period
     position = torch.arange(length, device=device)
     tiles = []
     for start in range(0, length, queries):
         stop = min(start + queries, length)
-        span = pattern.key_span(start, stop, length)
-        runs = [(span.first, span.first_full), (span.stop_full, span.stop)]
-        if span.first_full >= span.stop_full:
-            runs = [(span.first, span.stop)]
+        first, first_full, stop_full, end = pattern.key_span(start, stop, length)
+        runs = [(first, first_full), (stop_full, end)] if first_full < stop_full else [(first, end)]
         masks = tuple(
             (
-                slice(first - span.first, end - span.first),
-                ~pattern.visible(position[start:stop, None], position[first:end]),  # [Q, run]
+                slice(run - first, run_end - first),
+                ~pattern.visible(position[start:stop, None], position[run:run_end]),  # [Q, run]
             )
-            for first, end in runs
-            if first < end
+            for run, run_end in runs
+            if run < run_end
         )
-        tiles.append(
-            Tile(
-                queries=slice(start, stop),
-                keys=slice(span.first, span.stop),
-                partial_masks=masks,
-                farthest=stop - 1 - span.first,
-                nearest=max(0, start - span.stop + 1) if pattern.causal else start - span.stop + 1,
-            )
-        )
+        nearest = 0 if pattern.causal else start - end + 1
+        vectors = slice(length - stop + first, length - nearest)
+        tiles.append(Tile(slice(start, stop), slice(first, end), masks, vectors))
     return tuple(tiles)
+
+
+def _size(part: slice) -> int:
+    return int(part.stop - part.start)
 
 
 class _Plan(NamedTuple):
@@ -130,12 +119,12 @@ class _Plan(NamedTuple):
     tiles: tuple[Tile, ...]
     n_heads: int
     period: int
-    """`MaskPattern.query_period`."""
-    farthest: int
-    """Distance of the first relative vector."""
+    """`RelativeBias.period`."""
     padding: Tensor | None
     """Bool [N, 1, L], True on padding."""
     dropout: float
+    seed: int
+    """Of the dropped weights, which the backward pass draws again."""
 
 
 class _Tiled(torch.autograd.Function):
@@ -146,12 +135,11 @@ class _Tiled(torch.autograd.Function):
         ctx: Any, q: Tensor, k: Tensor, v: Tensor, vectors: Tensor | None, plan: _Plan
     ) -> Tensor:
         ctx.plan = plan
-        ctx.random_state = _random_state(q) if plan.dropout else None
         y = torch.empty_like(v)
         for tile in plan.tiles:
             weights = _weights(q, k, vectors, tile, plan)  # [N, Q, K]
             if plan.dropout:
-                weights.mul_(_dropout_factors(weights, plan.dropout))
+                weights.mul_(_dropout_factors(weights, tile, plan))
             y[:, tile.queries] = weights.bmm(v[:, tile.keys])  # [N, Q, E]
         ctx.save_for_backward(q, k, v, vectors, y)
         return y
@@ -161,7 +149,7 @@ class _Tiled(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         dy = gradients[0].contiguous()
         q, k, v, vectors, y = ctx.saved_tensors
-        with _without_autocast(dy), _random_numbers_from(ctx.random_state, dy):
+        with _without_autocast(dy):  # the weights of the forward pass
             return *_gradients(dy, q, k, v, vectors, y, ctx.plan), None
 
 
@@ -180,7 +168,7 @@ def _gradients(
         weights = used = _weights(q, k, vectors, tile, plan)  # [N, Q, K]
         d_weights = dy[:, queries].bmm(v[:, keys].mT)  # [N, Q, K]
         if plan.dropout:
-            factors = _dropout_factors(weights, plan.dropout)
+            factors = _dropout_factors(weights, tile, plan)
             used = weights * factors
             d_weights.mul_(factors)
         _add_product(dv[:, keys], used.mT, dy[:, queries])
@@ -188,12 +176,12 @@ def _gradients(
         _add_product(dk[:, keys], d_logits.mT, q[:, queries])
         dq_tile = d_logits.bmm(k[:, keys])  # [N, Q, E + M]
         if vectors is not None and d_vectors is not None:
-            part = tile.vectors(plan.farthest)
-            d_by_distance = _by_phase(unskewed(d_logits, part.stop - part.start), plan)
+            part = tile.vectors
+            d_by_distance = _by_phase(unskewed(d_logits, _size(part)), plan)
             q_by_phase = _by_phase(q[:, queries, : v.shape[-1]], plan)  # [h T, B Q / T, E]
             _add_product(d_vectors[:, part], d_by_distance.mT, q_by_phase)
             d_by_phase = d_by_distance.bmm(vectors[:, part])  # [h T, B Q / T, E]
-            dq_tile[..., : v.shape[-1]] += _by_row(d_by_phase, tile, plan)
+            dq_tile[..., : v.shape[-1]] += _by_row(d_by_phase, _size(queries), plan)
         dq[:, queries] = dq_tile
     d_vectors = None if d_vectors is None else d_vectors.to(q.dtype)
     return dq, dk.to(k.dtype), dv.to(v.dtype), d_vectors
@@ -205,8 +193,8 @@ def _weights(q: Tensor, k: Tensor, vectors: Tensor | None, tile: Tile, plan: _Pl
     logits = q.bmm(k[:, tile.keys].mT)  # [N, Q, K]
     if vectors is not None:
         by_phase = _by_phase(q[..., : vectors.shape[-1]], plan)  # [h T, B Q / T, E]
-        by_distance = by_phase.bmm(vectors[:, tile.vectors(plan.farthest)].mT)  # [h T, B Q / T, n]
-        logits += skewed(_by_row(by_distance, tile, plan), tile.n_keys)
+        by_distance = by_phase.bmm(vectors[:, tile.vectors].mT)  # [h T, B Q / T, n]
+        logits += skewed(_by_row(by_distance, q.shape[1], plan), logits.shape[2])
     masks = tile.partial_masks
     if plan.padding is not None:
         masks = (*masks, (slice(None), plan.padding[..., tile.keys]))
@@ -233,12 +221,12 @@ def _by_phase(x: Tensor, plan: _Plan) -> Tensor:
     return phases.transpose(1, 2).reshape(plan.n_heads * plan.period, steps, features)
 
 
-def _by_row(x: Tensor, tile: Tile, plan: _Plan) -> Tensor:
+def _by_row(x: Tensor, n_queries: int, plan: _Plan) -> Tensor:
     """The inverse of `_by_phase`: [h T, B Q / T, e] -> [N, Q, e], contiguous."""
-    steps = -(-tile.n_queries // plan.period)
+    steps = -(-n_queries // plan.period)
     phases = x.view(plan.n_heads, plan.period, -1, x.shape[-1]).transpose(1, 2)
     rows = phases.reshape(-1, steps * plan.period, x.shape[-1])  # [N, Q + missing, e]
-    return rows[:, : tile.n_queries].contiguous()
+    return rows[:, :n_queries].contiguous()
 
 
 def skewed(by_distance: Tensor, n_keys: int) -> Tensor:
@@ -274,32 +262,15 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
         total += left.bmm(right)
 
 
-def _dropout_factors(weights: Tensor, p: float) -> Tensor:
-    """0 for a share p of the weights, 1 / (1 - p) for the others."""
-    return F.dropout(torch.ones_like(weights), p)
-
-
-def _random_state(like: Tensor) -> Tensor:
-    """State of the random number generator of a device."""
-    return torch.cuda.get_rng_state(like.device) if like.is_cuda else torch.get_rng_state()
-
-
-@contextmanager
-def _random_numbers_from(state: Tensor | None, like: Tensor) -> Iterator[None]:
-    """Draw the random numbers after `state` again; the generator goes on as if none were drawn."""
-    if state is None:
-        yield
-        return
-    with torch.random.fork_rng([like.device] if like.is_cuda else []):
-        if like.is_cuda:
-            torch.cuda.set_rng_state(state, like.device)
-        else:
-            torch.set_rng_state(state)
-        yield
+def _dropout_factors(weights: Tensor, tile: Tile, plan: _Plan) -> Tensor:
+    """0 for a share of the weights, 1 / (1 - share) for the others; the same in every call."""
+    generator = torch.Generator(weights.device).manual_seed(plan.seed + tile.queries.start)
+    kept = 1 - plan.dropout
+    return torch.empty_like(weights).bernoulli_(kept, generator=generator).div_(kept)
 
 
 def _without_autocast(like: Tensor) -> AbstractContextManager[object]:
-    """Switch autocast off: the backward pass must compute the same weights as the forward pass."""
+    """Switch autocast off, where the device has it."""
     if not torch.amp.is_autocast_available(like.device.type):
         return nullcontext()
     return torch.autocast(like.device.type, enabled=False)

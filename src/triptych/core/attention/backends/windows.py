@@ -51,27 +51,18 @@ class Windows(nn.Module):
         hidden_query, hidden_key = query < 0, key < 0
         query, key = query.clamp(min=0), key.clamp(min=0)
         mask = visible(query.unsqueeze(2), key.unsqueeze(1)) & ~hidden_key.unsqueeze(1)  # [N, Q, K]
-        # Blocks in the interior of the image have one mask in common.
-        masks, kind = mask.flatten(1).unique(dim=0, return_inverse=True)  # [kinds, Q K], [N]
         cell = torch.empty(self.length, dtype=torch.int64)  # [L]
         real = (~hidden_query).flatten().nonzero().squeeze(1)  # [L]
         cell[query.flatten()[real]] = real
-        self.in_order = torch.equal(query.flatten(), torch.arange(self.length))
-        """Whether the positions are generated block by block, all blocks being whole."""
-        for name, table in {
-            "query": query.flatten(),
-            "key": key.flatten(),
-            "cell": cell,
-            "masks": masks.unflatten(1, mask.shape[1:]),
-            "kind": kind,
-        }.items():
-            self.register_buffer(name, table, persistent=False)
+        self.register_buffer("query", query.flatten(), persistent=False)
+        self.register_buffer("key", key.flatten(), persistent=False)
+        self.register_buffer("cell", cell, persistent=False)
+        self.register_buffer("mask", mask, persistent=False)
 
     query: Tensor  # int64 [N Q], position of each cell of the blocks
     key: Tensor  # int64 [N K], position of each cell of the windows
     cell: Tensor  # int64 [L], cell of the blocks that holds each position
-    masks: Tensor  # bool [kinds, Q, K], True where the key is visible
-    kind: Tensor  # int64 [N], mask of each block
+    mask: Tensor  # bool [N, Q, K], True where the key is visible
 
 
 def attend_in_windows(
@@ -91,29 +82,23 @@ def attend_in_windows(
     batch, heads, length, width = q.shape
     n = windows.n_blocks
 
-    def cut(x: Tensor, index: Tensor | None) -> Tensor:
+    def cut(x: Tensor, index: Tensor) -> Tensor:
         """Cells of each block or window: [B, H, L, E] -> [B N, H, cells, E]."""
         # The projection leaves the heads of a position next to each other: one long copy a cell.
-        cells = x.transpose(1, 2)  # [B, L, H, E]
-        if index is not None:
-            cells = cells.index_select(1, index)  # [B, N cells, H, E]
-        return cells.reshape(batch * n, -1, *cells.shape[2:]).transpose(1, 2)
+        cells = x.transpose(1, 2).index_select(1, index)  # [B, N cells, H, E]
+        return cells.view(batch * n, -1, heads, width).transpose(1, 2)
 
     # Positions after the last one are hidden from every query; another key may stand for them.
     query, key = windows.query.clamp(max=length - 1), windows.key.clamp(max=length - 1)
-    in_order = windows.in_order and length == windows.length
-    mask = windows.masks.index_select(0, windows.kind).unsqueeze(1)  # [N, 1, Q, K]
-    mask = mask.repeat(batch, 1, 1, 1)  # [B N, 1, Q, K]
+    mask = windows.mask.unsqueeze(1).repeat(batch, 1, 1, 1)  # [B N, 1, Q, K]
     if padding is not None:
         real = ~padding.index_select(1, key)  # [B, N K]
         mask = mask & real.view(batch * n, 1, 1, -1)
     y = F.scaled_dot_product_attention(
-        cut(q, None if in_order else query), cut(k, key), cut(v, key), mask, dropout
+        cut(q, query), cut(k, key), cut(v, key), mask, dropout
     )  # [B N, H, Q, E]
     cells = y.transpose(1, 2).reshape(batch, -1, heads, width)  # [B, N Q, H, E]
-    if not in_order:
-        cells = cells.index_select(1, windows.cell[:length])  # [B, L, H, E]
-    return cells.transpose(1, 2)  # [B, H, L, E]
+    return cells.index_select(1, windows.cell[:length]).transpose(1, 2)  # [B, H, L, E]
 
 
 def _positions(

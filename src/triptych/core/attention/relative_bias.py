@@ -1,0 +1,99 @@
+"""Relative bias: logits that depend on the relation between a query and a key."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class RelativeBias(nn.Module, ABC):
+    """Added to q k^T: the query times one learned vector of each table, chosen by `index`.
+
+    A bias that reads tokens adds `token_logits`: one logit for each class that the key's token may
+    have, chosen by its `token_classes`.
+    """
+
+    period: int = 1
+    """T: positions i, j and positions i + T, j + T have the same `index`."""
+    uses_token_ids: bool = False
+    """Whether the bias also depends on the token ids at the two positions."""
+
+    @abstractmethod
+    def tables(self) -> tuple[nn.Parameter, ...]:
+        """Learned vectors: [H, n, E] each."""
+
+    @abstractmethod
+    def index(self, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
+        """Index of each pair into each table; query, key: positions, int64, that broadcast."""
+
+    def token_classes(self, token_ids: Tensor) -> Tensor:
+        """Classes of tokens, which the cache keeps: int64, same shape."""
+        raise NotImplementedError(f"{type(self).__name__} does not read tokens")
+
+    def token_logits(self, q: Tensor, classes: Tensor) -> Tensor:
+        """Logit of each class of a key: q [B, H, Q, E], classes [B, Q] -> [B, H, Q, M]."""
+        raise NotImplementedError(f"{type(self).__name__} does not read tokens")
+
+    def forward(
+        self,
+        q: Tensor,
+        index: tuple[Tensor, ...],
+        query_classes: Tensor | None = None,
+        key_classes: Tensor | None = None,
+    ) -> Tensor:
+        """Bias of each pair before the scaling: q [B, H, Q, E] -> [B, H, Q, K].
+
+        index: `index` of the pairs, [Q, K] a table. query_classes [B, Q] and key_classes [B, K] of
+        the tokens, where the bias reads them.
+        """
+        terms = list(zip(self.logits(q), index, strict=True))
+        if query_classes is not None and key_classes is not None:
+            terms.append((self.token_logits(q, query_classes), key_classes[:, None, None]))
+        chosen = [
+            logits.gather(-1, chosen.expand(*logits.shape[:3], -1)) for logits, chosen in terms
+        ]
+        return sum(chosen[1:], chosen[0])
+
+    def logits(self, q: Tensor) -> tuple[Tensor, ...]:
+        """Logits of all vectors of each table: q [B, H, Q, E] -> [B, H, Q, n] each."""
+        return tuple(logits_of_vectors(q, table) for table in self.tables())
+
+    def vectors(self, farthest: int, nearest: int) -> Tensor:
+        """Vectors e of distances farthest, farthest - 1, ..., nearest: [H, T, n, E].
+
+        The bias of a query at i and a key at j is q . e[i % T, i - j], but for the tokens.
+        """
+        first = self.tables()[0]
+        distance = torch.arange(farthest, nearest - 1, -1, device=first.device)  # [n]
+        query = torch.arange(self.period, device=first.device).unsqueeze(1)  # [T, 1]
+        chosen = [
+            # As embeddings, whose gradient adds up a vector of all heads at a time.
+            F.embedding(index, rearrange(table, "h n e -> n (h e)"))  # [T, n, H E]
+            for table, index in zip(self.tables(), self.index(query, query - distance), strict=True)
+        ]
+        vectors = sum(chosen[1:], chosen[0])  # [T, n, H E]
+        return rearrange(vectors, "t n (h e) -> h t n e", h=first.shape[0])
+
+    def token_features(self, q: Tensor, k: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """q and k [B, H, L, E] with M more features, so that q k^T holds the logits of tokens.
+
+        q gets the logit of each class, k the one-hot code of its class: no tensor holds an index
+        for each pair of positions. classes: int64 [B, L] -> [B, H, L, E + M] each.
+        """
+        logits = self.token_logits(q, classes)  # [B, H, L, M]
+        one_hot = F.one_hot(classes, logits.shape[-1]).to(k.dtype)  # [B, L, M]
+        one_hot = one_hot.unsqueeze(1).expand_as(logits)  # [B, H, L, M]
+        return torch.cat([q, logits], dim=-1), torch.cat([k, one_hot], dim=-1)
+
+
+def logits_of_vectors(q: Tensor, vectors: Tensor) -> Tensor:
+    """q . e for the vectors e of each head: q [B, H, Q, E], vectors [H, n, E] -> [B, H, Q, n]."""
+    batch, heads, queries, _ = q.shape
+    # One product per head: `q @ vectors.mT` would copy the vectors for every row of the batch.
+    rows = q.transpose(0, 1).flatten(1, 2)  # [H, B Q, E]
+    logits = rows.bmm(vectors.to(q.dtype).mT)  # [H, B Q, n]
+    return logits.view(heads, batch, queries, vectors.shape[1]).transpose(0, 1)  # [B, H, Q, n]
