@@ -23,7 +23,6 @@ from triptych.domains.image.config import DataConfig as ImageData
 from triptych.domains.image.data import ImageDataset
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ModelConfig as ImageModelConfig
-from triptych.domains.image.model import build_model
 from triptych.domains.image.sources import ImageFolder, ImageSource
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.config import ModelConfig as MusicModelConfig
@@ -53,7 +52,7 @@ def image_model(folder: Path) -> ImageModel:
     sizes = ImageModelConfig(SIZES)
     config = ImageConfig(data=ImageData(source=source), model=sizes)
     vocabulary = config.data.read("train").vocabulary()
-    return ImageModel(with_random_head(build_model(config.model, vocabulary)), config, vocabulary)
+    return ImageModel(config, with_random_head(config.build_model(vocabulary)), vocabulary)
 
 
 @pytest.mark.parametrize("count", [1, 7])

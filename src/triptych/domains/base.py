@@ -8,6 +8,7 @@ its top level, so that help texts and refusals of wrong options appear at once.
 from __future__ import annotations
 
 import copy
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
@@ -49,8 +50,12 @@ class TrainedModel(ABC):
 
     domain: ClassVar[str]
     """Name of the domain, as in the header of its checkpoints."""
+    config_class: ClassVar[type[RunSettings]]
+    """Settings of a run of the domain."""
     config: Any
     """All settings of the run that trained the model."""
+    vocabulary: Any
+    """Vocabulary of the data, as `read_vocabulary` returns it."""
     header: dict[str, Any]
     """Header of the checkpoint: domain, settings, vocabulary, versions, step and metrics."""
     dtype: Dtype
@@ -60,10 +65,38 @@ class TrainedModel(ABC):
     model: nn.Module
     """Model in the number format in use."""
 
-    def __init__(self, config: Any, model: nn.Module, *, dtype: Dtype = "fp32") -> None:
+    def __init__(
+        self, config: Any, model: nn.Module, vocabulary: Any = None, *, dtype: Dtype = "fp32"
+    ) -> None:
         self.config = config
+        self.vocabulary = vocabulary
         self.full_model = model.eval()
         self._set_dtype(dtype)
+
+    @classmethod
+    def restore(cls, checkpoint: dict[str, Any], device: str = "cpu") -> Self:
+        """Return the model of a checkpoint's content; device: as in `device_named`.
+
+        Raises UserError for a device that this machine does not have and for a vocabulary that this
+        version of Triptych does not read.
+        """
+        from triptych.config.schema import from_plain
+        from triptych.training.checkpoint import load_weights
+        from triptych.training.devices import device_named
+
+        header = checkpoint["triptych"]
+        config = from_plain(cls.config_class, header["config"])
+        vocabulary = cls.read_vocabulary(header["vocabulary"])
+        model = config.build_model(vocabulary)
+        load_weights(model, checkpoint["state_dict"])
+        trained = cls(config, model.to(device_named(device)), vocabulary)
+        trained.header = header
+        return trained
+
+    @staticmethod
+    def read_vocabulary(plain: Any) -> Any:
+        """Return the vocabulary of the header of a checkpoint as the model uses it."""
+        return plain
 
     def with_dtype(self, dtype: Dtype) -> Self:
         """Return the same model in another number format."""
@@ -135,7 +168,7 @@ class Domain:
 
     The package of a domain has three modules that are imported when they are needed: `config`,
     with the settings `Config`; `task`, with the function `prepare`; `inference`, with the function
-    `restore`. A domain that keeps them elsewhere overrides the methods of these names.
+    `restore`. A small domain has all three in `domain`.
     """
 
     name: ClassVar[str]
@@ -173,9 +206,10 @@ class Domain:
         Raises UserError for a device that this machine does not have.
         """
         model: TrainedModel = self._find("inference", "restore")(checkpoint, device)
-        model.header = checkpoint["triptych"]
         return model
 
     def _find(self, module: str, name: str) -> Any:
-        package = type(self).__module__.rpartition(".")[0]
-        return getattr(import_module(f"{package}.{module}"), name)
+        own = type(self).__module__
+        if hasattr(sys.modules[own], name):
+            return getattr(sys.modules[own], name)
+        return getattr(import_module(f"{own.rpartition('.')[0]}.{module}"), name)

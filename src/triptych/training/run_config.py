@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from torch import nn
+
 from triptych.errors import at_least, check_seed
 from triptych.training.optim import OptimConfig
 
@@ -59,3 +61,10 @@ class RunSettings:
     """Optimiser and learning rate."""
     run: RunConfig = field(default_factory=RunConfig)
     """Name, folder and seed of the run."""
+
+    def build_model(self, vocabulary: Any) -> nn.Module:
+        """Return a model with initial weights for data of this vocabulary.
+
+        Raises ValueError for settings that do not fit together.
+        """
+        raise NotImplementedError

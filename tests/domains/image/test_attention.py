@@ -43,7 +43,7 @@ def model_of(attention, head=None, *, n_classes=0):
     )
     shape = (HEIGHT, WIDTH, 3)
     transformer = ImageTransformer(settings, shape, levels=LEVELS, n_classes=n_classes)
-    return ImageModel(transformer.double(), Config(model=settings), {})
+    return ImageModel(Config(model=settings), transformer.double(), {})
 
 
 @pytest.fixture

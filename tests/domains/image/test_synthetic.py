@@ -15,7 +15,7 @@ from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ModelConfig, build_model
+from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.synthetic import CopiedRows
 from triptych.errors import UserError
 
@@ -107,11 +107,11 @@ def model() -> ImageModel:
     sizes = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8))
     config = Config(data=DataConfig(source=TINY), model=ModelConfig(sizes))
     vocabulary = TINY.load("train").vocabulary()
-    return ImageModel(with_random_head(build_model(config.model, vocabulary)), config, vocabulary)
+    return ImageModel(config, with_random_head(config.build_model(vocabulary)), vocabulary)
 
 
 def test_a_perfect_model_scores_what_the_law_scores(model: ImageModel) -> None:
-    model = ImageModel(Perfect(), model.config, model.vocabulary)  # type: ignore[arg-type]
+    model = ImageModel(model.config, Perfect(), model.vocabulary)  # type: ignore[arg-type]
     for limit in (None, 3):
         found = model.evaluate("test", limit=limit)
         n_dims = TINY.load("test").pixels[:limit].numel()

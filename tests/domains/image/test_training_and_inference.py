@@ -21,7 +21,7 @@ from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.inference import ImageModel, restore
-from triptych.domains.image.model import ModelConfig, build_model
+from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits, ImageFolder
 from triptych.domains.image.task import ImageTrainingModule, prepare
 from triptych.errors import UserError
@@ -230,7 +230,7 @@ def test_a_loaded_model_scores_and_samples_as_the_trained_one(folder: Path, tmp_
     assert model.vocabulary["class_names"] == ["left", "right"]
     score = task.metrics(sum_scores(task, task.score, batches))
     assert model.evaluate("validation").metrics == score
-    trained = ImageModel(task.model, task.config, model.vocabulary)
+    trained = ImageModel(task.config, task.model, model.vocabulary)
     assert np.array_equal(trained.sample(3), model.sample(3))
 
 
@@ -329,7 +329,7 @@ def test_evaluating_other_images_than_the_models_is_told(folder: Path, tmp_path:
         model.evaluate("training")
     wide = replace(model.config.data.source, height=WIDTH, width=HEIGHT, resize=True)
     config = replace(model.config, data=replace(model.config.data, source=wide))
-    model = ImageModel(model.full_model, config, model.vocabulary)
+    model = ImageModel(config, model.full_model, model.vocabulary)
     with pytest.raises(UserError, match=r"shape \[3, 4, 3\], these have \[4, 3, 3\]"):
         model.evaluate()
 
@@ -338,9 +338,9 @@ def test_a_source_without_a_folder_refuses_one() -> None:
     pytest.importorskip("sklearn")
     sizes = TransformerConfig(n_layers=1, d_model=8, n_heads=2, positions=Axial())
     config = Config(data=DataConfig(source=Digits()), model=ModelConfig(sizes))
-    model = build_model(config.model, config.data.read("test").vocabulary())
+    model = config.build_model(config.data.read("test").vocabulary())
     with pytest.raises(UserError, match="come from Digits, which reads no folder"):
-        ImageModel(model, config, {}).evaluate(data="somewhere")
+        ImageModel(config, model, {}).evaluate(data="somewhere")
 
 
 def test_a_variant_that_cannot_serve_the_shape_is_one_sentence(

@@ -23,7 +23,7 @@ LINES = ["two hundred and thirty-four", "", "저는 grüße 機器"]
 
 @pytest.fixture(scope="module")
 def translator(taught: TranslationTrainingModule) -> TranslationModel:
-    return TranslationModel(taught.config, taught.tokenizers, taught.model)
+    return TranslationModel(taught.config, taught.model, taught.tokenizers)
 
 
 @pytest.fixture(scope="module")

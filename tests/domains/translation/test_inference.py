@@ -43,7 +43,7 @@ def translator(taught: TranslationTrainingModule) -> TranslationModel:
 
 
 def in_use(task: TranslationTrainingModule, **options: Any) -> TranslationModel:
-    return TranslationModel(task.config, task.tokenizers, task.model, **options)
+    return TranslationModel(task.config, task.model, task.tokenizers, **options)
 
 
 def many_lines(count: int) -> list[str]:
@@ -154,7 +154,7 @@ def test_what_single_precision_cannot_decide_is_searched_in_double(
     assert calls[-1] == (12, 12)
     assert calls == sorted(calls)
     loose = TranslationModel(
-        translator.config, translator.tokenizers, translator.full_model, exact=False
+        translator.config, translator.full_model, translator.tokenizers, exact=False
     ).translate(lines, beam=2)
     assert loose != expected
 
@@ -168,7 +168,7 @@ def test_double_precision_is_made_only_where_it_is_needed(
             raise AssertionError("asked for")
 
     lines = ["seven", "nine hundred and four"]
-    found = NoDouble(taught.config, taught.tokenizers, taught.model).translate(lines, beam=2)
+    found = NoDouble(taught.config, taught.model, taught.tokenizers).translate(lines, beam=2)
     assert found == in_use(taught).translate(lines, beam=2)
 
 
@@ -232,7 +232,7 @@ def test_a_model_that_never_ends_is_stopped(taught: TranslationTrainingModule) -
     newline = taught.tokenizers.target.encode("\n")
     assert len(newline) == 1
     endless: Any = Endless(newline[0])
-    found = TranslationModel(taught.config, taught.tokenizers, endless).translate(["six"], beam=1)
+    found = TranslationModel(taught.config, endless, taught.tokenizers).translate(["six"], beam=1)
     length = len(taught.tokenizers.source.encode("six")) + 1 + 50
     assert found == [" " * length]  # and what it says holds no line end
 
@@ -302,7 +302,7 @@ def test_a_hypothesis_has_the_log_probability_of_the_training_pass(
 ) -> None:
     lines = [line for line in many_lines(20) if line.strip()]
     model, tokenizers = translator.double_model, translator.tokenizers
-    hypotheses = TranslationModel(translator.config, tokenizers, model).search(
+    hypotheses = TranslationModel(translator.config, model, tokenizers).search(
         lines, beam=3, n_best=3
     )
     for line, found in zip(lines, hypotheses, strict=True):

@@ -116,7 +116,7 @@ def test_validation_searches_with_its_own_beam(taught: TranslationTrainingModule
         task.generated_pairs = taught.config.data.source.pairs("test")
         task.generation_metrics()
         sources = [source for source, _ in task.generated_pairs]
-        model = TranslationModel(taught.config, taught.tokenizers, taught.model)
+        model = TranslationModel(taught.config, taught.model, taught.tokenizers)
         found[beam] = task.hypotheses
         assert found[beam] == model.translate(sources, beam=beam)
     assert found[1] != found[4]

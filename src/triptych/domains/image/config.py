@@ -1,9 +1,10 @@
 """Settings of a run on images."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from triptych.domains.image.data import SPLITS, ImageDataset
-from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.image.sources import Digits, ImageSource
 from triptych.domains.sources import ALL
 from triptych.errors import UserError, at_least
@@ -55,3 +56,9 @@ class Config(RunSettings):
     """Images and batches."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Transformer, output distribution and classes."""
+
+    def build_model(self, vocabulary: dict[str, Any]) -> ImageTransformer:
+        """Return a new model for images as in `ImageDataset.vocabulary`."""
+        n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
+        shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
+        return ImageTransformer(self.model, shape, levels=levels, n_classes=n_classes)

@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from triptych.config.schema import from_plain
 from triptych.core.attention.capture import capture_attention
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import Sampling
@@ -29,12 +28,10 @@ from triptych.domains.image.domain import (
     ImageAttentionOptions,
     ImageSampleOptions,
 )
-from triptych.domains.image.model import ImageTransformer, build_model
+from triptych.domains.image.model import ImageTransformer
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
-from triptych.training.checkpoint import load_weights
-from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, device_of, scoring, sum_scores
 from triptych.types import Progress
 
@@ -49,13 +46,10 @@ class ImageModel(TrainedModel):
     """A trained image model; vocabulary: of its data, as in `ImageDataset.vocabulary`."""
 
     domain: ClassVar[str] = "image"
+    config_class = Config
     config: Config
     full_model: ImageTransformer
     model: ImageTransformer
-
-    def __init__(self, model: ImageTransformer, config: Config, vocabulary: dict[str, Any]) -> None:
-        super().__init__(config, model)
-        self.vocabulary = vocabulary
 
     def sample(
         self,
@@ -240,13 +234,7 @@ class ImageModel(TrainedModel):
         return torch.full((count,), label, device=device_of(self.full_model))
 
 
-def restore(checkpoint: dict[str, Any], device: str = "cpu") -> ImageModel:
-    """Return the model of a checkpoint's content, on a device as in `device_named`."""
-    header = checkpoint["triptych"]
-    config, vocabulary = from_plain(Config, header["config"]), header["vocabulary"]
-    model = build_model(config.model, vocabulary)
-    load_weights(model, checkpoint["state_dict"])
-    return ImageModel(model.to(device_named(device)), config, vocabulary)
+restore = ImageModel.restore
 
 
 def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:

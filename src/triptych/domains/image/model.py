@@ -5,7 +5,6 @@ which training, sampling and likelihoods share.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -130,13 +129,3 @@ class ImageTransformer(nn.Module):
             compile=compile,
         )  # [N, L] or [N, L, C]
         return self.to_images(values)
-
-
-def build_model(config: ModelConfig, vocabulary: dict[str, Any]) -> ImageTransformer:
-    """Return a new model for data as in `ImageDataset.vocabulary`."""
-    return ImageTransformer(
-        config,
-        tuple(vocabulary["shape"]),
-        levels=vocabulary["levels"],
-        n_classes=len(vocabulary["class_names"]) if config.class_conditional else 0,
-    )

@@ -11,7 +11,7 @@ from torch import Tensor
 from triptych.domains.image import metrics
 from triptych.domains.image.config import Config
 from triptych.domains.image.data import Batch, check_same_images
-from triptych.domains.image.model import ImageTransformer, build_model
+from triptych.domains.image.model import ImageTransformer
 from triptych.domains.image.render import write_grid
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, shuffled_batches
@@ -31,7 +31,7 @@ class ImageTrainingModule(TrainingModule):
     config: Config
 
     def __init__(self, config: Config, vocabulary: dict[str, Any]) -> None:
-        super().__init__(build_model(config.model, vocabulary), config, vocabulary)
+        super().__init__(config.build_model(vocabulary), config, vocabulary)
 
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         return True  # `prepare` has compared them

@@ -1,6 +1,7 @@
 """All settings of a run on music, and the model that they describe."""
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
@@ -66,9 +67,11 @@ class Config(RunSettings):
     model: ModelConfig = field(default_factory=ModelConfig)
     """Sizes, attention and positions."""
 
-    def build_model(self) -> DecoderOnly:
+    def build_model(self, vocabulary: dict[str, Any] | None = None) -> DecoderOnly:
         """Build the model for the tokenizer and the windows of the data.
 
-        Raises ValueError for settings that do not fit together.
+        vocabulary: of the weights for the model; UserError for another one than the tokenizer's.
         """
+        if vocabulary is not None:
+            self.data.source.tokenizer.check_vocabulary(vocabulary, "the checkpoint")
         return self.model.build(self.data.source.tokenizer, length=self.data.sequence_length)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
 
-from triptych.config.schema import from_plain
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
@@ -41,8 +40,6 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
-from triptych.training.checkpoint import load_weights
-from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.types import Progress
 
@@ -57,6 +54,7 @@ class MusicModel(TrainedModel):
     """A trained music model."""
 
     domain: ClassVar[str] = "music"
+    config_class = Config
     config: Config
     full_model: DecoderOnly
     model: DecoderOnly
@@ -290,14 +288,4 @@ def _baselines(source: PieceSource, held_out: list[Piece], *, counted: bool) -> 
     return {"uniform": math.log(tokenizer.vocabulary_size)}
 
 
-def restore(checkpoint: dict[str, Any], device: str = "cpu") -> MusicModel:
-    """Return the model of a checkpoint's content; device as in `device_named`.
-
-    Raises UserError where this version of Triptych writes music with other tokens.
-    """
-    header = checkpoint["triptych"]
-    config, vocabulary = from_plain(Config, header["config"]), header["vocabulary"]
-    config.data.source.tokenizer.check_vocabulary(vocabulary, "the checkpoint")
-    model = config.build_model()
-    load_weights(model, checkpoint["state_dict"])
-    return MusicModel(config, model.to(device_named(device)))
+restore = MusicModel.restore

@@ -8,7 +8,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder, SharedEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.sources import Corpus
 from triptych.domains.translation.synthetic import NumberWords
-from triptych.domains.translation.tokenizer import MIN_VOCABULARY
+from triptych.domains.translation.tokenizer import MIN_VOCABULARY, Tokenizers
 from triptych.training.run_config import RunSettings
 
 
@@ -102,3 +102,6 @@ class Config(RunSettings):
                 "model.share_embeddings is all, which needs one vocabulary for both sides, and "
                 "data.shared_vocabulary is false; expected share_embeddings target or none"
             )
+
+    def build_model(self, vocabulary: Tokenizers) -> EncoderDecoder:
+        return self.model.build(len(vocabulary.source), len(vocabulary.target))

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from triptych.config.schema import from_plain
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.domains.base import ProgressFactory, TrainedModel
@@ -27,8 +26,6 @@ from triptych.domains.translation.sources import SPACES
 from triptych.domains.translation.tokenizer import END, Tokenizers
 from triptych.domains.translation.translate import one_line, search_sources
 from triptych.errors import UserError
-from triptych.training.checkpoint import load_weights
-from triptych.training.devices import device_named
 from triptych.training.evaluate import Evaluation, device_of, sum_scores
 from triptych.types import Dtype, Progress
 
@@ -56,6 +53,8 @@ class TranslationModel(TrainedModel):
     """
 
     domain: ClassVar[str] = "translation"
+    config_class = Config
+    read_vocabulary = staticmethod(Tokenizers.from_plain)
 
     full_model: EncoderDecoder
     model: EncoderDecoder
@@ -64,14 +63,14 @@ class TranslationModel(TrainedModel):
     def __init__(
         self,
         config: Config,
-        tokenizers: Tokenizers,
         model: EncoderDecoder,
+        vocabulary: Tokenizers,
         *,
         dtype: Dtype = "fp32",
         exact: bool = True,
     ) -> None:
-        super().__init__(config, model, dtype=dtype)
-        self.tokenizers = tokenizers
+        super().__init__(config, model, vocabulary, dtype=dtype)
+        self.tokenizers = vocabulary
         self.tokens_written = 0
         """Number of tokens of all best translations so far, their ends included."""
         self._exact = exact
@@ -280,11 +279,4 @@ def parse_penalty(text: str) -> LengthPenalty:
         raise UserError(str(error)) from error
 
 
-def restore(checkpoint: dict[str, Any], device: str = "cpu") -> TranslationModel:
-    """Return the model of a checkpoint's content; device: a name that `device_named` knows."""
-    header = checkpoint["triptych"]
-    config = from_plain(Config, header["config"])
-    tokenizers = Tokenizers.from_plain(header["vocabulary"])
-    model = config.model.build(len(tokenizers.source), len(tokenizers.target))
-    load_weights(model, checkpoint["state_dict"])
-    return TranslationModel(config, tokenizers, model.to(device_named(device)))
+restore = TranslationModel.restore

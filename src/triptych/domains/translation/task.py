@@ -41,8 +41,7 @@ class TranslationTrainingModule(TrainingModule):
     def __init__(
         self, config: Config, tokenizers: Tokenizers, validation: Sequence[Pair] = ()
     ) -> None:
-        model = config.model.build(len(tokenizers.source), len(tokenizers.target))
-        super().__init__(model, config, tokenizers.to_plain())
+        super().__init__(config.build_model(tokenizers), config, tokenizers.to_plain())
         self.tokenizers = tokenizers
         self.generated_pairs = list(validation)
         """Pairs whose sources are translated after each validation."""
@@ -70,7 +69,7 @@ class TranslationTrainingModule(TrainingModule):
         references = [target for _, target in self.generated_pairs]
         data = self.config.data
         # The model itself in use: a search without double precision is enough here.
-        model = TranslationModel(self.config, self.tokenizers, self.model, exact=False)
+        model = TranslationModel(self.config, self.model, self.tokenizers, exact=False)
         found = model.search(sources, beam=data.validation_beam)
         self.hypotheses = [best[0] for best in model.texts(found)]
         tokenizer = data.source.bleu_tokenizer()
