@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,9 +18,6 @@ from numpy.typing import NDArray
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.midi import ParsedMidi
 from triptych.errors import UserError
-
-if TYPE_CHECKING:
-    import pretty_midi
 
 Ids: TypeAlias = NDArray[np.int64]
 Cycles: TypeAlias = tuple[tuple[int, int], ...]
@@ -124,7 +121,7 @@ class MusicTokenizer(ABC):
         """Return the ids of a piece, without an end mark; ValueError where it has no ids."""
 
     @abstractmethod
-    def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
+    def to_midi(self, ids: Ids) -> Any:  # a PrettyMIDI; the parser of settings would import it
         """Return the music of any sequence of ids."""
 
     @abstractmethod
