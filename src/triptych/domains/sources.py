@@ -44,7 +44,7 @@ def source_to_score(source: Source, split: str, data: str | Path | None) -> Sour
     Raises UserError for a folder if the source reads none, and for the split `all` if it would
     contain the data of the training.
     """
-    trained_from = getattr(source, "directory", None)
+    trained_from: Any = getattr(source, "directory", None)
     if data is not None and trained_from is None:
         raise UserError(
             f"the data of this model come from {type(source).__name__}, which reads no folder"

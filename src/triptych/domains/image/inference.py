@@ -191,9 +191,8 @@ class ImageModel(TrainedModel):
         layer = options.layer or sizes.n_layers
         height, width, _ = self.full_model.shape
         # Six pixels spread over the image, without the upper left corner.
-        pixels = [
-            (height * row // 6, width * column // 6) for row in (2, 4) for column in (1, 3, 5)
-        ]
+        rows, columns = [height // 3, 2 * height // 3], [width // 6, width // 2, 5 * width // 6]
+        pixels = [(row, column) for row in rows for column in columns]
         if options.row is not None and options.column is not None:
             pixels = [(options.row, options.column)]
             if not (0 <= options.row < height and 0 <= options.column < width):
