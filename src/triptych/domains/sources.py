@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import random
 from abc import ABC, abstractmethod
@@ -18,6 +19,8 @@ from triptych.errors import UserError
 
 Source = TypeVar("Source")
 Numbers = NDArray[np.int64]
+
+LOG = logging.getLogger(__name__)
 
 ALL = "all"
 """Name of the split that contains all items of a folder which the model was not trained on."""
@@ -36,6 +39,22 @@ def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
         if position < end:
             return split
     return "train"
+
+
+def check_shares(validation_share: float, test_share: float) -> None:
+    """Raise ValueError for shares of held-out items that leave none for training."""
+    if min(validation_share, test_share) < 0 or validation_share + test_share >= 1:
+        raise ValueError(
+            f"validation_share is {validation_share} and test_share is {test_share}; expected "
+            "shares of at least 0 that leave items to train on"
+        )
+
+
+def warn_of_skipped(source: str | Path, skipped: list[str], n_files: int) -> None:
+    """Log the number of files that could not be used, and the names or reasons of five."""
+    if skipped:
+        reasons = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+        LOG.warning("%s: skipped %d of %d files: %s", source, len(skipped), n_files, reasons)
 
 
 def source_to_score(source: Source, split: str, data: str | Path | None) -> Source:

@@ -110,7 +110,7 @@ def test_corrupt_images_are_skipped_counted_and_named(
     (tmp_path / "text.jpg").write_text("not an image")
     with caplog.at_level(logging.WARNING):
         images = source(tmp_path).load_all()
-    assert "skipped 2 of 22 images" in caplog.text
+    assert "skipped 2 of 22 files" in caplog.text
     assert "cut.png, text.jpg" in caplog.text
     assert len(images) == 20
 

@@ -6,7 +6,6 @@ path.
 """
 
 import hashlib
-import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,10 +24,9 @@ from triptych.domains.image.formats import (
     read_idx,
 )
 from triptych.domains.image.image_folder import list_split
-from triptych.domains.sources import ALL, split_by_hash
+from triptych.domains.sources import ALL, check_shares, split_by_hash, warn_of_skipped
 from triptych.errors import UserError, at_least
 
-_LOG = logging.getLogger(__name__)
 DIGITS = tuple(str(digit) for digit in range(10))
 Arrays = tuple[NDArray[np.uint8], NDArray[np.integer]]
 """Pixels [N, H, W, C] and class indices [N]."""
@@ -228,11 +226,7 @@ class ImageFolder(ImageSource):
 
     def __post_init__(self) -> None:
         at_least(self, 1, "height", "width")
-        if not (0 < self.validation_share < 1 and 0 <= self.test_share < 1 - self.validation_share):
-            raise ValueError(
-                f"validation_share {self.validation_share} and test_share {self.test_share} must "
-                "leave images to train on"
-            )
+        check_shares(self.validation_share, self.test_share)
 
     def load(self, split: str) -> ImageDataset:
         """Read one split, or `all`, in the order of the hashes of its files."""
@@ -261,12 +255,7 @@ class ImageFolder(ImageSource):
             # Pillow raises a dozen types of exception for damaged files.
             except Exception:
                 skipped.append(str(path))
-        if skipped:
-            shown = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
-            _LOG.warning(
-                "%s: skipped %d of %d images that cannot be decoded: %s",
-                directory, len(skipped), len(listing.files), shown,
-            )  # fmt: skip
+        warn_of_skipped(directory, skipped, len(listing.files))
         if not found:
             raise UserError(
                 f"no image of {directory} belongs to the split {split!r} and can be decoded: of "

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from triptych.domains.files import split_lines
-from triptych.domains.sources import split_by_hash
+from triptych.domains.sources import check_shares, split_by_hash
 from triptych.domains.translation.metrics import primary_subtag
 from triptych.errors import UserError
 
@@ -78,12 +78,7 @@ class FileCorpus(Corpus):
     """Share (0 to 1) of the training pairs that is held out for test, in the same way."""
 
     def __post_init__(self) -> None:
-        shares = (self.validation_share, self.test_share)
-        if not (min(shares) >= 0 and sum(shares) < 1):
-            raise ValueError(
-                f"validation_share is {shares[0]} and test_share is {shares[1]}; expected shares "
-                "of at least 0 that leave pairs for training"
-            )
+        check_shares(self.validation_share, self.test_share)
         for split in self.shares:
             if split in self.file_splits():
                 raise ValueError(

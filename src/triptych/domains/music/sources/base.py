@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.sources import split_by_hash
+from triptych.domains.sources import check_shares, split_by_hash
 
 SPLITS = ("train", "validation", "test")
 
@@ -54,20 +54,8 @@ class HashedSource(PieceSource):
     test_share: float
 
     def __post_init__(self) -> None:
-        """Raise ValueError for shares that leave nothing to train on."""
-        if not (0 < self.validation_share < 1 and 0 <= self.test_share < 1 - self.validation_share):
-            raise ValueError(
-                f"validation_share {self.validation_share} and test_share {self.test_share} must "
-                "be shares that leave pieces to train on"
-            )
+        check_shares(self.validation_share, self.test_share)
 
     def split_of(self, key: bytes) -> str:
         """Return the split of a key by its hash, equal on every machine and for any other keys."""
         return split_by_hash(key, {"test": self.test_share, "validation": self.validation_share})
-
-
-def warn_of_skipped(source: str, skipped: list[str], n_files: int) -> None:
-    """Log the number of files that could not be used, and the reasons for the first five."""
-    if skipped:
-        reasons = " ".join(skipped[:5]) + (" ..." if len(skipped) > 5 else "")
-        LOG.warning("%s: skipped %d of %d files: %s", source, len(skipped), n_files, reasons)

@@ -12,9 +12,9 @@ from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from triptych.domains.music.midi import MAX_BYTES, MIDI_SUFFIXES, parse_midi
-from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece, warn_of_skipped
+from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.sources import ALL
+from triptych.domains.sources import ALL, warn_of_skipped
 from triptych.errors import UserError
 
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from triptych.domains.music.sources.base import LOG, HashedSource, Piece, warn_of_skipped
+from triptych.domains.music.sources.base import LOG, HashedSource, Piece
 from triptych.domains.music.tokenizers.chorales import (
     N_VOICES,
     SILENT,
@@ -28,6 +28,7 @@ from triptych.domains.music.tokenizers.chorales import (
     Grid,
     in_range,
 )
+from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
 
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
