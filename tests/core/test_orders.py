@@ -21,7 +21,7 @@ def test_a_picture_comes_back_from_its_sequence(shape: tuple[int, int, int]) -> 
         assert torch.equal(order.to_images(sequence), picture)
         row, column, channel = order.coordinates.unbind(-1)
         assert torch.equal(sequence, picture[:, row, column, channel])
-        assert torch.equal(order.steps[row, column, channel], torch.arange(order.length))
+        assert torch.equal(order.positions[row, column, channel], torch.arange(order.length))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -34,7 +34,7 @@ def test_blocks_never_split_the_channels_of_a_pixel(shape: tuple[int, int, int])
 
 
 def test_the_block_order_of_a_small_picture_by_hand() -> None:
-    steps = orders.blocks((3, 4), 2, 2).steps[:, :, 0]
+    steps = orders.blocks((3, 4), 2, 2).positions[:, :, 0]
     assert steps.tolist() == [[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 10, 11]]
 
 
@@ -55,7 +55,7 @@ def test_wrong_sizes_are_refused() -> None:
 def local_2d_mask(order: str) -> torch.Tensor:
     config = Local2D(block_height=2, block_width=2, halo_up=1, halo_side=1, order=order)
     pattern = config.mask_pattern((4, 6), causal=True)
-    steps = config.order_of((4, 6)).steps[:, :, 0]
+    steps = config.order_of((4, 6)).positions[:, :, 0]
     query = steps[3, 2]  # lower left pixel of the block in rows 2-3, columns 2-3
     return pattern.visible(query, steps).long()
 

@@ -28,7 +28,7 @@ class GenerationOrder:
         """Row, column and channel of every position: int64 [L, 3]."""
         row, column, channel = self.coordinates.unbind(1)
         self._cell = (row * shape[1] + column) * shape[2] + channel  # raster index: int64 [L]
-        self.steps = self._cell.argsort().view(shape)
+        self.positions = self._cell.argsort().view(shape)
         """The position at which each cell is generated: int64 [H, W, C]."""
 
     def to_sequence(self, image: Tensor) -> Tensor:
@@ -41,8 +41,8 @@ class GenerationOrder:
 
     def to_images(self, sequence: Tensor) -> Tensor:
         """[B, L, ...] -> [B, H, W, C, ...]."""
-        position = self.steps.flatten().to(sequence.device)  # [HWC]
-        cells = sequence.index_select(1, position)  # [B, HWC, ...]
+        positions = self.positions.flatten().to(sequence.device)  # [HWC]
+        cells = sequence.index_select(1, positions)  # [B, HWC, ...]
         return cells.view(-1, *self.shape, *sequence.shape[2:])  # [B, H, W, C, ...]
 
 

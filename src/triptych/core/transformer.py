@@ -213,26 +213,18 @@ class Decoder(Stack):
         return x
 
     def step(self, x: Tensor, cache: KVCache, context: StepContext) -> Tensor:
-        """P consecutive positions: x [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`.
-
-        context: of these positions, from `step_context` or `step_contexts`.
-        """
+        """P consecutive positions: x [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`."""
         for block, layer in zip(self.blocks, cache, strict=True):
             x = block.step(x, layer, context)
         x = self.final_norm(x)
         return x
 
     def step_context(self, positions: Tensor, cache: KVCache) -> StepContext:
-        """Context of a step at P consecutive positions int64 [P], for all blocks.
+        """Context of a step at P consecutive positions int64 [..., P], for all blocks.
 
         It is valid for steps with this very cache, not for another view of it.
         """
         return self.blocks[0].attention.step_context(positions, cache[0])
-
-    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContext]:
-        """Contexts of R steps of one position each, int64 [R], computed at once."""
-        together = self.step_context(positions.unsqueeze(1), cache)
-        return [together.at(step) for step in range(len(positions))]
 
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
         """Views of the part of the cache that holds the first `length` positions."""

@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from triptych.core.heads import Head, MixtureOfLogisticsHead, at_least_float32
+from triptych.core.heads import Head, at_least_float32
 
 MIN_TEMPERATURE = 1e-20
 """Smallest divisor of logits that keeps them finite in float32."""
@@ -94,12 +94,7 @@ def sample_logistic(
 def sample_value(
     head: Head, parameters: Tensor, sampling: Sampling, generator: torch.Generator | None = None
 ) -> Tensor:
-    """One value per position from the parameters of a head: [..., Z] -> int64 [...] or [..., C].
-
-    Raises ValueError for top-k or top-p on a mixture of logistics, which has no list of values.
-    """
-    if isinstance(head, MixtureOfLogisticsHead) and (sampling.top_k or sampling.top_p):
-        raise ValueError("top_k and top_p need a categorical output; this model has logistics")
+    """One value per position from the parameters of a head: [..., Z] -> int64 [...] or [..., C]."""
     return head.sample(
         parameters,
         lambda logits: sample_category(logits, sampling, generator),

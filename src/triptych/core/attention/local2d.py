@@ -111,12 +111,12 @@ class RowsOfImage(CacheLayout):
         self.block_height, self.halo_up = config.block_height, config.halo_up
         self.height, width, channels = order.shape
         self.row_size = width * channels
-        steps = order.steps.flatten()
-        self.register_buffer("cells", steps.argsort(), persistent=False)
-        self.register_buffer("steps", steps, persistent=False)
+        position_of = order.positions.flatten()
+        self.register_buffer("cells", position_of.argsort(), persistent=False)
+        self.register_buffer("position_of", position_of, persistent=False)
 
     cells: Tensor  # int64 [L], cell of each position, in raster order
-    steps: Tensor  # int64 [L], position of each cell
+    position_of: Tensor  # int64 [L], position of each cell
 
     def n_slots(self, max_length: int, lookahead: int = 0) -> int:
         # The rows of blocks that the lookahead enters are kept whole, for block order.
@@ -139,5 +139,5 @@ class RowsOfImage(CacheLayout):
         top = (rows * self.block_height - self.halo_up).clamp(min=0)  # first row of the halo
         first = top * self.row_size  # [..., 1]
         cell = first + (torch.arange(n_slots, device=positions.device) - first) % n_slots
-        inside = cell < len(self.steps)  # [..., S]
-        return self.steps[cell.clamp(max=len(self.steps) - 1)].masked_fill(~inside, -1)
+        inside = cell < len(self.cells)  # [..., S]
+        return self.position_of[cell.clamp(max=len(self.cells) - 1)].masked_fill(~inside, -1)

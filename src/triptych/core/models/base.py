@@ -97,7 +97,8 @@ class TransformerModel(AutoregressiveModel):
         return parameters
 
     def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContext]:
-        return self.decoder.step_contexts(positions, cache)
+        together = self.decoder.step_context(positions.unsqueeze(1), cache)
+        return [together.at(step) for step in range(len(positions))]
 
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
         return self.decoder.cache_view(cache, length)

@@ -160,9 +160,9 @@ class ImageModel(TrainedModel):
         block = model.core.decoder.blocks[(layer or self.config.model.transformer.n_layers) - 1]
         with scoring(model), capture_attention(block) as captured:
             model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)
-        # Step t predicts value t of the order; key t holds value t - 1, key 0 the start vector.
-        steps = torch.stack([model.order.steps[row, column, 0] for row, column in pixels])  # [N]
-        weights = captured.self_attention[0][0, :, steps.to(device)].cpu().double()  # [heads, N, L]
+        # Query t predicts value t of the order; key t holds value t - 1, key 0 the start vector.
+        query = torch.stack([model.order.positions[row, col, 0] for row, col in pixels])  # [N]
+        weights = captured.self_attention[0][0, :, query.to(device)].cpu().double()  # [heads, N, L]
         weights = weights.mean(0) if head is None else weights[head - 1]  # [N, L]
         by_value = F.pad(weights[:, 1:], (0, 1))  # [N, L]
         maps: NDArray[np.float64] = model.order.to_images(by_value).sum(-1).numpy()  # [N, H, W]

@@ -113,7 +113,7 @@ def _positions(
     column = (left.unsqueeze(1) + torch.arange(width))[None, :, None, :]  # [1, C, 1, width]
     image_height, image_width, _ = order.shape
     inside = (row >= 0) & (row < image_height) & (column >= 0) & (column < image_width)
-    positions = order.steps[
+    positions = order.positions[
         row.clamp(0, image_height - 1), column.clamp(0, image_width - 1)
     ]  # [R, C, height, width, channels]
     return positions.masked_fill(~inside.unsqueeze(-1), -1).flatten(2).flatten(0, 1)
