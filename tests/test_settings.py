@@ -7,21 +7,22 @@ import importlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal, Union, get_type_hints
 
 import numpy as np
 import pytest
+from jsonargparse import ArgumentParser
 
 from triptych.config.files import read_settings_file
 from triptych.config.hints import (
     allows_null,
     class_in,
-    import_class,
     in_words,
     is_part,
     subclass_paths,
 )
-from triptych.config.parser import SettingsParser, parser_for, split_config
+from triptych.config.parser import parse_settings, parser_for, prefer_int, split_config
 from triptych.config.schema import from_plain, to_plain
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
@@ -200,7 +201,7 @@ def test_what_has_no_plain_form() -> None:
         ),
         (
             {"data": {"source": {"class_path": "triptych.domains.image.sources.MNIST"}}},
-            "data.source.directory is missing; triptych.domains.image.sources.MNIST has no default",
+            "sources.MNIST: the following arguments are required: directory",
         ),
     ],
     ids=str,
@@ -222,7 +223,7 @@ def test_every_setting_of_every_kind_has_a_sentence_and_a_type() -> None:
         for kind in [
             config,
             *(
-                import_class(path)
+                resolve_name(path)
                 for part in parts
                 for path in subclass_paths(part)
                 if path.startswith("triptych.")  # other tests declare parts of their own
@@ -241,9 +242,9 @@ def test_every_setting_of_every_kind_has_a_sentence_and_a_type() -> None:
 @pytest.mark.parametrize("hint", [Union[float, int, None], Union[int, float, str]])  # noqa: UP007
 def test_a_whole_number_stays_whole_in_any_order_of_its_type(hint: Any) -> None:
     """1 is one batch and 1.0 is all of them, in Lightning's limit_train_batches."""
-    parser = SettingsParser()
+    parser = ArgumentParser()
     parser.add_argument("--limit", type=hint)
-    parser.prefer_int()
+    prefer_int(parser)
     for text, value in (("1", 1), ("1.0", 1.0), ("0.5", 0.5)):
         found = parser.parse_args(["--limit", text]).limit
         assert (type(found), found) == (type(value), value)
@@ -252,7 +253,7 @@ def test_a_whole_number_stays_whole_in_any_order_of_its_type(hint: Any) -> None:
 def test_the_place_of_an_error() -> None:
     parser = parser_for(ImageConfig, prog="x", description="x")
     options = ["--model.transformer.attention.init_args.window=4", "--run.seed", "3"]
-    _, locate = parser.parse_settings(["--model.transformer.attention", "Relative", *options])
+    _, locate = parse_settings(parser, ["--model.transformer.attention", "Relative", *options])
     for key in (
         "model.transformer.attention.window",
         "run.seed",
@@ -272,7 +273,7 @@ def test_the_file_and_line_of_an_error(tmp_path: Path) -> None:
     second.write_text("run:\n  name: x\n")
     parser = parser_for(ImageConfig, prog="x", description="x")
     files = ["--config", str(first), "--config", str(second)]
-    values, locate = parser.parse_settings([*files, "--model.transformer.n_heads", "2"])
+    values, locate = parse_settings(parser, [*files, "--model.transformer.n_heads", "2"])
     assert (values.run.seed, values.run.name, values.model.transformer.n_heads) == (2, "x", 2)
     assert locate("model.transformer.d_model") == f"{first}, line 4"
     assert locate("model.transformer.attention.window") == f"{first}, line 8"
@@ -322,7 +323,6 @@ def test_a_settings_file_that_is_none(tmp_path: Path, content: bytes, says: str)
         (list[str], "a list of texts in brackets", False),
         (dict[str, int], "a mapping", False),
         (Literal["a", "b"] | None, "one of a, b or null", True),
-        (Literal[1, "a"] | Literal["a", "b"] | None, "one of 1, a, b or null", True),
     ],
     ids=str,
 )

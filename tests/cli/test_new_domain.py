@@ -112,8 +112,6 @@ def test_settings_import_no_class_of_another_package(attention: object) -> None:
     with pytest.raises(UserError, match="--plugin"):
         from_plain(ImageConfig, {"data": {"source": attention}})
     assert "toy_domain" not in sys.modules
-    with pytest.raises(UserError, match=r"attention\.class_path is missing"):
-        from_plain(ImageConfig, {"model": {"transformer": {"attention": {"init_args": plain}}}})
 
 
 def test_a_class_of_a_plugin(

@@ -8,10 +8,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from jsonargparse import ArgumentParser
+
 import triptych
 from triptych import pretrained
 from triptych.cli.progress import progress_line
-from triptych.config.parser import SettingsParser, parser_for
+from triptych.config.parser import parse_settings, parser_for
 from triptych.config.schema import build
 from triptych.domains import module_exists
 from triptych.domains.base import Domain, TrainedModel
@@ -22,7 +24,7 @@ from triptych.errors import UserError
 OVERWRITE = "overwrite"
 
 
-def options_parser(command: str, domain: Domain) -> SettingsParser:
+def options_parser(command: str, domain: Domain) -> ArgumentParser:
     """Return the parser of a command's options."""
     options: type[ModelOptions] = getattr(domain, f"{command}_options")
     parser = parser_for(
@@ -41,7 +43,7 @@ def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tupl
 
     Raises UserError for an unknown option, an impossible value and a missing input file.
     """
-    values, locate = options_parser(command, domain).parse_settings(arguments)
+    values, locate = parse_settings(options_parser(command, domain), arguments)
     options: ModelOptions = build(getattr(domain, f"{command}_options"), values, locate=locate)
     check_checkpoint(options.checkpoint)
     if options.plugin is not None and not module_exists(options.plugin):

@@ -9,9 +9,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from jsonargparse import ArgumentParser
+
 from triptych.cli.options import check_checkpoint
 from triptych.config.files import read_settings_file
-from triptych.config.parser import SettingsParser, parser_for, split_config
+from triptych.config.parser import (
+    hide_group_options,
+    parse_settings,
+    parser_for,
+    prefer_int,
+    split_config,
+)
 from triptych.config.schema import build, to_plain
 from triptych.domains.base import Domain
 from triptych.errors import UserError
@@ -38,7 +46,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     from triptych.training.run_folder import check_run_folder
     from triptych.training.trainer import train
 
-    values, locate = parser(domain).parse_settings(arguments)
+    values, locate = parse_settings(parser(domain), arguments)
     config = build(domain.config_class(), values, locate=locate)
     resume = values.get("resume", False)
     # These checks precede the reading of the data, which can take minutes.
@@ -58,7 +66,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     return 0
 
 
-def parser(domain: Domain) -> SettingsParser:
+def parser(domain: Domain) -> ArgumentParser:
     """Return the parser of the settings: data, model, optim, run, and Lightning's trainer."""
     from pytorch_lightning import Trainer
 
@@ -87,10 +95,10 @@ def parser(domain: Domain) -> SettingsParser:
         help="Number formats of training; auto is bf16-mixed on hardware with bf16, else 32-true. "
         "Validation computes in the format of the weights.",
     )
-    settings.prefer_int()
+    prefer_int(settings)
     if settings.groups is not None:
         settings.groups["trainer"].title = "Arguments of Lightning's Trainer"
-    settings.hide_group_options()
+    hide_group_options(settings)
     return settings
 
 

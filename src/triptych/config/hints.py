@@ -14,36 +14,26 @@ import types
 from abc import ABC
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-_UNIONS = (Union, types.UnionType)
-_ONE = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_ONE = {
+    int: "a whole number", float: "a number", bool: "true or false", str: "text",
+    type(None): "null", dict: "a mapping",
+}  # fmt: skip
 _MANY = {int: "whole numbers", float: "numbers", bool: "true or false", str: "texts"}
 
 
 def in_words(hint: Any) -> str:
     """Return a type as text for a user: `a whole number or null`."""
     origin, arguments = get_origin(hint), get_args(hint)
-    if origin in _UNIONS:
-        choices = [get_args(argument) for argument in arguments if get_origin(argument) is Literal]
-        words = [
-            in_words(argument) for argument in arguments if get_origin(argument) is not Literal
-        ]
-        if choices:  # several lists of allowed words become one
-            words.insert(0, in_words(Literal[*(word for words in choices for word in words)]))
-        return " or ".join(words)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(in_words, arguments))
     if origin is Literal:
-        return "one of " + ", ".join(dict.fromkeys(map(str, arguments)))
+        return "one of " + ", ".join(map(str, arguments))
     if origin in (list, tuple):
-        items = [argument for argument in arguments if argument is not Ellipsis]
-        count = f"{len(items)} " if origin is tuple and Ellipsis not in arguments else ""
-        inner = _MANY.get(items[0], "values") if items else "values"
-        return f"a list of {count}{inner} in brackets"
-    if hint is type(None):
-        return "null"
-    if dict in (hint, origin):
-        return "a mapping"
-    if inspect.isclass(hint) and hint not in _ONE:
+        count = f"{len(arguments)} " if origin is tuple and Ellipsis not in arguments else ""
+        return f"a list of {count}{_MANY.get(arguments[0], 'values')} in brackets"
+    if is_part(hint):
         return "one of the classes " + ", ".join(subclass_paths(hint))
-    return _ONE.get(hint, str(hint))
+    return _ONE.get(origin or hint, str(hint))
 
 
 def allows_null(hint: Any) -> bool:
@@ -58,25 +48,10 @@ def class_in(hint: Any) -> type | None:
     return next(filter(None, map(class_in, get_args(hint))), None)
 
 
-def dataclass_in(hint: Any) -> type | None:
-    """Return the dataclass that a type is, or that an optional type holds; None for others."""
-    if inspect.isclass(hint):
-        return hint if dataclasses.is_dataclass(hint) else None
-    if get_origin(hint) in _UNIONS:
-        return next(filter(None, map(dataclass_in, get_args(hint))), None)
-    return None
-
-
 def is_part(hint: Any) -> bool:
     """Return whether a setting is a part, whose kind is named by a class path."""
     cls = class_in(hint)
     return cls is not None and ABC in cls.__mro__  # issubclass would ask hooks of other libraries
-
-
-def import_class(path: str) -> Any:
-    """Import the class at a dotted path."""
-    module, _, name = path.rpartition(".")
-    return getattr(importlib.import_module(module), name)
 
 
 def subclass_paths(base: type) -> list[str]:

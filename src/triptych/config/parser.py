@@ -6,17 +6,15 @@ import argparse
 import functools
 import operator
 from abc import ABC
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import jsonargparse
 
-from triptych.config import messages
 from triptych.config.files import SettingsFile, read_settings_file
 from triptych.config.hints import import_kinds
-from triptych.config.messages import Locate
+from triptych.config.messages import Locate, check_keys, sentences
 from triptych.errors import UserError
 
 # A dataclass that descends from ABC is a part: jsonargparse takes any subclass by its dotted path.
@@ -29,9 +27,13 @@ CONFIG_OPTION = "--config"
 COMMAND_LINE = "the command line"
 
 
-def parser_for(cls: type, *, prog: str, description: str, config: bool = True) -> SettingsParser:
+def parser_for(
+    cls: type, *, prog: str, description: str, config: bool = True
+) -> jsonargparse.ArgumentParser:
     """Return a parser with every field of `cls` as an option, and `--config FILE` if asked for."""
-    parser = SettingsParser(prog=prog, description=description)
+    parser = jsonargparse.ArgumentParser(
+        prog=prog, description=description, allow_abbrev=False, exit_on_error=False
+    )
     if config:
         parser.add_argument(
             CONFIG_OPTION,
@@ -40,74 +42,52 @@ def parser_for(cls: type, *, prog: str, description: str, config: bool = True) -
         )
     import_kinds(cls)  # the help lists them, and their short names are known
     parser.add_class_arguments(cls, None, as_group=True)
-    parser.hide_group_options()
+    hide_group_options(parser)
     return parser
 
 
-class SettingsParser(jsonargparse.ArgumentParser):
-    """Parser whose errors are UserErrors of one sentence, with the nearest allowed word."""
+def hide_group_options(parser: jsonargparse.ArgumentParser) -> None:
+    """Remove `--model FILE` and its like from the help: one settings file holds all groups."""
+    keys = [action.dest for action in parser._actions if not action.dest.endswith(".help")]
+    for action in parser._actions:
+        if any(key.startswith(action.dest + ".") for key in keys):
+            action.help = argparse.SUPPRESS
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        """Take the arguments of jsonargparse's parser; abbreviated options are refused."""
-        super().__init__(*args, allow_abbrev=False, **kwargs)
-        self._locate: Locate = lambda key: COMMAND_LINE
 
-    def error(self, message: str, ex: Exception | None = None) -> Any:
-        """Raise the UserError for a message of argparse or jsonargparse."""
-        if not self.exit_on_error:  # a parser nested in another one, which knows the key
-            super().error(message, ex)
-        raise UserError(messages.sentence(self, message, self._locate)) from ex
+def prefer_int(parser: jsonargparse.ArgumentParser) -> None:
+    """Parse `1` as an int for options of int or float, whatever order their type has.
 
-    def hide_group_options(self) -> None:
-        """Remove `--model FILE` and its like from the help: one settings file holds all groups."""
-        keys = [action.dest for action in self._actions if not action.dest.endswith(".help")]
-        for action in self._actions:
-            if any(key.startswith(action.dest + ".") for key in keys):
-                action.help = argparse.SUPPRESS
+    `typing` caches types that compare equal, so that `int | float` of one library may come out as
+    the `float | int` of another, and jsonargparse tries types in order.
+    """
+    for action in parser._actions:
+        hints = get_args(getattr(action, "_typehint", None))
+        if int in hints and float in hints:
+            ordered = [int, float, *(hint for hint in hints if hint not in (int, float))]
+            action._typehint = functools.reduce(operator.or_, ordered)  # type: ignore[attr-defined]
 
-    def prefer_int(self) -> None:
-        """Parse `1` as an int for options of int or float, whatever order their type has.
 
-        `typing` caches types that compare equal, so that `int | float` of one library may come out
-        as the `float | int` of another, and jsonargparse tries types in order.
-        """
-        for action in self._actions:
-            hints = get_args(getattr(action, "_typehint", None))
-            if int in hints and float in hints:
-                ordered = [int, float, *(hint for hint in hints if hint not in (int, float))]
-                action._typehint = functools.reduce(operator.or_, ordered)  # type: ignore[attr-defined]
+def parse_settings(
+    parser: jsonargparse.ArgumentParser, arguments: Sequence[str]
+) -> tuple[jsonargparse.Namespace, Locate]:
+    """Parse a command line; return the values and a function that locates a key.
 
-    @contextmanager
-    def reading(self, locate: Locate) -> Iterator[None]:
-        """Begin errors inside this block with the location of their key."""
-        before, self._locate = self._locate, locate
-        try:
-            yield
-        finally:
-            self._locate = before
-
-    def check_keys(self, plain: Any) -> None:
-        """Raise UserError for an unknown key, or for a value in place of a group."""
-        messages.check_keys(self, plain, self._locate)
-
-    def parse_settings(self, arguments: Sequence[str]) -> tuple[jsonargparse.Namespace, Locate]:
-        """Parse a command line; return the values and a function that locates a key.
-
-        Every file is first read alone, so that its errors name it and the line.
-        Raises UserError for all bad input.
-        """
-        paths: list[Path] = []
-        others = list(arguments)
-        if CONFIG_OPTION in self._option_string_actions:
-            paths, others = split_config(arguments)
-        files = [read_settings_file(path) for path in paths]
-        for file in files:
-            with self.reading(file.locate):
-                self.check_keys(file.content)
-                self.parse_string(file.text)
-        # Options apply in order: with the files first, an option always overrides a file.
-        first = [part for path in paths for part in (CONFIG_OPTION, str(path))]
-        return self.parse_args([*first, *others]), _locate_in(files, others)
+    Every file is first read alone, so that its errors name it and the line.
+    Raises UserError for all bad input.
+    """
+    paths: list[Path] = []
+    others = list(arguments)
+    if CONFIG_OPTION in parser._option_string_actions:
+        paths, others = split_config(arguments)
+    files = [read_settings_file(path) for path in paths]
+    for file in files:
+        check_keys(parser, file.content, file.locate)
+        with sentences(parser, file.locate):
+            parser.parse_string(file.text)
+    # Options apply in order: with the files first, an option always overrides a file.
+    first = [part for path in paths for part in (CONFIG_OPTION, str(path))]
+    with sentences(parser, lambda key: COMMAND_LINE):
+        return parser.parse_args([*first, *others]), _locate_in(files, others)
 
 
 def split_config(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:

@@ -7,6 +7,7 @@ import difflib
 import functools
 import inspect
 import math
+from pkgutil import resolve_name
 from typing import Any
 
 import pytorch_lightning as pl
@@ -14,7 +15,6 @@ import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
-from triptych.config.hints import import_class
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import quiet_lightning
 from triptych.training.devices import choose_precision, uses_cuda
@@ -57,7 +57,7 @@ def trainer_settings(options: argparse.Namespace) -> dict[str, Any]:
 def _argument(name: str, value: Any) -> Any:
     if "class_path" in getattr(value, "__dict__", {}):  # a strategy or accelerator by its class
         arguments = vars(value.get("init_args") or argparse.Namespace()).items()
-        kind = import_class(value.class_path)
+        kind = resolve_name(value.class_path)
         try:
             return kind(**{k: v for k, v in arguments if v is not None})
         except _REFUSALS as error:

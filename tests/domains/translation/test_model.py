@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from triptych.config.parser import parser_for
+from triptych.config.parser import parse_settings, parser_for
 from triptych.core.feed_forward import GELU, ReLU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.norms import LayerNorm
@@ -32,7 +32,7 @@ def read_config(name: str, *overrides: str) -> Config:
 
     parser = parser_for(Config, prog="test", description="test")
     parser.add_argument("--trainer", type=dict)
-    values, locate = parser.parse_settings(["--config", str(CONFIGS / name), *overrides])
+    values, locate = parse_settings(parser, ["--config", str(CONFIGS / name), *overrides])
     return build(Config, values, locate=locate)
 
 
