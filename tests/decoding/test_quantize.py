@@ -21,6 +21,7 @@ from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.quantize import quantize
+from triptych.errors import UserError
 
 SIZES = TransformerConfig(
     n_layers=2,
@@ -131,10 +132,10 @@ def test_no_warning_reaches_the_user(model: DecoderOnly) -> None:
 
 
 def test_bad_requests_are_refused(model: DecoderOnly, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="fp32, bf16, int8, got fp16"):
+    with pytest.raises(UserError, match="fp32, bf16, int8, got fp16"):
         quantize(model, "fp16")
-    with pytest.raises(ValueError, match="int8 needs a CPU; this model is on meta"):
+    with pytest.raises(UserError, match="int8 needs a CPU; this model is on meta"):
         quantize(copy.deepcopy(model).to("meta"), "int8")
     monkeypatch.setitem(sys.modules, "torch.ao.quantization", None)
-    with pytest.raises(ValueError, match=r"int8 needs torch\.ao\.quantization"):
+    with pytest.raises(UserError, match=r"int8 needs torch\.ao\.quantization"):
         quantize(model, "int8")

@@ -9,6 +9,7 @@ from typing import TypeVar, get_args
 import torch
 from torch import nn
 
+from triptych.errors import UserError
 from triptych.types import Dtype
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -22,14 +23,14 @@ def quantize(model: Model, dtype: Dtype) -> Model:
     each call, and everything else stays in float32. Heads compute likelihoods and distributions
     in float32 in all three. An int8 model cannot be compiled: its layers are opaque to
     torch.compile.
-    Raises ValueError for an unknown dtype, and for int8 on a device other than a CPU or where this
+    Raises UserError for an unknown dtype, and for int8 on a device other than a CPU or where this
     PyTorch has no dynamic quantization.
     """
     device = next(model.parameters()).device
     if dtype not in get_args(Dtype):
-        raise ValueError(f"dtype is {', '.join(get_args(Dtype))}, got {dtype}")
+        raise UserError(f"dtype is {', '.join(get_args(Dtype))}, got {dtype}")
     if dtype == "int8" and device.type != "cpu":
-        raise ValueError(f"dtype int8 needs a CPU; this model is on {device}")
+        raise UserError(f"dtype int8 needs a CPU; this model is on {device}")
     if dtype == "fp32":
         return model
     reduced = copy.deepcopy(model).eval().requires_grad_(False)
@@ -40,7 +41,7 @@ def quantize(model: Model, dtype: Dtype) -> Model:
     try:
         from torch.ao.quantization import per_channel_dynamic_qconfig, quantize_dynamic
     except ImportError as error:
-        raise ValueError(f"dtype int8 needs torch.ao.quantization: {error}") from error
+        raise UserError(f"dtype int8 needs torch.ao.quantization: {error}") from error
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*torch.ao.quantization is deprecated.*")
         warnings.filterwarnings("ignore", message=".*quantized tensor creation functions.*")

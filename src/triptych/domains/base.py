@@ -22,7 +22,6 @@ from triptych.domains.options import (
     SampleOptions,
     TranslateOptions,
 )
-from triptych.errors import UserError
 from triptych.types import Dtype, Progress
 
 if TYPE_CHECKING:
@@ -42,11 +41,7 @@ class ProgressFactory(Protocol):
 
 
 class TrainedModel(ABC):
-    """Trained model of a domain, as `triptych.load` returns it. Needs no Lightning.
-
-    model: in float32. dtype: see `decoding.quantize`; UserError for one that the device does not
-    offer.
-    """
+    """Trained model of a domain, as `triptych.load` returns it. Needs no Lightning."""
 
     domain: ClassVar[str]
     """Name of the domain, as in the header of its checkpoints."""
@@ -65,13 +60,11 @@ class TrainedModel(ABC):
     model: nn.Module
     """Model in the number format in use."""
 
-    def __init__(
-        self, config: Any, model: nn.Module, vocabulary: Any = None, *, dtype: Dtype = "fp32"
-    ) -> None:
+    def __init__(self, config: Any, model: nn.Module, vocabulary: Any = None) -> None:
         self.config = config
         self.vocabulary = vocabulary
-        self.full_model = model.eval()
-        self._set_dtype(dtype)
+        self.full_model = self.model = model.eval()
+        self.dtype = "fp32"
 
     @classmethod
     def restore(cls, checkpoint: dict[str, Any], device: str = "cpu") -> Self:
@@ -99,19 +92,15 @@ class TrainedModel(ABC):
         return plain
 
     def with_dtype(self, dtype: Dtype) -> Self:
-        """Return the same model in another number format."""
-        other = copy.copy(self)
-        other._set_dtype(dtype)
-        return other
+        """Return the same model in another number format, see `decoding.quantize`.
 
-    def _set_dtype(self, dtype: Dtype) -> None:
+        Raises UserError for one that the device does not offer.
+        """
         from triptych.decoding.quantize import quantize
 
-        self.dtype = dtype
-        try:
-            self.model = quantize(self.full_model, dtype)
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        other = copy.copy(self)
+        other.dtype, other.model = dtype, quantize(self.full_model, dtype)
+        return other
 
     @abstractmethod
     def evaluate(

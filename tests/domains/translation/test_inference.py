@@ -292,9 +292,9 @@ def test_other_precisions_translate_much_alike(translator: TranslationModel, dty
 
 def test_dtypes_that_cannot_be_are_refused(taught: TranslationTrainingModule) -> None:
     with pytest.raises(UserError, match="dtype is fp32, bf16, int8, got fp16"):
-        in_use(taught, dtype="fp16")  # type: ignore[arg-type]
+        in_use(taught).with_dtype("fp16")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="int8 needs a CPU"):
-        in_use(copy.deepcopy(taught).to("meta"), dtype="int8")
+        in_use(copy.deepcopy(taught).to("meta")).with_dtype("int8")
 
 
 def test_a_hypothesis_has_the_log_probability_of_the_training_pass(

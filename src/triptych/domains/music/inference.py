@@ -268,7 +268,7 @@ class MusicModel(TrainedModel):
             raise UserError(
                 f"the model cannot be scored with windows of {length:,} tokens: {reason}"
             ) from error
-        return MusicModel(config, model, dtype=self.dtype)
+        return MusicModel(config, model).with_dtype(self.dtype)
 
 
 def _baselines(source: PieceSource, held_out: list[Piece], *, counted: bool) -> dict[str, float]:

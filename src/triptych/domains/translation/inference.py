@@ -27,7 +27,7 @@ from triptych.domains.translation.tokenizer import END, Tokenizers
 from triptych.domains.translation.translate import one_line, search_sources
 from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, device_of, sum_scores
-from triptych.types import Dtype, Progress
+from triptych.types import Progress
 
 BATCH_SIZE = 64
 """Default number of lines to translate at a time."""
@@ -44,12 +44,11 @@ margin by at most about 1e-5."""
 class TranslationModel(TrainedModel):
     """Trained translation model.
 
-    dtype: fp32, bf16 or int8, see `decoding.quantize`. exact: give each line the translation that a
-    search in double precision gives. Rounding depends on the shape of a batch, and single precision
-    can turn a near-tie of two hypotheses, so that a line would be translated differently in another
-    batch; the few lines with such a tie are searched again in double precision. It applies to fp32,
-    and not on MPS, which has no double precision. Raises UserError for a dtype that the device does
-    not offer.
+    exact: give each line the translation that a search in double precision gives. Rounding depends
+    on the shape of a batch, and single precision can turn a near-tie of two hypotheses, so that a
+    line would be translated differently in another batch; the few lines with such a tie are
+    searched again in double precision. It applies to fp32, and not on MPS, which has no double
+    precision.
     """
 
     domain: ClassVar[str] = "translation"
@@ -66,10 +65,9 @@ class TranslationModel(TrainedModel):
         model: EncoderDecoder,
         vocabulary: Tokenizers,
         *,
-        dtype: Dtype = "fp32",
         exact: bool = True,
     ) -> None:
-        super().__init__(config, model, vocabulary, dtype=dtype)
+        super().__init__(config, model, vocabulary)
         self.tokenizers = vocabulary
         self.tokens_written = 0
         """Number of tokens of all best translations so far, their ends included."""
