@@ -15,13 +15,12 @@ from triptych.domains.image.config import Config
 from triptych.errors import UserError
 from triptych.training import trainer as run_module
 from triptych.training.checks import check_batches, check_settings, probe_trainer
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import RunSettings
 
 
 def probe(**trainer: Any) -> Any:
     trainer = {"max_steps": 9, "accelerator": "cpu", **trainer}
-    return probe_trainer(check_settings(RunConfig(), OptimConfig(), trainer))
+    return probe_trainer(check_settings(RunSettings(None, None), trainer))
 
 
 RELATIVE = "triptych.core.attention.relative.Relative"
@@ -266,7 +265,7 @@ def test_a_strategy_that_lacks_its_library_is_told(refused, digits_yaml: Path) -
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--run.seed", 5], "was made with run.seed 0, this run has 5"),
+        (["--run.seed", 5], "run.seed was 0, is 5"),
         (["--trainer.max_epochs", 1], ", but trainer.max_epochs is 1; expected at least"),
     ],
 )
@@ -287,7 +286,7 @@ def trained(cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Config,
     def call(*arguments: Any) -> tuple[Config, dict[str, Any], bool]:
         found: list[Any] = []
 
-        def record(task, train_loader, validation_loader, run, trainer, resume=False) -> Path:
+        def record(task, train_loader, validation_loader, trainer, resume=False) -> Path:
             found.append((task.config, trainer, resume))
             return Path("runs")
 

@@ -11,13 +11,12 @@ from triptych.errors import UserError
 from triptych.training import devices
 from triptych.training.checks import check_settings
 from triptych.training.devices import choose_precision
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import RunSettings
 from triptych.training.run_folder import is_first_process
 
 
 def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:
-    return check_settings(RunConfig(), OptimConfig(), trainer)
+    return check_settings(RunSettings(None, None), trainer)
 
 
 def test_unknown_and_reserved_arguments_are_named() -> None:

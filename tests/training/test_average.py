@@ -14,7 +14,7 @@ from pytorch_lightning import Callback
 from test_processes import DDP, TRAINER, finish
 from test_resume import KillAt, run_config, settings
 from torch import Tensor, nn
-from toy_task import ToyTask, train_loader, validation_loader, weights
+from toy_task import ToyTask, train, train_loader, validation_loader, weights
 
 from triptych.errors import Interrupted
 from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
@@ -23,7 +23,6 @@ from triptych.training.evaluate import sum_scores
 from triptych.training.loggers.media import Media
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
-from triptych.training.trainer import train
 
 OPTIM = OptimConfig(learning_rate=0.05, warmup_steps=3, weight_decay=0.1, ema_decay=0.6)
 Named = dict[str, Tensor]

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 import torch
 from test_resume import KillAt, rows, settings
-from toy_task import Batch, ToyTask, train_loader, validation_loader, weights
+from toy_task import Batch, ToyTask, train, train_loader, validation_loader, weights
 
 from triptych.errors import Interrupted, UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.checks import check_compiler
 from triptych.training.run_config import RunConfig
-from triptych.training.trainer import train
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 

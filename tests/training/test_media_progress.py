@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from toy_task import ToyTask, train_loader, validation_loader
+from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.training import trainer as run_module
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning
 from triptych.training.loggers.media import Media, collect, log_media
 from triptych.training.run_config import RunConfig
-from triptych.training.trainer import train
 
 
 def test_table_is_written_as_utf8_csv(tmp_path: Path) -> None:

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 import torch
-from toy_task import ToyTask, train_loader, validation_loader
+from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.evaluate import sum_scores
 from triptych.training.run_config import RunConfig
-from triptych.training.trainer import train
 
 SCRIPT = Path(__file__).parent / "toy_script.py"
 TRAINER = {

@@ -16,7 +16,7 @@ import torch
 import yaml
 from pytorch_lightning import Callback
 from test_resume import KillAt
-from toy_task import Batch, ToyTask, make_batch, train_loader, validation_loader, weights
+from toy_task import Batch, ToyTask, make_batch, train, train_loader, validation_loader, weights
 
 from triptych.errors import Diverged, Interrupted, UserError
 from triptych.training import data as loader_module
@@ -27,7 +27,6 @@ from triptych.training.data import ResumableLoader, shuffled_batches
 from triptych.training.evaluate import sum_scores
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
-from triptych.training.trainer import train
 
 
 def run(tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, **more: Any) -> ToyTask:

@@ -11,14 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from toy_task import ToyTask, train_loader, validation_loader
+from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.training import trainer as trainer_module
 from triptych.training.loggers import wandb as module
 from triptych.training.loggers.media import Media
 from triptych.training.loggers.wandb import WandbMetrics, choose_mode, open_wandb
 from triptych.training.run_config import RunConfig
-from triptych.training.trainer import train
 
 
 class FakeRun:

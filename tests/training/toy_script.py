@@ -13,12 +13,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from toy_task import Batch, ToyTask, train_loader, validation_loader
+from toy_task import Batch, ToyTask, train, train_loader, validation_loader
 
 from triptych.errors import TrainingStopped, UserError
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
-from triptych.training.trainer import train
 
 
 class Slow(ToyTask):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triptych.config.schema import to_plain
+from triptych.training import trainer as trainer_module
 from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
 from triptych.training.loggers.media import Media
 from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunSettings
+from triptych.training.run_config import RunConfig, RunSettings
 
 PADDING = -1
 
@@ -129,6 +131,20 @@ def train_loader(*, seed: int = 5, uneven: bool = False) -> ResumableLoader:
 
 def validation_loader(batch_size: int = 4) -> FixedBatches:
     return FixedBatches(cut(range(11), batch_size), make_batch)
+
+
+def train(
+    task: ToyTask,
+    train_loader: ResumableLoader,
+    validation_loader: FixedBatches,
+    run: RunConfig,
+    trainer: dict[str, Any],
+    resume: bool = False,
+) -> Path:
+    """Train with these settings of the run."""
+    task.config = replace(task.config, run=run)
+    task.metadata["config"]["run"] = to_plain(run)
+    return trainer_module.train(task, train_loader, validation_loader, trainer, resume)
 
 
 def weights(task: TrainingModule) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     resume = values.get("resume", False)
     # These checks precede the reading of the data, which can take minutes.
     trainer = checks.trainer_settings(values["trainer"])
-    probe = checks.probe_trainer(checks.check_settings(config.run, config.optim, trainer))
+    probe = checks.probe_trainer(checks.check_settings(config, trainer))
     folder = Path(config.run.directory) / config.run.name
     check_run_folder(folder, resume=resume)
     vocabulary, config = given_vocabulary(
@@ -60,7 +60,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     task, train_loader, validation_loader = domain.prepare(config, vocabulary)
     settings = checks.trainer_settings(values["trainer"])
     checks.check_batches(probe, len(train_loader), len(validation_loader))
-    folder = train(task, train_loader, validation_loader, config.run, settings, resume=resume)
+    folder = train(task, train_loader, validation_loader, settings, resume=resume)
     if folder.exists():
         print(f"the run is in {folder}", file=sys.stderr)
     return 0
@@ -129,13 +129,7 @@ def given_vocabulary(
 
     start = config.run.init_from
     if resumed is not None and (found := find_checkpoint(resumed)) is not None:
-        check_resumable(
-            *found,
-            domain=domain,
-            config=to_plain(config),
-            seed=config.run.seed,
-            max_epochs=max_epochs,
-        )
+        check_resumable(*found, domain=domain, config=to_plain(config), max_epochs=max_epochs)
         header = found[1]["triptych"]
         if header["config"]["run"].get("init_from") is None:
             return None, config

@@ -19,8 +19,7 @@ from triptych.errors import UserError
 from triptych.training.callbacks.progress import quiet_lightning
 from triptych.training.devices import choose_precision, uses_cuda
 from triptych.training.muon import check_muon
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import RunSettings
 
 PARAMETERS = inspect.signature(pl.Trainer.__init__).parameters
 """All arguments of Lightning's Trainer, with their defaults."""
@@ -67,12 +66,13 @@ def _argument(name: str, value: Any) -> Any:
     return value
 
 
-def check_settings(run: RunConfig, optim: OptimConfig, trainer: dict[str, Any]) -> dict[str, Any]:
+def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments that Lightning's Trainer gets, with a chosen precision.
 
     trainer: arguments of Lightning's Trainer as the user gives them. Raises UserError for the first
     setting that no run can have on this machine.
     """
+    run, optim = config.run, config.optim
     for name, value in trainer.items():
         if name not in PARAMETERS or name == "self":
             near = difflib.get_close_matches(name, list(PARAMETERS), n=1)

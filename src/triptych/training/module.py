@@ -59,7 +59,6 @@ class TrainingModule(pl.LightningModule, ABC):
         """Folder for samples, with a sub-folder per step; None for no samples."""
         self.compiled_loss: Callable[[Any], tuple[Tensor, Tensor | int]] | None = None
         """Compiled `training_loss`, if the run compiles it."""
-        self.seed = 0
         self.throughput = Throughput()
         self.latest: dict[str, float] = {}
         """Metrics of the last validation, without "val/"; {} before the first."""
@@ -144,7 +143,7 @@ class TrainingModule(pl.LightningModule, ABC):
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed torch from (seed, rank, batches taken), so that a resumed step has equal dropout."""
         taken = getattr(self.trainer.train_dataloader, "batches_taken", 0)
-        seed = derive_seed(self.seed, self.trainer.global_rank, taken, 2)
+        seed = derive_seed(self.config.run.seed, self.trainer.global_rank, taken, 2)
         # torch.manual_seed also seeds devices that are not in use, which takes time.
         torch.default_generator.manual_seed(seed)
         if self.device.type == "cuda":
@@ -270,7 +269,10 @@ class TrainingModule(pl.LightningModule, ABC):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add the header that makes the checkpoint self-contained."""
         checkpoint["triptych"] = header(
-            self.metadata, seed=self.seed, step=int(self.trainer.global_step), metrics=self.latest
+            self.metadata,
+            seed=self.config.run.seed,
+            step=int(self.trainer.global_step),
+            metrics=self.latest,
         )
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -24,6 +24,12 @@ SIZES = ("n_layers", "d_model", "n_heads", "d_ff")
 UNSET = "unset"
 """Value of a setting that a version of Triptych does not have."""
 
+REFUSED = {
+    "optim.optimizer": "an optimiser cannot take up another's state",
+    "run.seed": "the order of the data depends on it",
+}
+"""Other settings that must be as they were when the run began, and the reason."""
+
 _ANEW = "give the former settings, or another --run.name to begin anew"
 
 
@@ -106,7 +112,6 @@ def check_resumable(
     *,
     domain: str,
     config: dict[str, Any],
-    seed: int,
     max_epochs: int | None,
 ) -> list[Change]:
     """Return the settings that have changed since the checkpoint; UserError if they cannot.
@@ -116,20 +121,13 @@ def check_resumable(
     header = content["triptych"]
     check_domain(header, domain, path)
     changed = changes(header["config"], config)
-    if states := [c for c in changed if c.name == "optim.optimizer" and c.before != UNSET]:
-        raise UserError(
-            f"{path} cannot be resumed: {_listed(states)}, and an optimiser cannot take up "
-            f"another's state; {_ANEW}"
-        )
-    if altered := [change for change in changed if change.alters_model()]:
-        raise UserError(
-            f"{path} cannot be resumed: {_listed(altered)}, and a model cannot change; {_ANEW}"
-        )
-    if header["seed"] != seed:
-        raise UserError(
-            f"{path} was made with run.seed {header['seed']}, this run has {seed}; to resume "
-            "with the same data order they must be equal"
-        )
+    refused = [
+        f"{change} ({REFUSED.get(change.name, 'a model cannot change')})"
+        for change in changed
+        if change.alters_model() or (change.name in REFUSED and change.before != UNSET)
+    ]
+    if refused:
+        raise UserError(f"{path} cannot be resumed: {', '.join(refused)}; {_ANEW}")
     done = int(content["epoch"])
     if max_epochs is not None and 0 <= max_epochs < done:
         raise UserError(
@@ -144,8 +142,6 @@ def resume(
     loader: ResumableLoader,
     path: Path,
     content: dict[str, Any],
-    *,
-    seed: int,
     max_epochs: int | None,
 ) -> int:
     """Check that the checkpoint fits the run, set the loader's position and return the step.
@@ -153,14 +149,9 @@ def resume(
     Raises UserError if domain, vocabulary, model, seed or training items differ. Prints other
     settings that differ; the new ones are used.
     """
-    header = content["triptych"]
+    header, config = content["triptych"], task.metadata["config"]
     changed = check_resumable(
-        path,
-        content,
-        domain=task.domain,
-        config=task.metadata["config"],
-        seed=seed,
-        max_epochs=max_epochs,
+        path, content, domain=task.domain, config=config, max_epochs=max_epochs
     )
     why = _listed((c for c in changed if c.name.startswith(("data.", "model."))), " (", ")")
     if header.get("vocabulary") != task.metadata.get("vocabulary"):

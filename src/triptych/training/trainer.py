@@ -28,7 +28,6 @@ from triptych.training.loggers.wandb import open_wandb
 from triptych.training.module import TrainingModule
 from triptych.training.resume import find_checkpoint, initialize_from
 from triptych.training.resume import resume as resume_run
-from triptych.training.run_config import RunConfig
 from triptych.training.run_folder import (
     check_run_folder,
     deleted_unless,
@@ -43,7 +42,6 @@ def train(
     task: TrainingModule,
     train_loader: ResumableLoader,
     validation_loader: FixedBatches,
-    run: RunConfig,
     trainer: dict[str, Any],
     resume: bool = False,
 ) -> Path:
@@ -58,7 +56,8 @@ def train(
     torch before it builds the model; random numbers of the training depend on run.seed alone.
     """
     quiet_lightning()
-    arguments = check_settings(run, task.optim, trainer)
+    run = task.config.run
+    arguments = check_settings(task.config, trainer)
     folder = Path(run.directory) / run.name
     check_run_folder(folder, resume=resume)
     found = find_checkpoint(folder) if resume else None
@@ -72,19 +71,16 @@ def train(
     with stop.installed(), deleted_unless(folder_is_kept, folder):
         step = 0
         if found is not None:
-            step = resume_run(
-                task, train_loader, *found, seed=run.seed, max_epochs=arguments.get("max_epochs")
-            )
+            step = resume_run(task, train_loader, *found, arguments.get("max_epochs"))
         elif run.init_from is not None:
             initialize_from(task, run.init_from)
-        task.seed = run.seed
         train_loader.workers = validation_loader.workers = run.data_workers
         task.samples_folder = folder / "samples" if run.samples else None
         # Compiled is the function, not the module: names in checkpoints and validation stay.
         task.compiled_loss = torch.compile(task.training_loss) if run.compile else None
         loggers: list[Logger] = []
         if first:
-            loggers = _open_loggers(task, folder, run, trainer, arguments["precision"], step)
+            loggers = _open_loggers(task, folder, trainer, arguments["precision"], step)
         keep = KeepCheckpoints(task, folder / "checkpoints", minutes=run.save_minutes)
         callbacks: list[Callback] = [stop, keep]
         if task.optim.ema_decay:
@@ -132,12 +128,7 @@ def train(
 
 
 def _open_loggers(
-    task: TrainingModule,
-    folder: Path,
-    run: RunConfig,
-    trainer: dict[str, Any],
-    precision: str,
-    step: int,
+    task: TrainingModule, folder: Path, trainer: dict[str, Any], precision: str, step: int
 ) -> list[Logger]:
     """Create the run's folder with config.yaml and versions.json; return metrics.csv and wandb."""
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
@@ -145,10 +136,10 @@ def _open_loggers(
     # Objects among the Trainer's arguments, such as callbacks, become text.
     settings = {**task.metadata["config"], "trainer": json.loads(json.dumps(trainer, default=str))}
     write_config(folder, settings, step)
-    start = {"step": step, "seed": run.seed, "precision": precision}
+    start = {"step": step, "seed": task.config.run.seed, "precision": precision}
     identity = write_versions(folder, {**start, "parameters": _size(task)})
     config = {**settings, "versions": versions(), "commit": code_commit()}
-    wandb = open_wandb(run, folder=folder, identity=identity, config=config)
+    wandb = open_wandb(task.config.run, folder=folder, identity=identity, config=config)
     loggers: list[Logger] = [CsvMetrics(folder / "metrics.csv", keep_until=step)]
     return loggers if wandb is None else [*loggers, wandb]
 

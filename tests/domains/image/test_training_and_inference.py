@@ -204,7 +204,7 @@ def test_training_learns_and_its_checkpoint_is_enough(folder: Path) -> None:
     task, loader, batches = prepared(config)
     before = task.metrics(sum_scores(task, task.score, batches))["bits_per_dim"]
     trainer = {"max_steps": 120, "val_check_interval": 60, "check_val_every_n_epoch": None}
-    run = train(task, loader, batches, config.run, trainer | {"accelerator": "cpu"})
+    run = train(task, loader, batches, trainer | {"accelerator": "cpu"})
     grids = sorted((run / "samples").rglob("*.png"))
     assert len(grids) == 2
 
