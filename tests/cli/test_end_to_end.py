@@ -232,7 +232,7 @@ class TestPython:
         assert [type(piece) for piece in pieces] == [pretty_midi.PrettyMIDI] * 2
 
     def test_a_checkpoint_that_is_none(self, tmp_path: Path) -> None:
-        with pytest.raises(UserError, match="nowhere.ckpt cannot be read"):
+        with pytest.raises(UserError, match=r"nowhere\.ckpt cannot be read"):
             triptych.load(tmp_path / "nowhere.ckpt")
 
 
