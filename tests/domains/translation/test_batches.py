@@ -161,7 +161,7 @@ def test_padding_is_behind_the_rows() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"vocabulary_size": 100}, "expected at least 259"),
+        ({"vocabulary_size": 100}, "must be at least 259"),
         ({"max_length": 1}, "at least 2 tokens"),
         ({"max_tokens": 100, "max_length": 101}, "at most max_tokens 100"),
     ],

@@ -91,7 +91,7 @@ def test_words_are_those_of_the_two_languages() -> None:
         ({"low": -1}, "from low -1"),
         ({"high": 1_000_000}, "within 0 to 999,999"),
         ({"train_size": 0}, "at least 1"),
-        ({"small_value_bias": -1.0}, "expected 0 or more"),
+        ({"small_value_bias": -1.0}, "at least 0"),
         ({"train_size": 961}, "add up to 1,001; .* low 0 to high 999"),
     ],
 )

@@ -9,6 +9,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.sources import Corpus
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.tokenizer import MIN_VOCABULARY, Tokenizers
+from triptych.errors import at_least
 from triptych.training.run_config import RunSettings
 
 
@@ -38,20 +39,13 @@ class DataConfig:
     """Number of these translations to log as a table, 0 for none."""
 
     def __post_init__(self) -> None:
-        if self.vocabulary_size < MIN_VOCABULARY:
-            raise ValueError(
-                f"vocabulary_size is {self.vocabulary_size}; expected at least {MIN_VOCABULARY}: "
-                "every byte and the special ids"
-            )
+        at_least(self, MIN_VOCABULARY, "vocabulary_size")
+        at_least(self, 0, "validation_lines", "shown")
+        at_least(self, 1, "validation_beam")
         if not 2 <= self.max_length <= self.max_tokens:
             raise ValueError(
                 f"max_length is {self.max_length}; expected at least 2 tokens and at most "
                 f"max_tokens {self.max_tokens}, so that the longest pair fits into a batch"
-            )
-        if min(self.validation_lines, self.shown) < 0 or self.validation_beam < 1:
-            raise ValueError(
-                f"validation_lines {self.validation_lines} and shown {self.shown} must be 0 or "
-                f"more, validation_beam {self.validation_beam} at least 1"
             )
 
 
@@ -73,8 +67,7 @@ class ModelConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
-        if self.n_decoder_layers is not None and self.n_decoder_layers < 1:
-            raise ValueError(f"n_decoder_layers must be at least 1, got {self.n_decoder_layers}")
+        at_least(self, 1, "n_decoder_layers")
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> EncoderDecoder:
         """Return a model with initial weights for vocabularies of these sizes, in tokens."""

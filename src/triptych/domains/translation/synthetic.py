@@ -11,7 +11,7 @@ import numpy as np
 
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.domains.translation.sources import Corpus, Pair
-from triptych.errors import UserError
+from triptych.errors import UserError, at_least
 
 LANGUAGES = ("en", "de", "ko")
 """Languages in which the output of num2words was checked for every value up to `MAX_VALUE`."""
@@ -33,8 +33,7 @@ class SyntheticCorpus(Corpus):
     """Seed of the draws."""
 
     def __post_init__(self) -> None:
-        if min(self.train_size, self.validation_size, self.test_size) < 1:
-            raise ValueError("train_size, validation_size and test_size must each be at least 1")
+        at_least(self, 1, "train_size", "validation_size", "test_size")
 
     def splits(self) -> list[str]:
         return ["train", "validation", "test"]
@@ -64,8 +63,7 @@ class NumberWords(SyntheticCorpus):
                 f"source_language is {self.source_language} and target_language is "
                 f"{self.target_language}; expected two of {', '.join(LANGUAGES)}"
             )
-        if self.small_value_bias < 0:
-            raise ValueError(f"small_value_bias is {self.small_value_bias}; expected 0 or more")
+        at_least(self, 0, "small_value_bias")
         needed = self.train_size + self.validation_size + self.test_size
         if self.low < 0 or self.high > MAX_VALUE or self.high - self.low + 1 < needed:
             raise ValueError(
@@ -155,7 +153,7 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
 
     def read(self, split: str) -> list[Pair]:
         """Return the pairs of a split, the same at every call."""
-        size: int = getattr(self, f"{split}_size")
+        size = getattr(self, f"{split}_size")
         uniform = uniform_draws(self.seed, split, (size, 1 + 2 * self.max_words))
         n_lengths = self.max_words - self.min_words + 1
         lengths = self.min_words + (uniform[:, 0] * n_lengths).astype(np.int64)  # [N]
