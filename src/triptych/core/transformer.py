@@ -70,11 +70,9 @@ class TransformerConfig:
         """A stack that reads in both directions; shape as in `AttentionConfig.mask_pattern`."""
         return Stack(self, shape, causal=False)
 
-    def decoder(
-        self, shape: tuple[int, ...], *, cross: bool = False, n_layers: int | None = None
-    ) -> Decoder:
+    def decoder(self, shape: tuple[int, ...], *, cross: bool = False) -> Decoder:
         """A causal stack, with cross-attention in every block where `cross`."""
-        return Decoder(self, shape, causal=True, cross=cross, n_layers=n_layers)
+        return Decoder(self, shape, causal=True, cross=cross)
 
 
 class Block(nn.Module):
@@ -145,8 +143,8 @@ class Block(nn.Module):
 class Stack(nn.Module):
     """Blocks one after another, then a final norm; `Decoder` adds decoding.
 
-    shape: as in `AttentionConfig.mask_pattern`. n_layers: default that of the config. Raises
-    ValueError for rotary positions with an attention that has a relative bias.
+    shape: as in `AttentionConfig.mask_pattern`. Raises ValueError for rotary positions with an
+    attention that has a relative bias.
     """
 
     def __init__(
@@ -156,14 +154,10 @@ class Stack(nn.Module):
         *,
         causal: bool,
         cross: bool = False,
-        n_layers: int | None = None,
     ) -> None:
         super().__init__()
         pattern = config.attention.mask_pattern(shape, causal)
-        blocks = [
-            Block(config, pattern, cross=cross)
-            for _ in range(config.n_layers if n_layers is None else n_layers)
-        ]
+        blocks = [Block(config, pattern, cross=cross) for _ in range(config.n_layers)]
         self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
         # A post-norm block ends with a norm already.
         post = config.norm_position == "post"

@@ -52,7 +52,7 @@ def beam_search(
     positions = torch.arange(longest, device=device)
     max_penalty = penalty(max_lengths)  # [B]
     finished: list[list[Hypothesis]] = [[] for _ in range(batch)]  # best first
-    worst = torch.full_like(max_penalty, -torch.inf)  # score of the n-th one: [B]
+    nth_score = torch.full_like(max_penalty, -torch.inf)  # of the n-th finished one: [B]
     margin = SearchMargin(batch, beam)
     results: dict[int, SearchResult] = {}
 
@@ -78,7 +78,7 @@ def beam_search(
             of_row = finished[rows[i]]
             insort(of_row, found, key=lambda hypothesis: -hypothesis.score)
             if len(of_row) >= n_best:
-                worst[rows[i]] = of_row[n_best - 1].score
+                nth_score[rows[i]] = of_row[n_best - 1].score
 
         # The best `beam` candidates that do not end stay open.
         log_p, keep = best.masked_fill(ends, -torch.inf).topk(beam, dim=1)  # 2 x [R, beam]
@@ -88,9 +88,9 @@ def beam_search(
 
         # A row stops when no open hypothesis can enter its n best any more.
         bound = log_p[:, 0] / max_penalty[rows]  # [R]
-        if beam == 1:
+        if beam == 1:  # greedy search: no other hypothesis replaces the first end
             bound = bound.fill_(-torch.inf)
-        lead = worst[rows] - bound  # [R]
+        lead = nth_score[rows] - bound  # [R]
         margin.add_step(rows, length, best, ends, lead)
         stops = (lead > 0) | (max_lengths[rows] <= length)
         open_scores = log_p / penalty(torch.tensor(length))  # [R, beam]

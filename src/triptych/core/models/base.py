@@ -76,6 +76,17 @@ class TransformerModel(AutoregressiveModel):
     """An autoregressive model over a `Decoder`, whose cache it keeps."""
 
     decoder: Decoder
+    positions: nn.Module
+    """Position encodings: index int64 [L] -> [L, D]."""
+    dropout: nn.Dropout
+
+    def add_positions(self, x: Tensor, index: Tensor, condition: Tensor | None = None) -> Tensor:
+        """Decoder inputs from x [B, L, D] at index int64 [L] and a condition [B, D]: [B, L, D]."""
+        x = x + self.positions(index).to(x.dtype)
+        if condition is not None:
+            x = x + condition.unsqueeze(1)
+        x = self.dropout(x)
+        return x
 
     @abstractmethod
     def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:

@@ -84,7 +84,7 @@ class DecoderOnly(TransformerModel):
 
     def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
         x = self.embedding(values, positions - 1)  # [B, P, D]
-        return self._add_positions(x, positions, cache[0].get(CONDITION))
+        return self.add_positions(x, positions, cache[0].get(CONDITION))
 
     def _inputs(
         self, values: Tensor, previous: Tensor | None, condition: Tensor | None
@@ -102,12 +102,4 @@ class DecoderOnly(TransformerModel):
             none = values.new_full((len(values), 1), -1)
             before_first = none if previous is None else previous.unsqueeze(1)  # [B, 1]
             context = ForwardContext(token_ids=torch.cat([before_first, values], dim=1))
-        return self._add_positions(x, index, condition), context
-
-    def _add_positions(self, x: Tensor, index: Tensor, condition: Tensor | None) -> Tensor:
-        """Add position encodings and the condition to x [B, L, D] at index int64 [L]."""
-        x = x + self.positions(index).to(x.dtype)
-        if condition is not None:
-            x = x + condition.unsqueeze(1)
-        y: Tensor = self.dropout(x)
-        return y
+        return self.add_positions(x, index, condition), context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -45,11 +46,12 @@ class EncoderDecoder(TransformerModel):
         max_length: int = 1024,
     ) -> None:
         super().__init__()
+        of_decoder = replace(config, n_layers=n_decoder_layers or config.n_layers)
         share_all = share_embeddings == "all"
         source = TokenEmbedding(source_vocabulary, config.d_model)
         target = source if share_all else TokenEmbedding(target_vocabulary, config.d_model)
         self.encoder = config.encoder((max_length,))
-        self.decoder = config.decoder((max_length,), cross=True, n_layers=n_decoder_layers)
+        self.decoder = of_decoder.decoder((max_length,), cross=True)
         self.source_embedding = source
         self.target_embedding = target
         self.positions = config.positions.build(config.d_model, raster((max_length,)))
@@ -108,6 +110,4 @@ class EncoderDecoder(TransformerModel):
         """Embeddings with position encodings, by default of positions 0..L-1: [B, L, D]."""
         if positions is None:
             positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
-        x: Tensor = embedding(tokens, positions)  # [B, L, D]
-        x = self.dropout(x + self.positions(positions).to(x.dtype))
-        return x
+        return self.add_positions(embedding(tokens, positions), positions)
