@@ -138,8 +138,8 @@ def check_compiler(device: str) -> None:
 def probe_trainer(arguments: dict[str, Any]) -> pl.Trainer:
     """Return a Trainer that is built to find out whether Lightning refuses the arguments.
 
-    arguments: from `check_settings`. The probe uses their strategy object up; build new ones for
-    the run. Raises UserError for values that Lightning refuses, at once or in its first step.
+    arguments: from `check_settings`. The probe keeps a strategy object among them, so the run needs
+    new arguments. Raises UserError for values that Lightning refuses, at once or in its first step.
     """
     quiet_lightning()
     own = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}

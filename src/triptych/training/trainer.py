@@ -61,12 +61,13 @@ def train(
     folder = Path(run.directory) / run.name
     check_run_folder(folder, resume=resume)
     found = find_checkpoint(folder) if resume else None
-    first, trial = is_first_process(), bool(arguments.get("fast_dev_run"))
+    first = is_first_process()
+    is_new = first and found is None
+    trial = bool(arguments.get("fast_dev_run"))
     stop = StopOnSignal(task)
 
     def folder_is_kept() -> bool:
-        old = found is not None or not first
-        return old or (stop.began and not trial) or holds_checkpoint(folder)
+        return not is_new or (stop.began and not trial) or holds_checkpoint(folder)
 
     with stop.installed(), deleted_unless(folder_is_kept, folder):
         step = 0
@@ -78,9 +79,8 @@ def train(
         task.samples_folder = folder / "samples" if run.samples else None
         # Compiled is the function, not the module: names in checkpoints and validation stay.
         task.compiled_loss = torch.compile(task.training_loss) if run.compile else None
-        loggers: list[Logger] = []
-        if first:
-            loggers = _open_loggers(task, folder, trainer, arguments["precision"], step)
+        precision = arguments["precision"]
+        loggers = _open_loggers(task, folder, trainer, precision, step) if first else []
         keep = KeepCheckpoints(task, folder / "checkpoints", minutes=run.save_minutes)
         callbacks: list[Callback] = [stop, keep]
         if task.optim.ema_decay:
@@ -100,7 +100,7 @@ def train(
                 enable_progress_bar=False,
                 enable_model_summary=False,
             )
-            _introduce(task, lightning, folder, arguments["precision"])
+            _introduce(task, lightning, folder, precision)
             lightning.fit(
                 task,
                 train_dataloaders=train_loader,
@@ -115,7 +115,7 @@ def train(
             ) from error
         finally:
             task.compiled_loss = None
-    if trial and found is None:
+    if trial and is_new:
         say("The trial run passed; its files are deleted.")
         return folder
     best = (
