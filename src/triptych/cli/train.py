@@ -23,12 +23,10 @@ from triptych.config.parser import (
 from triptych.config.schema import build, to_plain
 from triptych.domains.base import Domain
 from triptych.errors import UserError
-from triptych.pretrained import PREFIX
 
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Train and print the run's folder; raises UserError and TrainingStopped."""
-    check_no_pretrained(arguments)
     wants_text = any(
         a in ("-h", "--help") or a.startswith("--print_") or a.partition("=")[0].endswith(".help")
         for a in arguments
@@ -100,20 +98,6 @@ def parser(domain: Domain) -> ArgumentParser:
         settings.groups["trainer"].title = "Arguments of Lightning's Trainer"
     hide_group_options(settings)
     return settings
-
-
-def check_no_pretrained(arguments: Sequence[str]) -> None:
-    """Raise UserError where a shipped model is given as a checkpoint to resume from."""
-    for before, argument in zip(["", *arguments], arguments, strict=False):
-        if "--run.init_from" in (before, argument.partition("=")[0]):
-            continue
-        value = argument.partition("=")[2] if argument.startswith("--") else argument
-        if value.startswith(PREFIX):
-            raise UserError(
-                f"train cannot resume from {value}: a pretrained model has rounded weights and no "
-                "state of the optimiser; expected --resume alone, which continues the run of "
-                f"--run.name, or --run.init_from {value}, which starts a new run with its weights"
-            )
 
 
 def given_vocabulary(

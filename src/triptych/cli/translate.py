@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from triptych.cli.options import open_model, read_options
 from triptych.cli.progress import ProgressLine
-from triptych.domains.base import Domain, TranslatingModel
+from triptych.domains.base import Domain
 from triptych.domains.files import read_input_lines
 
 BATCHES_PER_PART = 16
@@ -23,7 +23,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     names = ("beam", "n_best", "batch_size", "length_penalty")
     settings = {name: getattr(options, name) for name in names}
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
-    translator = cast(TranslatingModel, open_model(domain, options))
+    translator = open_model(domain, options)
     translator.translate([], **settings)  # refuses impossible settings before a line is read
     lines = read_input_lines(None)
     report = ProgressLine("translated lines")

@@ -59,6 +59,8 @@ class TrainedModel(ABC):
     """Model in float32."""
     model: nn.Module
     """Model in the number format in use."""
+    tokens_written: int
+    """Number of tokens of all translations so far; of models that translate."""
 
     def __init__(self, config: Any, model: nn.Module, vocabulary: Any = None) -> None:
         self.config = config
@@ -133,23 +135,14 @@ class TrainedModel(ABC):
         """
         raise NotImplementedError
 
-
-class TranslatingModel(Protocol):
-    """Model that maps lines to lines; what `triptych translate` needs."""
-
-    tokens_written: int
-    """Number of tokens of all translations so far."""
-
     def translate(
-        self,
-        lines: Sequence[str],
-        *,
-        n_best: int,
-        batch_size: int,
-        progress: Progress | None,
-        **search: Any,
+        self, lines: Sequence[str], *, n_best: int = 1, **options: Any
     ) -> list[str] | list[list[str]]:
-        """Return one translation per line, or a list of at most n_best where n_best is above 1."""
+        """Return one translation per line, or a list of at most n_best where n_best is above 1.
+
+        options: beam, length_penalty, batch_size and progress, as in `TranslateOptions`.
+        """
+        raise NotImplementedError
 
 
 class Domain:
@@ -166,7 +159,7 @@ class Domain:
     evaluate_options: ClassVar[type[EvaluateOptions]] = EvaluateOptions
     """Options of `triptych evaluate`."""
     translate_options: ClassVar[type[TranslateOptions] | None] = None
-    """Options of `triptych translate`; None where the models are no `TranslatingModel`s."""
+    """Options of `triptych translate`; None where the models have no `translate`."""
     sample_options: ClassVar[type[SampleOptions] | None] = None
     """Options of `triptych sample`; None where the models have no `write_samples`."""
     attention_options: ClassVar[type[AttentionOptions] | None] = None
