@@ -51,7 +51,7 @@ def test_windows_are_a_block_and_its_halo(sizes: tuple[int, ...], order: str) ->
 def test_windows_hold_exactly_the_visible_pairs(sizes: tuple[int, ...], order: str) -> None:
     """Over every pair of positions, each one once."""
     pattern, windows = pattern_of(sizes, order)
-    n, length = windows.n_blocks, windows.length
+    n, length = windows.n_blocks, len(windows.cell)
     blocks, keys = windows.query.view(n, -1), windows.key.view(n, -1)
     seen = torch.zeros(length, length, dtype=torch.int64)
     for position, cell in enumerate(windows.cell.tolist()):

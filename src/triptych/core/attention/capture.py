@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -34,15 +33,16 @@ def capture_attention(model: nn.Module) -> Iterator[CapturedAttention]:
     """
     captured = CapturedAttention()
 
-    def capture(kept: list[Tensor], layer: Any, arguments: tuple[Any, ...]) -> None:
+    def capture(layer: Any, arguments: tuple[Any, ...]) -> None:
+        is_cross = isinstance(layer, CrossAttention)
+        kept = captured.cross if is_cross else captured.self_attention
         kept.append(layer.weights(*arguments).detach())
 
-    handles = []
-    for layer in model.modules():
-        if isinstance(layer, MultiHeadAttention | CrossAttention):
-            is_cross = isinstance(layer, CrossAttention)
-            kept = captured.cross if is_cross else captured.self_attention
-            handles.append(layer.register_forward_pre_hook(partial(capture, kept)))
+    handles = [
+        layer.register_forward_pre_hook(capture)
+        for layer in model.modules()
+        if isinstance(layer, MultiHeadAttention | CrossAttention)
+    ]
     try:
         yield captured
     finally:

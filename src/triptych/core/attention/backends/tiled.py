@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
+from einops import rearrange
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
@@ -216,16 +217,13 @@ def _by_phase(x: Tensor, plan: _Plan) -> Tensor:
     missing = -x.shape[1] % plan.period
     if missing:
         x = F.pad(x, (0, 0, 0, missing))
-    steps, features = len(x) // plan.n_heads * (x.shape[1] // plan.period), x.shape[-1]
-    phases = x.reshape(plan.n_heads, steps, plan.period, features)  # [h, B Q / T, T, e]
-    return phases.transpose(1, 2).reshape(plan.n_heads * plan.period, steps, features)
+    return rearrange(x, "(h b) (q t) e -> (h t) (b q) e", h=plan.n_heads, t=plan.period)
 
 
 def _by_row(x: Tensor, n_queries: int, plan: _Plan) -> Tensor:
     """The inverse of `_by_phase`: [h T, B Q / T, e] -> [N, Q, e], contiguous."""
-    steps = -(-n_queries // plan.period)
-    phases = x.view(plan.n_heads, plan.period, -1, x.shape[-1]).transpose(1, 2)
-    rows = phases.reshape(-1, steps * plan.period, x.shape[-1])  # [N, Q + missing, e]
+    sizes = {"h": plan.n_heads, "t": plan.period, "q": -(-n_queries // plan.period)}
+    rows = rearrange(x, "(h t) (b q) e -> (h b) (q t) e", **sizes)  # [N, Q + missing, e]
     return rows[:, :n_queries].contiguous()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
+from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -37,23 +37,20 @@ class Windows(nn.Module):
         halo_side: int,
     ) -> None:
         super().__init__()
-        self.length = order.length
         (height, width, _), (block_height, block_width) = order.shape, block
-        top = torch.arange(0, height, block_height)  # [block rows]
-        left = torch.arange(0, width, block_width)  # [block columns]
-        query = _positions(order, top, left, block_height, block_width)  # [N, Q]
-        key = _positions(
-            order, top - halo_up, left - halo_side, halo_up + block_height,
-            block_width + 2 * halo_side,
-        )  # [N, K]  # fmt: skip
-        self.n_blocks, self.n_pairs = len(query), query.numel() * key.shape[1]
-
-        hidden_query, hidden_key = query < 0, key < 0
+        bottom, right = -height % block_height, -width % block_width  # missing in cut blocks
+        around = (0, 0, halo_side, halo_side + right, halo_up, bottom)
+        grid = F.pad(
+            order.positions, around, value=-1
+        )  # position of each cell, -1 outside the image
+        key = _rectangles(grid, block, halo_up + block_height, block_width + 2 * halo_side)
+        inner = grid[halo_up:, halo_side : halo_side + width + right]
+        query = _rectangles(inner, block, block_height, block_width)  # [N, Q]
+        cell = query.flatten().argsort()[-order.length :]  # after the cells outside the image
+        hidden = (key < 0).unsqueeze(1)  # [N, 1, K]
         query, key = query.clamp(min=0), key.clamp(min=0)
-        mask = visible(query.unsqueeze(2), key.unsqueeze(1)) & ~hidden_key.unsqueeze(1)  # [N, Q, K]
-        cell = torch.empty(self.length, dtype=torch.int64)  # [L]
-        real = (~hidden_query).flatten().nonzero().squeeze(1)  # [L]
-        cell[query.flatten()[real]] = real
+        mask = visible(query.unsqueeze(2), key.unsqueeze(1)) & ~hidden  # [N, Q, K]
+        self.n_blocks, self.n_pairs = len(query), mask.numel()
         self.register_buffer("query", query.flatten(), persistent=False)
         self.register_buffer("key", key.flatten(), persistent=False)
         self.register_buffer("cell", cell, persistent=False)
@@ -101,19 +98,7 @@ def attend_in_windows(
     return cells.index_select(1, windows.cell[:length]).transpose(1, 2)  # [B, H, L, E]
 
 
-def _positions(
-    order: GenerationOrder, top: Tensor, left: Tensor, height: int, width: int
-) -> Tensor:
-    """Positions of the cells of rectangles, -1 outside the image: int64 [N, cells].
-
-    top [R], left [C]: first row and column of each rectangle, in pixels; N = R C. height, width:
-    of a rectangle, in pixels.
-    """
-    row = (top.unsqueeze(1) + torch.arange(height))[:, None, :, None]  # [R, 1, height, 1]
-    column = (left.unsqueeze(1) + torch.arange(width))[None, :, None, :]  # [1, C, 1, width]
-    image_height, image_width, _ = order.shape
-    inside = (row >= 0) & (row < image_height) & (column >= 0) & (column < image_width)
-    positions = order.positions[
-        row.clamp(0, image_height - 1), column.clamp(0, image_width - 1)
-    ]  # [R, C, height, width, channels]
-    return positions.masked_fill(~inside.unsqueeze(-1), -1).flatten(2).flatten(0, 1)
+def _rectangles(grid: Tensor, stride: tuple[int, int], height: int, width: int) -> Tensor:
+    """Cells of the rectangles of this size, `stride` apart: grid [H, W, C] -> [N, cells]."""
+    rectangles = grid.unfold(0, height, stride[0]).unfold(1, width, stride[1])
+    return rearrange(rectangles, "rows columns c h w -> (rows columns) (h w c)")
