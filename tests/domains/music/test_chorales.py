@@ -73,7 +73,7 @@ def test_a_grid_survives_a_written_file_with_crossing_voices(seed):
     grid[:, 1] = np.where(grid[:, 1] == SILENT, SILENT, 66 + grid[:, 1] % 5)
     grid[:, 3] = np.where(grid[:, 3] == SILENT, SILENT, 40 + grid[:, 3] % 5)
     midi = parse_midi(midi_bytes(grid_to_midi(grid)), name="x")
-    np.testing.assert_array_equal(midi_to_grid(midi, name="x"), grid)
+    np.testing.assert_array_equal(midi_to_grid(midi), grid)
 
 
 def test_any_ids_give_a_file_that_is_read_back():
@@ -94,7 +94,7 @@ def test_a_primer_of_one_instrument_is_four_voices_from_the_top(make_piano, pars
         (48, 0, 0.5, 64),
         (40, 0, 0.5, 64),
     ]
-    grid = midi_to_grid(parsed(make_piano(notes)), name="x")  # 120 bpm: a 16th is 0.125 s
+    grid = midi_to_grid(parsed(make_piano(notes)))  # 120 bpm: a 16th is 0.125 s
     assert grid.tolist() == [[72, 67, 60, 48]] * 2 + [[67, 60, 48, 40]] * 2
 
 
@@ -104,26 +104,26 @@ def test_four_unnamed_parts_are_ordered_by_their_mean_pitch(parsed):
     midi.instruments = [midi.instruments[voice] for voice in (1, 2, 0, 3)]
     for part in midi.instruments:
         part.name = ""
-    assert midi_to_grid(parsed(midi), name="x").tolist() == grid.tolist()
+    assert midi_to_grid(parsed(midi)).tolist() == grid.tolist()
 
 
 def test_a_primer_follows_its_own_tempo(parsed):
     midi = pretty_midi.PrettyMIDI(initial_tempo=60)
     midi.instruments.append(pretty_midi.Instrument(0))
     midi.instruments[0].notes.append(pretty_midi.Note(64, 60, 0, 1))
-    assert len(midi_to_grid(parsed(midi), name="x")) == 4
+    assert len(midi_to_grid(parsed(midi))) == 4
 
 
 def test_a_primer_out_of_range_is_told_with_its_name(make_piano, parsed):
     with pytest.raises(UserError, match=r"song\.mid has the MIDI pitch 100"):
-        midi_to_grid(parsed(make_piano([(100, 0, 1, 64)])), name="song.mid")
+        midi_to_grid(parse_midi(midi_bytes(make_piano([(100, 0, 1, 64)])), name="song.mid"))
 
 
 def test_a_primer_of_drums_is_told(make_piano, parsed):
     midi = make_piano([(40, 0, 1, 64)])
     midi.instruments[0].is_drum = True
     with pytest.raises(UserError, match="no notes but drums"):
-        midi_to_grid(parsed(midi), name="x")
+        midi_to_grid(parsed(midi))
 
 
 def write_jsb(path, content):
@@ -163,7 +163,7 @@ def test_a_voice_that_rests_throughout_moves_no_other(tmp_path) -> None:
     grid = np.array([[70, 65, SILENT, 45], [72, 64, SILENT, 48], [72, 76, SILENT, 50]])
     path = tmp_path / "piece.mid"
     grid_to_midi(grid).write(str(path))
-    read = midi_to_grid(read_midi(path), name="piece.mid")
+    read = midi_to_grid(read_midi(path))
     assert read.tolist() == grid.tolist(), "the alto sings above the soprano at the end"
 
 

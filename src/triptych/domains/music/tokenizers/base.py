@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.midi import ParsedMidi
-from triptych.errors import UserError
+from triptych.errors import UserError, at_least
 
 Ids: TypeAlias = NDArray[np.int64]
 Cycles: TypeAlias = tuple[tuple[int, int], ...]
@@ -40,8 +40,7 @@ class Augmentation:
 
     def __post_init__(self) -> None:
         """Raise ValueError for a negative transposition and for extreme factors."""
-        if self.transpose < 0:
-            raise ValueError(f"transpose must be 0 or more semitones, got {self.transpose}")
+        at_least(self, 0, "transpose")
         if not self.stretch or not all(0.5 <= factor <= 2 for factor in self.stretch):
             raise ValueError(f"stretch needs factors from 0.5 to 2, got {list(self.stretch)}")
 
@@ -113,8 +112,8 @@ class MusicTokenizer(ABC):
             )
 
     @abstractmethod
-    def from_midi(self, midi: ParsedMidi, *, name: str) -> Any:
-        """Return the content of a MIDI file; raises UserError, with its name, where it has none."""
+    def from_midi(self, midi: ParsedMidi) -> Any:
+        """Return the content of a MIDI file; raises UserError where it has none."""
 
     @abstractmethod
     def encode(self, content: Any) -> Ids:

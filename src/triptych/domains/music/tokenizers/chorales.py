@@ -44,12 +44,6 @@ CHOIR_PROGRAM = 52  # General MIDI "Choir Aahs", counted from 0
 VELOCITY = 80
 
 
-def in_range(grid: Grid) -> bool:
-    """Return whether every pitch has a symbol."""
-    sounding = grid[grid != SILENT]
-    return bool(((sounding >= LOWEST) & (sounding <= HIGHEST)).all())
-
-
 class ChoraleTokenizer(MusicTokenizer):
     """Four-part chorales on a grid of sixteenths; content is a `Grid`."""
 
@@ -71,8 +65,9 @@ class ChoraleTokenizer(MusicTokenizer):
     seconds_per_unit = SECONDS_PER_STEP
 
     def encode(self, content: Grid) -> Ids:
-        if not in_range(content):
-            raise ValueError(f"the pitches of a chorale are from {LOWEST} to {HIGHEST}")
+        known = (content == SILENT) | ((content >= LOWEST) & (content <= HIGHEST))
+        if content.shape[1:] != (N_VOICES,) or not known.all():
+            raise ValueError(f"a chorale needs steps of four pitches from {LOWEST} to {HIGHEST}")
         return np.where(content == SILENT, REST, content - LOWEST).reshape(-1)  # [4 T]
 
     def decode(self, ids: Ids) -> Grid:
@@ -96,7 +91,7 @@ class ChoraleTokenizer(MusicTokenizer):
             midi.instruments.append(instrument)
         return midi
 
-    def from_midi(self, midi: ParsedMidi, *, name: str) -> Grid:
+    def from_midi(self, midi: ParsedMidi) -> Grid:
         """Read a MIDI file; a step holds the pitches that sound at its start.
 
         Onsets and releases are rounded to whole sixteenths. Four parts of one voice each are the
@@ -108,14 +103,14 @@ class ChoraleTokenizer(MusicTokenizer):
         """
         parts = [part for part in midi.parts if not part.is_drum]
         if not parts:
-            raise UserError(f"{name} holds no notes but drums; expected up to four voices")
+            raise UserError(f"{midi.name} holds no notes but drums; expected up to four voices")
         spans = [[_span(note, midi.ticks_per_quarter) for note in part.notes] for part in parts]
         every = [span for part in spans for span in part]
         outside = [pitch for *_, pitch in every if not LOWEST <= pitch <= HIGHEST]
         if outside:
             raise UserError(
-                f"{name} has the MIDI pitch {min(outside)}; this model sings from {LOWEST} (C2) to "
-                f"{HIGHEST} (A5)"
+                f"{midi.name} has the MIDI pitch {min(outside)}; this model sings from {LOWEST} "
+                f"(C2) to {HIGHEST} (A5)"
             )
         grid = np.full((max(stop for _, stop, _ in every), N_VOICES), SILENT, dtype=np.int64)
         voices = _voices_of(parts)
