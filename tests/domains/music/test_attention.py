@@ -26,8 +26,14 @@ from triptych.domains.music.midi import write_midi
 from triptych.domains.music.render import attention_png
 from triptych.domains.music.sources.base import PieceSource
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
-from triptych.domains.music.tokenizers.event_grammar import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
-from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.events import (
+    END,
+    NOTE_OFF,
+    NOTE_ON,
+    SHIFT,
+    VELOCITY,
+    EventTokenizer,
+)
 from triptych.errors import UserError
 
 

@@ -25,15 +25,15 @@ from triptych.domains.music.tokenizers.chorales import (
     SECONDS_PER_STEP,
     ChoraleTokenizer,
 )
-from triptych.domains.music.tokenizers.event_grammar import (
+from triptych.domains.music.tokenizers.events import (
     END,
     NOTE_OFF,
     NOTE_ON,
     SHIFT,
     VELOCITY,
     EventGrammar,
+    EventTokenizer,
 )
-from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 
 CHORALES = ChoraleTokenizer()
@@ -88,7 +88,7 @@ def grid_to_midi(grid):
 
 
 def grid_of(midi):
-    return CHORALES.from_midi(parse_midi(midi_bytes(midi), name="x"), name="x")
+    return CHORALES.from_midi(parse_midi(midi_bytes(midi), name="x"))
 
 
 def test_length_counts_16th_steps_for_chorales(choir):

@@ -136,7 +136,7 @@ def test_the_csv_decides_where_there_is_one(folder, tmp_path, place):
 def test_files_that_the_csv_names_in_vain_are_counted(folder, caplog):
     (folder / "maestro.csv").write_text(CSV + "x,train,gone.midi\n")
     MidiFolder(str(folder)).load("train")
-    assert "1 files that the csv names do not exist; first gone.midi" in caplog.text
+    assert "1 files of the csv do not exist, such as ['gone.midi']" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_a_wrong_csv_is_told(folder, row, words):
 def test_files_that_the_csv_does_not_name_are_counted(folder, caplog):
     (folder / "maestro.csv").write_text(CSV)
     MidiFolder(str(folder)).load("train")
-    assert "2 MIDI files are in no split" in caplog.text
+    assert "2 MIDI files are in no split of the csv" in caplog.text
 
 
 def test_a_csv_beside_does_not_hide_the_table_among_the_pieces(folder):

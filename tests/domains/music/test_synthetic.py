@@ -168,7 +168,7 @@ def test_a_model_that_knows_nothing_is_worse_than_the_law(model):
         ({"notes": 1}, "from 2 to 8"),
         ({"notes": 9}, "from 2 to 8"),
         ({"change": 1.0}, "below 1"),
-        ({"train_size": 0}, "at least 1 piece"),
+        ({"train_size": 0}, "train_size must be at least 1"),
     ],
 )
 def test_impossible_settings_are_refused(wrong, says):

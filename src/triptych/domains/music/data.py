@@ -12,7 +12,7 @@ from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Augmentation, Ids
 from triptych.domains.sources import ALL
-from triptych.errors import UserError
+from triptych.errors import UserError, at_least
 from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
 
 PADDING = -1
@@ -45,13 +45,10 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         """Raise ValueError for impossible sizes, and for windows that do not start at bars."""
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
-        if self.samples < 0 or not self.sample_seconds > 0:
-            raise ValueError(
-                f"samples must be 0 or more and sample_seconds above 0, got {self.samples} of "
-                f"{self.sample_seconds} s"
-            )
+        at_least(self, 1, "batch_size")
+        at_least(self, 0, "samples")
+        if not self.sample_seconds > 0:
+            raise ValueError(f"sample_seconds must be above 0, got {self.sample_seconds}")
         if not 0 <= self.overlap < self.sequence_length:
             raise ValueError(
                 f"overlap must be from 0 to less than sequence_length, got {self.overlap} tokens "

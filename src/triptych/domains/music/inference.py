@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
@@ -26,9 +26,9 @@ from triptych.domains.music.domain import (
     MusicSampleOptions,
 )
 from triptych.domains.music.metrics import (
-    PositionSums,
     batch_sums,
     count_models,
+    mean_by_position,
     metrics_from_sums,
     token_nll,
 )
@@ -40,7 +40,7 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
-from triptych.training.evaluate import Evaluation, sum_scores
+from triptych.training.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress
 
 if TYPE_CHECKING:
@@ -107,14 +107,10 @@ class MusicModel(TrainedModel):
     def _prompt(self, primer: pretty_midi.PrettyMIDI | str | Path) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""
         if isinstance(primer, (str, Path)):
-            name, midi = str(primer), read_midi(primer)
+            midi = read_midi(primer)
         else:
-            name = "the primer"
-            midi = parse_midi(midi_bytes(primer), name=name)
-        try:
-            return self.tokenizer.encode(self.tokenizer.from_midi(midi, name=name))
-        except ValueError as error:
-            raise UserError(f"{name}: {error}") from error
+            midi = parse_midi(midi_bytes(primer), name="the primer")
+        return self.tokenizer.encode(self.tokenizer.from_midi(midi))
 
     def evaluate(
         self,
@@ -130,10 +126,8 @@ class MusicModel(TrainedModel):
     ) -> Evaluation:
         """Score every token of every piece of a split, in nats per token and per note.
 
-        split: train, validation, test, or all for every piece of the folder `data`. data: folder in
-        place of the source's directory. batch_size: largest number of windows scored at once, with
-        no effect beyond rounding (int8 quantizes the inputs of each batch). limit: number of pieces
-        to score.
+        split: train, validation, test, or all for every piece of the folder `data`. batch_size: no
+        effect beyond rounding (int8 quantizes the inputs of each batch).
         sequence_length, overlap: of the windows in tokens, as in `DataConfig`; None for the
         model's own, the overlap in proportion to the length. Windows longer than in training also
         give the nats per token within and beyond the trained length. bucket: number of positions in
@@ -147,16 +141,18 @@ class MusicModel(TrainedModel):
         pieces = read_pieces(windows.source, split)[:limit]
         batches = evaluation_batches(pieces, windows, batch_size=batch_size or windows.batch_size)
         trained_length, length = self.config.data.sequence_length, windows.sequence_length
-        positions = PositionSums(length)
+        nats = torch.zeros(length, dtype=torch.float64)
+        tokens = torch.zeros(length, dtype=torch.int64)
 
         def score(batch: Batch) -> dict[str, Tensor]:
             nll = token_nll(scorer.model, batch)  # [B, L]
-            positions.add(batch, nll)
+            nats[: nll.shape[1]] += in_double(nll).sum(0).cpu()
+            tokens[: nll.shape[1]] += batch.scored.sum(0).cpu()
             return batch_sums(batch, nll)
 
         sums = sum_scores(scorer.model, score, batches, progress)
         metrics = metrics_from_sums(sums)
-        parts = positions.buckets([0, trained_length, length])
+        parts = mean_by_position(nats, tokens, [0, trained_length, length])
         if len(parts) == 2:
             metrics["nats_per_token_within"] = parts[0]["nats_per_token"]
             metrics["nats_per_token_beyond"] = parts[1]["nats_per_token"]
@@ -173,7 +169,7 @@ class MusicModel(TrainedModel):
                 "sequence_length": length,
                 "overlap": windows.overlap,
                 "positions_per_bucket": bucket,
-                "buckets": positions.buckets([*range(0, length, bucket), length]),
+                "buckets": mean_by_position(nats, tokens, [*range(0, length, bucket), length]),
             },
             **known_entropy(windows.source),
         }
@@ -249,18 +245,16 @@ class MusicModel(TrainedModel):
 
     def _with_windows(self, sequence_length: int | None, overlap: int | None) -> MusicModel:
         """Return the same model for other windows; see `evaluate`."""
-        data = self.config.data
+        data, bar = self.config.data, self.tokenizer.bar
         length = data.sequence_length if sequence_length is None else sequence_length
         if overlap is None:
-            bar = self.tokenizer.bar
-            overlap = data.overlap * max(length, 0) // data.sequence_length // bar * bar
+            overlap = data.overlap * length // data.sequence_length // bar * bar
         if (length, overlap) == (data.sequence_length, data.overlap):
             return self
-        first = next(self.full_model.parameters())
         try:
             windows = replace(data, sequence_length=length, overlap=overlap)
             config = replace(self.config, data=windows)
-            model = config.build_model().to(device=first.device, dtype=first.dtype)
+            model = config.build_model().to(next(self.full_model.parameters()))
             model.load_state_dict(self.full_model.state_dict())
         # RuntimeError: the shape of a parameter depends on the length.
         except (ValueError, RuntimeError) as error:
@@ -277,15 +271,11 @@ def _baselines(source: PieceSource, held_out: list[Piece], *, counted: bool) -> 
     counted: include the count models, which need the training pieces. They are left out for
     performances, of which reading a folder takes minutes, and where there are no training pieces.
     """
-    tokenizer = source.tokenizer
-    if counted and isinstance(tokenizer, ChoraleTokenizer):
+    train: list[Piece] = []
+    if counted and isinstance(source.tokenizer, ChoraleTokenizer):
         with suppress(UserError):
-            return count_models(
-                tokenizer,
-                [tokenizer.tokens(piece.content) for piece in source.load("train")],
-                [tokenizer.tokens(piece.content) for piece in held_out],
-            )
-    return {"uniform": math.log(tokenizer.vocabulary_size)}
+            train = source.load("train")
+    return count_models(source.tokenizer, train, held_out)
 
 
 restore = MusicModel.restore

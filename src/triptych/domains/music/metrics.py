@@ -8,11 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import PADDING, Batch
+from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.base import Cycles, Ids, MusicTokenizer
 from triptych.training.evaluate import in_double
 
@@ -45,54 +45,42 @@ def metrics_from_sums(sums: dict[str, float]) -> dict[str, float]:
     }
 
 
-class PositionSums:
-    """Nats and scored tokens by position in the window, added up over batches."""
+def mean_by_position(nats: Tensor, tokens: Tensor, edges: Sequence[int]) -> list[dict[str, Any]]:
+    """Return nats per token and scored tokens between neighbouring edges, where there are any.
 
-    def __init__(self, length: int) -> None:
-        self.nats = torch.zeros(length, dtype=torch.float64)
-        self.tokens = torch.zeros(length, dtype=torch.int64)
-
-    def add(self, batch: Batch, nll: Tensor) -> None:
-        """Add a batch; nll [B, L] of `token_nll`."""
-        self.nats[: nll.shape[1]] += in_double(nll).sum(0).cpu()
-        self.tokens[: nll.shape[1]] += batch.scored.sum(0).cpu()
-
-    def buckets(self, edges: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the mean and the scored tokens between neighbouring edges, where there are any.
-
-        first, last: positions in the window, from 0.
-        """
-        found = []
-        for first, stop in pairwise(edges):
-            if tokens := int(self.tokens[first:stop].sum()):
-                mean = float(self.nats[first:stop].sum()) / tokens
-                bucket = {"first": first, "last": stop - 1}
-                found.append({**bucket, "tokens": tokens, "nats_per_token": mean})
-        return found
+    nats, tokens [L]: sums by position in the window. first, last: positions from 0.
+    """
+    found = []
+    for first, stop in pairwise(edges):
+        if n_tokens := int(tokens[first:stop].sum()):
+            mean = float(nats[first:stop].sum()) / n_tokens
+            bucket = {"first": first, "last": stop - 1}
+            found.append({**bucket, "tokens": n_tokens, "nats_per_token": mean})
+    return found
 
 
 def count_models(
-    tokenizer: MusicTokenizer, train: list[Ids], held_out: list[Ids]
+    tokenizer: MusicTokenizer, train: list[Piece], held_out: list[Piece]
 ) -> dict[str, float]:
     """Return nats per token of simple baselines on held-out pieces, by name.
 
-    The uniform model, and tables of how often a token followed each of the tokenizer's
-    `count_contexts` in the training pieces.
+    The uniform model, and where there are training pieces tables of how often a token followed each
+    of the tokenizer's `count_contexts` in them.
     """
     size = tokenizer.vocabulary_size
-    n_tokens = sum(map(len, held_out))
+    seen, scored = ([tokenizer.tokens(p.content) for p in pieces] for pieces in (train, held_out))
     nats = {"uniform": math.log(size)}
-    for name, (lag, cycles) in tokenizer.count_contexts.items():
+    for name, (lag, cycles) in tokenizer.count_contexts.items() if train else ():
         n_contexts = (size + 1) * math.prod(modulo for _, modulo in cycles)
         counts = np.full((n_contexts, size), INITIAL_COUNT)
-        for tokens in train:
+        for tokens in seen:
             np.add.at(counts, (_contexts(tokens, size, lag, cycles), tokens), 1)
         totals = counts.sum(1)
         total = 0.0
-        for tokens in held_out:
+        for tokens in scored:
             context = _contexts(tokens, size, lag, cycles)
             total -= float(np.log(counts[context, tokens] / totals[context]).sum())
-        nats[name] = total / n_tokens
+        nats[name] = total / sum(map(len, scored))
     return nats
 
 

@@ -69,6 +69,8 @@ class Part:
 class ParsedMidi:
     """Notes of a MIDI file with its tempo map."""
 
+    name: str
+    """Name of the file, for error messages."""
     parts: list[Part]
     """Parts with at least one note, by track and channel."""
     ticks_per_quarter: int
@@ -102,7 +104,7 @@ def read_midi(path: str | Path) -> ParsedMidi:
 def parse_midi(content: bytes, *, name: str) -> ParsedMidi:
     """Parse the bytes of a MIDI file.
 
-    name: file name for error messages. Raises UserError for a file that is empty, larger than
+    Raises UserError for a file that is empty, larger than
     MAX_BYTES, damaged or without notes, and for one that ends after MAX_SECONDS.
     """
     if not content:
@@ -111,7 +113,7 @@ def parse_midi(content: bytes, *, name: str) -> ParsedMidi:
         raise UserError(f"{name} is too large: MIDI files of at most {MAX_BYTES:,} bytes are read")
     # Damaged files raise at least seven unrelated exception types inside mido.
     try:
-        midi = _parse(mido.MidiFile(file=io.BytesIO(content), charset="latin1"))
+        midi = _parse(name, mido.MidiFile(file=io.BytesIO(content), charset="latin1"))
         end = float(midi.seconds([midi.last_tick])[0])
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".rstrip(". :")
@@ -125,7 +127,7 @@ def parse_midi(content: bytes, *, name: str) -> ParsedMidi:
     return midi
 
 
-def _parse(raw: mido.MidiFile) -> ParsedMidi:
+def _parse(name: str, raw: mido.MidiFile) -> ParsedMidi:
     """Collect the notes of every track and channel, and the tempo events of all tracks."""
     if raw.ticks_per_beat <= 0:
         raise ValueError(f"a time division of {raw.ticks_per_beat} ticks per quarter note")
@@ -166,7 +168,7 @@ def _parse(raw: mido.MidiFile) -> ParsedMidi:
             pedal = pedals[ports[number], channel]
             parts.append(Part(names[number], channel == DRUM_CHANNEL, sorted(notes), pedal))
     tempos.sort(key=lambda tempo: tempo[0])
-    return ParsedMidi(parts, raw.ticks_per_beat, last_tick, tempos)
+    return ParsedMidi(name, parts, raw.ticks_per_beat, last_tick, tempos)
 
 
 def _pair(messages: list[tuple[int, int]], pitch: int, last_tick: int) -> list[Note]:

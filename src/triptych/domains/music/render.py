@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from triptych.domains.music.attention_maps import MusicAttention
 from triptych.domains.music.midi import write_midi
@@ -16,6 +15,7 @@ from triptych.training.files import write_atomically
 
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn
     import pretty_midi
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SAMPLE_RATE = 44_100
@@ -35,20 +35,16 @@ MAX_COLUMNS = 160
 """Largest number of columns in the drawing of the heads; longer pieces are divided evenly."""
 
 
-def synthesise(midi: pretty_midi.PrettyMIDI) -> tuple[NDArray[np.float64], str]:
-    """Play a piece: mono samples without a fixed loudness, and the name of the synthesiser."""
+def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
+    """Write a piece as a mono 16-bit .wav, atomically; return the name of the synthesiser."""
     try:
         import fluidsynth  # noqa: F401
     # Without the system library, pyfluidsynth raises ImportError, older versions OSError or
     # AttributeError.
     except (ImportError, OSError, AttributeError):
-        return np.asarray(midi.synthesize(fs=SAMPLE_RATE, normalize=False), np.float64), SINES
-    return np.asarray(midi.fluidsynth(fs=SAMPLE_RATE), np.float64), FLUIDSYNTH
-
-
-def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
-    """Write a piece as a mono 16-bit .wav, atomically; return the name of the synthesiser."""
-    samples, synthesiser = synthesise(midi)
+        samples, synthesiser = midi.synthesize(fs=SAMPLE_RATE, normalize=False), SINES
+    else:
+        samples, synthesiser = midi.fluidsynth(fs=SAMPLE_RATE), FLUIDSYNTH
     peak = float(np.abs(samples).max(initial=0.0))
     # At 90 % of the range neither rounding nor playback clips. Silence stays silence.
     scaled = samples * (0.9 / peak) if peak > 0 else samples
@@ -71,7 +67,6 @@ def write_piece(midi: pretty_midi.PrettyMIDI, path: Path) -> str:
 
 def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
     """Draw a piece as a PNG, atomically: one colour per instrument, paler for softer notes."""
-    import pretty_midi
     from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
 
@@ -105,19 +100,13 @@ def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
             label=name,
         )
     axes.set_xlim(0, end)
-    axes.set_ylim(low, high)
-    octaves = [pitch for pitch in range(low, high + 1) if pitch % 12 == 0]
-    triads = [pitch for pitch in range(low, high + 1) if pitch % 12 in (0, 4, 7)]
-    ticks = octaves if len(octaves) > 2 else triads
-    axes.set_yticks(ticks, [pretty_midi.note_number_to_name(pitch) for pitch in ticks])
+    _label_pitches(axes, low, high)
     shaded = len({note.velocity for note in notes}) > 1
     axes.set_xlabel("seconds (darker notes are louder)" if shaded else "seconds")
-    axes.set_ylabel("pitch")
     if not notes:
         axes.text(0.5, 0.5, "no notes", transform=axes.transAxes, ha="center", va="center")
     if len(parts) > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     return write_atomically(path, _png(figure))
 
@@ -127,7 +116,6 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
 
     An arc is darker and wider for a larger weight. The red note is the predicted one.
     """
-    import pretty_midi
     from matplotlib.figure import Figure
     from matplotlib.patches import FancyArrowPatch
 
@@ -160,14 +148,10 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
         roll.add_patch(arc)
         roll.plot(*source, "o", color=ARC, alpha=alpha, markersize=2 + 3 * share, zorder=3)
     roll.plot(*target, "o", color=QUERY, markersize=7, zorder=4)
-    roll.set_ylim(low, high)
-    names = (0, 7) if high - low < 40 else (0,)
-    ticks = [pitch for pitch in range(low, high) if pitch % 12 in names]
-    roll.set_yticks(ticks, [pretty_midi.note_number_to_name(pitch) for pitch in ticks])
+    _label_pitches(roll, low, high)
     head = "mean of all heads" if found.head is None else f"head {found.head}"
     title = f"layer {found.layer}, {head}: attention weights for the red note"
     roll.set_title(title, fontsize=9, color="#5f6b73", loc="left")
-    roll.spines[["top", "right"]].set_visible(False)
 
     edges = np.append(np.unique(found.seconds), end)  # a column from each time to the next
     if len(edges) > MAX_COLUMNS + 1:
@@ -181,6 +165,18 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
     rows.set_xlim(start, end)
     figure.colorbar(mesh, ax=rows, label="attention weight", pad=0.01)
     return _png(figure)
+
+
+def _label_pitches(axes: Axes, low: int, high: int) -> None:
+    """Show the pitches low to high, with the names of the Cs, in a narrow range of E and G too."""
+    from pretty_midi import note_number_to_name
+
+    named = (0,) if high - low > 30 else (0, 4, 7)
+    ticks = [pitch for pitch in range(low, high + 1) if pitch % 12 in named]
+    axes.set_ylim(low, high)
+    axes.set_yticks(ticks, [note_number_to_name(pitch) for pitch in ticks])
+    axes.set_ylabel("pitch")
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def _png(figure: Figure) -> bytes:

@@ -19,7 +19,7 @@ from triptych.decoding import generate as generation
 from triptych.decoding.generate import Draft
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.data import DataConfig
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.base import Ids
 from triptych.types import Progress
 
 MAX_DRAFTED_ROWS = 4
@@ -46,6 +46,9 @@ def sample_pieces(
     """
     tokenizer = data.source.tokenizer
     device = model.start.device
+    draft = None  # of held notes, where it makes sampling faster
+    if tokenizer.repeat_lag and count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not compile:
+        draft = Draft(tokenizer.repeat_lag)
     first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
     tokens = continue_tokens(
         model,
@@ -57,17 +60,11 @@ def sample_pieces(
         end=tokenizer.end,
         constraint=tokenizer.constraint(count, seconds=seconds, n_prompt=len(first)),
         compile=compile,
-        draft=None if compile else draft_for(tokenizer, count, device),
+        draft=draft,
         **options,
     )
     rows = tokens.cpu().numpy()
     return [tokenizer.trim(row, seconds=seconds, n_prompt=len(first)) for row in rows]
-
-
-def draft_for(tokenizer: MusicTokenizer, count: int, device: torch.device) -> Draft | None:
-    """Return the draft that repeats held notes, where it makes sampling faster; else None."""
-    lag = tokenizer.repeat_lag
-    return Draft(lag) if lag and count <= MAX_DRAFTED_ROWS and device.type == "cpu" else None
 
 
 def continue_tokens(

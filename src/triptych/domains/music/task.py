@@ -79,12 +79,10 @@ def prepare(
     train, validation = data.source.load("train"), data.source.load("validation")
     loader = training_batches(train, data, seed=config.run.seed)
     batches = evaluation_batches(validation, data, batch_size=data.batch_size)
-    tokens, held_out = (
-        [tokenizer.tokens(piece.content) for piece in pieces] for pieces in (train, validation)
-    )
-    baselines = count_models(tokenizer, tokens, held_out)
+    baselines = count_models(tokenizer, train, validation)
+    n_tokens = sum(len(tokenizer.tokens(piece.content)) for piece in train)
     print(
-        f"{len(train):,} pieces ({sum(map(len, tokens)):,} tokens) for training and "
+        f"{len(train):,} pieces ({n_tokens:,} tokens) for training and "
         f"{len(validation):,} for validation; baselines in nats per token: "
         + ", ".join(f"{name} {nats:.3f}" for name, nats in baselines.items()),
         file=sys.stderr,

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.tokenizers.chorales import N_VOICES, ChoraleTokenizer, Grid, in_range
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer, Grid
 from triptych.errors import UserError
 
 FILE = "Jsb16thSeparated.json.gz"
@@ -43,9 +43,8 @@ def read_jsb(path: Path, split: str) -> list[Grid]:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             pieces = json.load(file)["valid" if split == "validation" else split]
         grids = [np.array(piece, dtype=np.int64) for piece in pieces]
-        for number, grid in enumerate(grids):
-            if grid.ndim != 2 or grid.shape[1] != N_VOICES or not in_range(grid):
-                raise ValueError(f"piece {number} of {split} has other steps or pitches")
+        for grid in grids:
+            JSBChorales.tokenizer.encode(grid)  # refuses what is not four pitches in each step
     except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
         raise UserError(
             f"{path} is not the JSB file of 16ths in separate voices ({error!r})"

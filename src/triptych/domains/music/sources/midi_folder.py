@@ -15,7 +15,7 @@ from triptych.domains.music.midi import MAX_BYTES, MIDI_SUFFIXES, parse_midi
 from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.sources import ALL, warn_of_skipped
-from triptych.errors import UserError
+from triptych.errors import UserError, at_least
 
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
 
@@ -43,8 +43,7 @@ class MidiFolder(HashedSource):
     def __post_init__(self) -> None:
         """Raise ValueError for impossible shares and limits."""
         super().__post_init__()
-        if self.limit is not None and self.limit < 1:
-            raise ValueError(f"limit must be at least 1 file or null, got {self.limit}")
+        at_least(self, 1, "limit")
 
     def load(self, split: str) -> list[Piece]:
         """Read one split, or for `all` every file, whatever the csv and the limit say.
@@ -68,15 +67,19 @@ class MidiFolder(HashedSource):
             if split not in (ALL, found) or len(pieces) == limit:
                 continue
             try:
-                notes = self.tokenizer.from_midi(parse_midi(content, name=name), name=name)
-                self.tokenizer.encode(notes)  # refuses too long a piece
-            except (UserError, ValueError) as error:
-                skipped.append(str(error))
-            else:
+                notes = self.tokenizer.from_midi(parse_midi(content, name=name))
                 pieces.append(Piece(name, notes))
+            except UserError as error:
+                skipped.append(str(error))
         warn_of_skipped(self.directory, skipped, len(pieces) + len(skipped))
-        if table:
-            self._warn_of_differences(table, rows)
+        unlisted = [name for name, row in rows.items() if not row]
+        missing = sorted(table.keys() - rows.values())
+        if table and (unlisted or missing):
+            LOG.warning(
+                "%s: %d MIDI files are in no split of the csv, such as %s; %d files of the csv do "
+                "not exist, such as %s",
+                self.directory, len(unlisted), unlisted[:1], len(missing), missing[:1],
+            )  # fmt: skip
         if pieces:
             return pieces
         if skipped or not rows:
@@ -94,16 +97,6 @@ class MidiFolder(HashedSource):
 
     def load_all(self) -> list[Piece]:
         return self.load(ALL)
-
-    def _warn_of_differences(self, table: dict[str, str], rows: dict[str, str]) -> None:
-        unlisted = [name for name, row in rows.items() if not row]
-        missing = sorted(table.keys() - rows.values())
-        for names, what in (
-            (unlisted, "MIDI files are in no split, since the csv does not name them"),
-            (missing, "files that the csv names do not exist"),
-        ):
-            if names:
-                LOG.warning("%s: %d %s; first %s", self.directory, len(names), what, names[0])
 
 
 def midi_contents(root: Path) -> Iterator[tuple[str, bytes]]:

@@ -19,14 +19,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from triptych.domains.music.sources.base import LOG, HashedSource, Piece
+from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.tokenizers.chorales import (
     N_VOICES,
     SILENT,
     STEPS_PER_QUARTER,
     ChoraleTokenizer,
     Grid,
-    in_range,
 )
 from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
@@ -72,21 +71,16 @@ class Music21Chorales(HashedSource):
 @functools.cache
 def _all_chorales() -> tuple[list[Piece], list[int]]:
     """Read all chorales by file name, and their tunes; once per process."""
-    pieces, skipped, n_other = [], [], 0
+    pieces, skipped = [], []
     files = music21_files()
     for path in files:
         try:
             grid = read_mxl(path)
-        except UserError as error:
-            skipped.append(str(error))
-            continue
-        if grid is None:
-            n_other += 1
-        elif not in_range(grid):
-            skipped.append(f"{path.name} leaves the range of the voices")
-        else:
-            pieces.append(Piece(path.stem, grid))
-    LOG.info("music21: %d chorales; %d files do not have four parts", len(pieces), n_other)
+            if grid is not None:
+                Music21Chorales.tokenizer.encode(grid)  # refuses a pitch without a symbol
+                pieces.append(Piece(path.stem, grid))
+        except (UserError, ValueError) as error:
+            skipped.append(f"{path.name}: {error}")
     warn_of_skipped("music21's chorales", skipped, len(files))
     return pieces, find_tunes([piece.content for piece in pieces])
 

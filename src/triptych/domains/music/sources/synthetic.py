@@ -9,6 +9,7 @@ import numpy as np
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, N_VOICES, ChoraleTokenizer
 from triptych.domains.sources import NoisyCopy, Numbers, SyntheticSource, uniform_draws
+from triptych.errors import at_least
 
 SCALE = np.array([p for p in range(LOWEST, HIGHEST + 1) if p % 12 in (0, 2, 4, 7, 9)])
 """MIDI pitches C, D, E, G and A of all octaves, a scale without dissonances."""
@@ -50,14 +51,10 @@ class CopiedMotifs(PieceSource, SyntheticSource):
 
     def __post_init__(self) -> None:
         """Raise ValueError for impossible sizes."""
-        if min(self.motif_steps, self.repeats) < 1:
-            raise ValueError(
-                f"motif_steps {self.motif_steps} and repeats {self.repeats} must be at least 1"
-            )
+        sizes = ("train_size", "validation_size", "test_size")
+        at_least(self, 1, "motif_steps", "repeats", *sizes)
         if not 2 <= self.notes <= MAX_NOTES:
             raise ValueError(f"notes must be from 2 to {MAX_NOTES}, got {self.notes}")
-        if min(self.train_size, self.validation_size, self.test_size) < 1:
-            raise ValueError("train_size, validation_size and test_size must be at least 1 piece")
         self._copy()
 
     def _copy(self) -> NoisyCopy:
