@@ -292,7 +292,7 @@ def test_config_files_of_a_command_line() -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"\xff\xfe", "is not UTF-8 text"),
+        (b"\xff\xfe", "cannot be read"),
         (b"a: 1\na: 2\n", "line 2: a was already set on line 1"),
         (b"a: {b: 1, b: 2}\n", "line 1: a.b was already set"),
         (b"a: [1\n", "is not YAML"),

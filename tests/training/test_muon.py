@@ -13,8 +13,10 @@ from triptych.core.feed_forward import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
+from triptych.training.checks import check_settings
 from triptych.training.muon import hidden_matrices
 from triptych.training.optim import OptimConfig, build
+from triptych.training.run_config import RunSettings
 
 RATE = 0.01
 SETTINGS = OptimConfig(optimizer="muon", learning_rate=RATE, weight_decay=0.5)
@@ -162,9 +164,7 @@ def test_a_model_without_blocks_is_refused() -> None:
         build(SETTINGS, nn.Linear(3, 3))
 
 
-def test_an_old_torch_is_named_where_muon_is_built_and_opens_its_checkpoints(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_old_torch_is_named_before_the_data_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(UserError, match=r"torch 2\.9 or newer"):
-        build(OptimConfig(optimizer="muon"), translator())
+        check_settings(RunSettings(None, None, optim=SETTINGS), {"max_steps": 1})

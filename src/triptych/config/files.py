@@ -44,19 +44,16 @@ def read_settings_file(path: Path) -> SettingsFile:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UserError(f"the settings file {path} does not exist{_near(path)}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"the settings file {path} is not UTF-8 text: {error}") from None
-    except OSError as error:
-        raise UserError(f"the settings file {path} cannot be read: {error.strerror}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"the settings file {path} cannot be read: {error}") from None
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         content = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        position = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise UserError(f"{path}{position} is not YAML: {error.problem}") from None
     except yaml.YAMLError as error:
-        raise UserError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        mark = getattr(error, "problem_mark", None)
+        position = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
+        raise UserError(f"{path}{position} is not YAML: {problem}") from None
     if not isinstance(node, yaml.MappingNode):
         found = "nothing" if content is None else f"a {type(content).__name__}"
         raise UserError(f"{path} must hold groups of settings (`model:` ...), but holds {found}")

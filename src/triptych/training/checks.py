@@ -18,7 +18,6 @@ from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import quiet_lightning
 from triptych.training.devices import choose_precision, uses_cuda
-from triptych.training.muon import check_muon
 from triptych.training.run_config import RunSettings
 
 PARAMETERS = inspect.signature(pl.Trainer.__init__).parameters
@@ -103,8 +102,10 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
             "optim.schedule is cosine, which needs an end: set trainer.max_steps or "
             "trainer.max_epochs"
         )
-    if optim.optimizer == "muon":
-        check_muon()
+    if optim.optimizer == "muon" and not hasattr(torch.optim, "Muon"):
+        raise UserError(
+            f"optim.optimizer is muon, which needs torch 2.9 or newer; this is {torch.__version__}"
+        )
     patience = run.early_stopping_patience
     if patience is not None and trainer.get("limit_val_batches") == 0:
         raise UserError(

@@ -9,15 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.transformer import Block
-from triptych.errors import UserError
-
-
-def check_muon() -> None:
-    """Raise UserError if this version of torch has no Muon."""
-    if not hasattr(torch.optim, "Muon"):
-        raise UserError(
-            f"optim.optimizer is muon, which needs torch 2.9 or newer; this is {torch.__version__}"
-        )
 
 
 def hidden_matrices(module: nn.Module) -> list[Tensor]:
@@ -37,8 +28,7 @@ class MuonAdamW(torch.optim.Optimizer):
     nearest orthogonal matrix (singular values between 0.5 and 1.5). The factor 0.2 sqrt(larger
     side) gives updates the size of AdamW's (Liu et al. 2025, "Muon is scalable for LLM training",
     section 2.2), so that both use the same learning rate and decay. The projection of q, k and v is
-    one matrix here. adam: arguments of AdamW, lr among them. Raises UserError for torch older than
-    2.9.
+    one matrix here. adam: arguments of AdamW, lr among them. Needs torch 2.9.
     """
 
     def __init__(
@@ -49,7 +39,6 @@ class MuonAdamW(torch.optim.Optimizer):
         weight_decay: float,
         **adam: Any,
     ) -> None:
-        check_muon()
         lr = adam["lr"]
         self._muon = torch.optim.Muon(
             matrices,
