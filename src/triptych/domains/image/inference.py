@@ -35,9 +35,6 @@ from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, device_of, scoring, sum_scores
 from triptych.types import Progress
 
-SAMPLE_BATCH = 64
-"""Images sampled together; constant, so that a seed gives the same images on every machine."""
-
 Pixel = tuple[int, int]
 """Row and column, from 0."""
 
@@ -75,29 +72,15 @@ class ImageModel(TrainedModel):
                 "top_k and top_p need a categorical head; this model predicts a mixture of "
                 "logistics: use temperature"
             )
-        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-        labels = self._labels(count, label)
-        generator = torch.Generator(device_of(self.full_model)).manual_seed(seed)
-        length = self.full_model.order.length
-        parts = []
-        for start in range(0, count, SAMPLE_BATCH):
-            size = min(SAMPLE_BATCH, count - start)
-
-            def report(step: int, _: int, start: int = start, size: int = size) -> None:
-                if progress is not None:
-                    progress(start * length + step * size, count * length)
-
-            part = self.model.sample(
-                size,
-                labels=None if labels is None else labels[start : start + size],
-                sampling=sampling,
-                generator=generator,
-                progress=report,
-                compile=compile,
-            )
-            parts.append(part)
-        pixels: NDArray[np.uint8] = torch.cat(parts).cpu().numpy()  # [N, H, W, C]
-        return pixels
+        pixels = self.model.sample(
+            count,
+            labels=self._labels(count, label),
+            sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
+            generator=torch.Generator(device_of(self.full_model)).manual_seed(seed),
+            compile=compile,
+            progress=progress,
+        )
+        return pixels.cpu().numpy()
 
     def evaluate(
         self,

@@ -5,6 +5,7 @@ which training, sampling and likelihoods share.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +16,10 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import Sampling
 from triptych.types import Progress
+
+SAMPLE_BATCH = 64
+"""Images sampled together; constant, so that a seed gives the same images on every machine."""
 
 
 @dataclass(frozen=True)
@@ -110,22 +113,32 @@ class ImageTransformer(nn.Module):
         count: int,
         *,
         labels: Tensor | None = None,
-        sampling: Sampling | None = None,
-        generator: torch.Generator | None = None,
         progress: Progress | None = None,
-        compile: bool = False,
+        **options: Any,
     ) -> Tensor:
-        """Sample images: uint8 [count, H, W, C]; labels: int64 [count]. The rest as `generate`."""
+        """Sample images: uint8 [count, H, W, C].
+
+        labels: int64 [count]. progress: called with (positions sampled, positions in all).
+        options: sampling, generator and compile of `generate`.
+        """
+        length = self.order.length
         with torch.no_grad():
             condition = self.condition(labels)
-        values = generate(
-            self.core,
-            batch=count,
-            length=self.order.length,
-            sampling=sampling,
-            generator=generator,
-            condition=condition,
-            progress=progress,
-            compile=compile,
-        )  # [N, L] or [N, L, C]
-        return self.to_images(values)
+        images = []
+        for start in range(0, count, SAMPLE_BATCH):
+            size = min(SAMPLE_BATCH, count - start)
+
+            def report(step: int, _: int, start: int = start, size: int = size) -> None:
+                if progress is not None:
+                    progress(start * length + step * size, count * length)
+
+            values = generate(
+                self.core,
+                batch=size,
+                length=length,
+                condition=None if condition is None else condition[start : start + size],
+                progress=report,
+                **options,
+            )  # [N, L] or [N, L, C]
+            images.append(self.to_images(values))
+        return torch.cat(images)
