@@ -95,6 +95,8 @@ def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras
     previous = torch.tensor([3, -1]) if extras and shape == (11,) else None
     condition = torch.randn(2, D).double() if extras else None
     expected = model(values, previous, condition)
+    if extras:
+        assert not torch.allclose(expected, model(values, previous))
     cache = model.init_cache(2, shape[0], condition=condition)
     parts = [model.prefill(values[:, :prefix], cache, previous)]
     for t in range(prefix + 1, shape[0]):
