@@ -40,9 +40,8 @@ class Windows(nn.Module):
         (height, width, _), (block_height, block_width) = order.shape, block
         bottom, right = -height % block_height, -width % block_width  # missing in cut blocks
         around = (0, 0, halo_side, halo_side + right, halo_up, bottom)
-        grid = F.pad(
-            order.positions, around, value=-1
-        )  # position of each cell, -1 outside the image
+        # Position of each cell, -1 outside the image.
+        grid = F.pad(order.positions, around, value=-1)
         key = _rectangles(grid, block, halo_up + block_height, block_width + 2 * halo_side)
         inner = grid[halo_up:, halo_side : halo_side + width + right]
         query = _rectangles(inner, block, block_height, block_width)  # [N, Q]
