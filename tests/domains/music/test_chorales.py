@@ -107,6 +107,13 @@ def test_four_unnamed_parts_are_ordered_by_their_mean_pitch(parsed):
     assert midi_to_grid(parsed(midi)).tolist() == grid.tolist()
 
 
+def test_a_chord_in_one_of_four_parts_is_no_voice(parsed):
+    midi = grid_to_midi(np.array([[70, 65, 58, 45]] * 4))
+    midi.instruments[3].notes.append(pretty_midi.Note(64, 50, 0, 0.4))
+    found = midi_to_grid(parsed(midi))
+    assert found.tolist() == [[70, 65, 58, 50]] * 2 + [[70, 65, 58, 45]] * 2
+
+
 def test_a_primer_follows_its_own_tempo(parsed):
     midi = pretty_midi.PrettyMIDI(initial_tempo=60)
     midi.instruments.append(pretty_midi.Instrument(0))

@@ -223,18 +223,22 @@ def test_a_performance_continues_its_primer(pianist, make_piano, sounding):
         ]
 
 
-def test_sampled_performances_hold_nothing_that_says_nothing(pianist):
+def test_sampled_performances_hold_nothing_that_says_nothing():
+    """Also where a note of an earlier window still sounds."""
+    pianist = model_of(Performances(), length=60, overlap=20)
+    with torch.no_grad():
+        pianist.model.head.logits.bias[END] -= 100
     kind = pianist.tokenizer
     tokens = continue_tokens(
         pianist.model,
-        torch.zeros(3, 0, dtype=torch.int64),
+        torch.zeros(20, 0, dtype=torch.int64),
         n_new=300,
         length=60,
         overlap=20,
         sampling=Sampling(),
         generator=torch.Generator().manual_seed(0),
         end=END,
-        constraint=kind.constraint(3, seconds=None, n_prompt=0),
+        constraint=kind.constraint(20, seconds=None, n_prompt=0),
     )
     for row in tokens.tolist():
         sounding = set()
