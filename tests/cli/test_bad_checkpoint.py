@@ -95,7 +95,7 @@ def test_impossible_sampling(
 def test_a_label_out_of_range(refused, image_checkpoint: Path, label: int) -> None:
     refused(
         "sample", "image", "--checkpoint", image_checkpoint, "--out", "new", "--label", label,
-        says=[f"label is {label}", "classes 0 to 9"],
+        says=[f"label is {label}", "10 classes, counted from 0"],
     )  # fmt: skip
 
 
