@@ -1,0 +1,184 @@
+"""CUDA tensors without a GPU: devices, host waits and kernel launches of a computation.
+
+FakeTensorMode gives tensors with a device, a shape and no data. An operation on tensors of two
+devices raises, and so does every read of a value on the host (`item`, `bool(tensor)`, `tolist`).
+The mode is private API of PyTorch; only this file uses it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from triptych.core.attention.backends import flex
+
+NO_KERNEL = {
+    "alias",
+    "as_strided",
+    "detach",
+    "diagonal",
+    "empty",
+    "empty_like",
+    "empty_strided",
+    "expand",
+    "lift_fresh",
+    "new_empty",
+    "new_empty_strided",
+    "permute",
+    "prim::device",
+    "select",
+    "slice",
+    "split",
+    "split_with_sizes",
+    "squeeze",
+    "t",
+    "transpose",
+    "unbind",
+    "unfold",
+    "unsqueeze",
+    "view",
+    "view_as",
+    "_reshape_alias",
+    "_unsafe_view",
+}
+"""Operations that launch no kernel: views, and memory without content."""
+
+
+class Launches(TorchDispatchMode):
+    """Counter of the kernels that a computation launches: its operations that are no views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_name: Counter[str] = Counter()
+        self.attention_flops = 0.0
+        """Floating-point operations of SDPA and FlexAttention, over visible pairs."""
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name = function._schema.name.removeprefix("aten::")
+        if name not in NO_KERNEL:
+            self.by_name[name] += 1
+        return function(*args, **(kwargs or {}))
+
+    @property
+    def count(self) -> int:
+        return self.by_name.total()
+
+
+class FusedAttention(TorchFunctionMode):
+    """Counts SDPA as one launch, as on a GPU; a fake tensor would take its parts."""
+
+    def __init__(self, launches: Launches) -> None:
+        super().__init__()
+        self.launches = launches
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function is not F.scaled_dot_product_attention:
+            return function(*args, **kwargs)
+        q, k, v = args[:3]
+        same_device(q, k, v, kwargs.get("attn_mask"))
+        return attend(self.launches, "sdpa", q, k, v, 0.5 if kwargs.get("is_causal") else 1.0)
+
+
+def attend(
+    launches: Launches, name: str, q: Tensor, k: Tensor, v: Tensor, visible: float
+) -> Tensor:
+    """Count one launch over a share of visible pairs; an empty result [B, H, Q, E]."""
+    launches.by_name[name] += 1
+    pairs = visible * q.shape[:-1].numel() * k.shape[-2]
+    launches.attention_flops += 2 * pairs * (q.shape[-1] + v.shape[-1])
+    result: Tensor = KeepsInputs.apply(q, k, v)  # type: ignore[no-untyped-call]
+    return result
+
+
+class KeepsInputs(torch.autograd.Function):
+    """Attention of empty result that keeps for its backward pass what a fused kernel keeps."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        y = q.new_empty(*q.shape[:-1], v.shape[-1])
+        log_sum = q.new_empty(q.shape[:-1], dtype=torch.float32)
+        ctx.save_for_backward(q, k, v, y, log_sum)
+        return y
+
+
+def same_device(*tensors: Tensor | None) -> None:
+    devices = {str(tensor.device) for tensor in tensors if tensor is not None}
+    if len(devices) > 1:
+        raise RuntimeError(f"tensors of one operation are on {' and '.join(sorted(devices))}")
+
+
+def fake_flex(launches: Launches, visible_share: float) -> Any:
+    """FlexAttention as one launch, as its compiler needs a GPU; its rules are called once."""
+
+    def create_block_mask(
+        rule: Any, b: Any, h: Any, q_length: int, kv_length: int, device: Any
+    ) -> Any:
+        query = torch.arange(q_length, device=device).unsqueeze(1)
+        rule(None, None, query, torch.arange(kv_length, device=device))
+
+    def flex_attention(
+        q: Tensor, k: Tensor, v: Tensor, score_mod: Any = None, block_mask: Any = None
+    ) -> Tensor:
+        same_device(q, k, v)
+        counted = launches.by_name.copy()
+        if score_mod is not None:
+            index = torch.zeros(1, dtype=torch.int64, device=q.device)
+            score_mod(torch.zeros(1, device=q.device), index, index, index, index)
+        launches.by_name = counted  # the rule is a part of the kernel
+        return attend(launches, "flex_attention", q, k, v, visible_share)
+
+    functions = {"create_block_mask": create_block_mask, "flex_attention": flex_attention}
+    return lambda name, compiled: functions[name]
+
+
+def to_fake(mode: FakeTensorMode, real: Tensor) -> Tensor:
+    """A fake CUDA tensor of the shape and type of a real tensor."""
+    fake = mode.from_tensor(real.detach())
+    with mode:
+        return fake.to("cuda")
+
+
+def to_fake_module(mode: FakeTensorMode, module: nn.Module) -> None:
+    """Replace the parameters and buffers of a module by fake CUDA tensors."""
+    for part in module.modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                fake = to_fake(mode, parameter)
+                part._parameters[name] = nn.Parameter(fake, parameter.requires_grad)
+        for name, buffer in part._buffers.items():
+            if buffer is not None:
+                part._buffers[name] = to_fake(mode, buffer)
+
+
+@contextmanager
+def fake_cuda(*modules: nn.Module, visible_share: float = 1.0) -> Iterator[Launches]:
+    """Run on fake CUDA tensors and count the launches. The tensors of the modules become fake.
+
+    visible_share: share of the pairs that FlexAttention computes, for the number of operations.
+    """
+    mode = FakeTensorMode()
+    for module in modules:
+        to_fake_module(mode, module)
+    launches = Launches()
+    patched, flex._function = flex._function, fake_flex(launches, visible_share)
+    flex._block_mask.cache_clear()
+    try:
+        with mode, launches, FusedAttention(launches):
+            yield launches
+    finally:
+        flex._function = patched
+        flex._block_mask.cache_clear()
