@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
 from torch import nn
 
 import triptych
@@ -137,25 +137,6 @@ def check_domain(header: dict[str, Any], domain: str, named: object) -> None:
         raise UserError(
             f"{named} is of the domain {found}; expected a checkpoint of the domain {domain}"
         )
-
-
-def pack(module: nn.Module) -> tuple[bytes, dict[str, str]]:
-    """Return a shipped model's weights (safetensors), and {name: tensor that it shares}.
-
-    Parameters are rounded to bf16, buffers keep their dtype. A shared tensor is written once.
-    """
-    seen: dict[int, str] = {}
-    tied: dict[str, str] = {}
-    kept: dict[str, torch.Tensor] = {}
-    for name, tensor in module.state_dict(keep_vars=True).items():
-        if id(tensor) in seen:
-            tied[name] = seen[id(tensor)]
-            continue
-        seen[id(tensor)] = name
-        rounds = isinstance(tensor, nn.Parameter) and tensor.is_floating_point()
-        value = tensor.detach().to(torch.bfloat16 if rounds else tensor.dtype)
-        kept[name] = value.cpu().contiguous()
-    return save(kept), tied
 
 
 def unpack(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any]:
