@@ -65,8 +65,6 @@ class KeepCheckpoints(Checkpoint):
         self.best_step = -1
         self.saved_step = -1
         self._saved_at = time.monotonic()
-        self._step = -1
-        self._whole_step = True
         self._late = False
         self._stop_waits = False
 
@@ -77,16 +75,13 @@ class KeepCheckpoints(Checkpoint):
         self.best_value = state_dict["best_value"]
         self.best_step = state_dict["best_step"]
 
-    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_start(self, *_: Any) -> None:
         self._saved_at = time.monotonic()
-        self._step = trainer.global_step
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Save at the last step, after `minutes`, or if a save waited for the update."""
-        self._whole_step = trainer.global_step != self._step
-        self._step = trainer.global_step
         self._put_off_stop(trainer)
-        if not self._whole_step or validation_may_follow(trainer):
+        if not self.task.whole_step or validation_may_follow(trainer):
             return  # a run resumed from before a due validation would skip it
         at_end = 0 < trainer.max_steps <= trainer.global_step
         if at_end or self._late or self._overdue(trainer):
@@ -109,7 +104,7 @@ class KeepCheckpoints(Checkpoint):
             self.best_value, self.best_step = value, trainer.global_step
             # Before last.ckpt, whose state names this score as saved.
             self._write(trainer, self.best)
-        self._late = not self._whole_step
+        self._late = not self.task.whole_step
         if not self._late:
             self.save(trainer)
         self._put_off_stop(trainer)
@@ -136,9 +131,9 @@ class KeepCheckpoints(Checkpoint):
 
     def _put_off_stop(self, trainer: pl.Trainer) -> None:
         """Delay a stop by max_time or early stopping to the end of the update."""
-        if trainer.should_stop and not self._whole_step:
+        if trainer.should_stop and not self.task.whole_step:
             trainer.should_stop, self._stop_waits = False, True
-        elif self._stop_waits and self._whole_step:
+        elif self._stop_waits and self.task.whole_step:
             trainer.should_stop, self._stop_waits = True, False
 
     def save(self, trainer: pl.Trainer) -> None:

@@ -46,7 +46,6 @@ class WeightAverage(Callback):
         self._average: dict[nn.Parameter, Tensor] = {}
         self._training_weights: list[Tensor] | None = None
         self._loaded: dict[str, Any] = {"updates": 0, "average": {}}
-        self._step = 0
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -66,14 +65,12 @@ class WeightAverage(Callback):
         }
         self._loaded = {"updates": 0, "average": {}}
 
-    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        self._step = trainer.global_step
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any
+    ) -> None:
         """Add the new weights to the average after an update; a micro-batch brings none."""
-        if trainer.global_step == self._step:
+        if not pl_module.whole_step:
             return
-        self._step = trainer.global_step
         self.updates += 1
         new = 1.0 - decay_at(self.decay, self.updates)
         for parameter, average in self._average.items():

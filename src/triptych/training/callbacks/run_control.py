@@ -30,8 +30,6 @@ class StopOnSignal(Callback):
         task.stop_signal = task.agreed_stop = 0
         self.began = False
         """Whether the training has begun."""
-        self._step = -1
-        self._whole_step = False
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -58,8 +56,7 @@ class StopOnSignal(Callback):
         name = signal.Signals(signum).name
         say(f"{name}: stopping after this step and writing a checkpoint; once more stops at once.")
 
-    def on_train_start(self, trainer: pl.Trainer, *_: Any) -> None:
-        self._step = trainer.global_step
+    def on_train_start(self, *_: Any) -> None:
         self.began = True
         if threading.current_thread() is threading.main_thread():
             for number in STOP_SIGNALS:  # Lightning has installed handlers of its own
@@ -67,9 +64,7 @@ class StopOnSignal(Callback):
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Stop if all ranks agree and the update is complete."""
-        self._whole_step = trainer.global_step != self._step
-        self._step = trainer.global_step
-        if self.task.agreed_stop and self._whole_step:
+        if self.task.agreed_stop and self.task.whole_step:
             self._leave(trainer, True)
 
     def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
@@ -81,7 +76,7 @@ class StopOnSignal(Callback):
         # Without agreement one rank would leave while the others wait for it.
         alone = trainer.world_size == 1
         asked = self.task.stop_signal if alone else self.task.agreed_stop
-        self._leave(trainer, bool(asked) and self._whole_step and not trainer.sanity_checking)
+        self._leave(trainer, bool(asked) and self.task.whole_step and not trainer.sanity_checking)
 
     @staticmethod
     def _leave(trainer: pl.Trainer, now: bool) -> None:
