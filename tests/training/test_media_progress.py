@@ -14,42 +14,52 @@ from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.training import trainer as run_module
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning
-from triptych.training.loggers.media import Media, collect, log_media
+from triptych.training.loggers.csv import RunLogger
 from triptych.training.run_config import RunConfig
 
 
-def test_table_is_written_as_utf8_csv(tmp_path: Path) -> None:
-    table = Media("table", "words", columns=("in", "out"), rows=[('ein "Wort"', "저는, 학생")])
-    assert collect(lambda _: [table], tmp_path / "samples") == [table]
-    text = (tmp_path / "samples" / "words.csv").read_text(encoding="utf-8")
-    assert text == 'in,out\n"ein ""Wort""","저는, 학생"\n'
-    assert collect(lambda _: [], tmp_path / "none") == []
-    assert not (tmp_path / "none").exists()
+class Shows(RunLogger):
+    """Keep the samples that it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.got: list[Any] = []
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        pass
+
+    def log_files(self, files: Any, step: int) -> None:
+        self.got.append(([path.name for path in files], step))
 
 
-def test_media_go_to_loggers_that_can_show_them() -> None:
-    class Shows:
-        def __init__(self) -> None:
-            self.got: list[Any] = []
-
-        def log_media(self, media: Any, step: int) -> None:
-            self.got.append((media, step))
-
-    shows, media = Shows(), [Media("table", "a", columns=("x",))]
-    log_media([object(), shows], media, 3)
-    log_media([shows], [], 4)
-    assert shows.got == [(media, 3)]
+class WithoutSamples(ToyTask):
+    def log_samples(self, folder: Path) -> None:
+        pass
 
 
-def go(tmp_path: Path, steps: int = 6) -> None:
+def test_samples_go_to_the_loggers(tmp_path: Path) -> None:
+    shows = Shows()
+    go(tmp_path, logger=shows)
+    assert shows.got == [(["words.csv"], 3), (["words.csv"], 6)]
+
+
+def test_no_folder_is_left_where_nothing_is_sampled(tmp_path: Path) -> None:
+    shows = Shows()
+    go(tmp_path, task=WithoutSamples(), logger=shows)
+    assert shows.got == []
+    assert list((tmp_path / "toy").glob("samples/*")) == []
+
+
+def go(tmp_path: Path, task: ToyTask | None = None, **more: Any) -> None:
     config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
     trainer = {
-        "max_steps": steps,
+        "max_steps": 6,
         "val_check_interval": 3,
         "check_val_every_n_epoch": None,
         "accelerator": "cpu",
+        **more,
     }
-    train(ToyTask(), train_loader(), validation_loader(), config, trainer)
+    train(task or ToyTask(), train_loader(), validation_loader(), config, trainer)
 
 
 def test_plain_lines_where_there_is_no_terminal(

@@ -15,7 +15,6 @@ from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.training import trainer as trainer_module
 from triptych.training.loggers import wandb as module
-from triptych.training.loggers.media import Media
 from triptych.training.loggers.wandb import WandbMetrics, choose_mode, open_wandb
 from triptych.training.run_config import RunConfig
 
@@ -117,7 +116,7 @@ def test_failure_in_the_middle_is_told_once(said: list[str]) -> None:
     logger = WandbMetrics(FakeRun(fails=True))
     logger.log_metrics({"a": 1.0}, 1)
     logger.log_metrics({"a": 1.0}, 2)
-    logger.log_media([Media("table", "t", columns=("a",))], 2)
+    logger.log_files([Path("a.png")], 2)
     logger.finalize("success")
     assert len(said) == 1
     assert "the training goes on" in said[0]
@@ -247,18 +246,13 @@ def test_real_wandb_offline_logs_all_kinds_of_media(
     from PIL import Image
 
     class Artist(ToyTask):
-        def log_samples(self, folder: Path) -> list[Media]:
+        def log_samples(self, folder: Path) -> None:
             Image.fromarray(np.zeros((4, 4, 3), np.uint8)).save(folder / "a.png")
             with wave.open(str(folder / "a.wav"), "wb") as sound:
                 sound.setparams((1, 2, 8000, 0, "NONE", ""))
                 sound.writeframes(struct.pack("<100h", *range(100)))
             (folder / "a.mid").write_bytes(b"MThd")
-            return [
-                Media("image", "grid", folder / "a.png", caption="four"),
-                Media("audio", "sound", folder / "a.wav"),
-                Media("midi", "notes", folder / "a.mid"),
-                Media("table", "words", columns=("a", "b"), rows=[(1, "x"), ("y", 2)]),
-            ]
+            (folder / "words.csv").write_text("a,b\n1,x\ny,2\n")
 
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     config = RunConfig(name="toy", directory=str(tmp_path))

@@ -21,7 +21,7 @@ from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.checkpoint import header
 from triptych.training.data import derive_seed, rank_and_world
 from triptych.training.evaluate import MetricSums, full_precision
-from triptych.training.loggers.media import Media, collect, log_media
+from triptych.training.loggers.csv import RunLogger
 from triptych.training.optim import TargetWeights
 from triptych.training.run_config import RunSettings
 from triptych.training.throughput import Throughput
@@ -69,7 +69,7 @@ class TrainingModule(pl.LightningModule, ABC):
         self._target_weights = TargetWeights()
         self._stop_votes = torch.zeros(len(STOP_SIGNALS))
         self._sums = MetricSums()
-        self._logged_step = 0
+        self._step_before = -1
 
     # Methods that a domain implements or overrides
 
@@ -96,9 +96,11 @@ class TrainingModule(pl.LightningModule, ABC):
         """Return metrics of generated output, after each validation; on rank 0 only."""
         return {}
 
-    def log_samples(self, folder: Path) -> list[Media]:
-        """Write samples into the folder after a validation and return them; on rank 0 only."""
-        return []
+    def log_samples(self, folder: Path) -> None:
+        """Write samples into the folder after a validation; on rank 0 only.
+
+        Loggers show .png, .wav, .mid and .csv (a table with a header), each under its file's name.
+        """
 
     # Optimisation
 
@@ -135,13 +137,13 @@ class TrainingModule(pl.LightningModule, ABC):
         """Start the clock, and use the optimiser settings of this start, not the checkpoint's."""
         loader = self.trainer.train_dataloader
         self.throughput = Throughput(lambda: getattr(loader, "seconds_taken", 0.0))
-        self._logged_step = self.trainer.global_step
         loaded, fresh = self.trainer.optimizers[0], self.configure_optimizers()
         for group, initial in zip(loaded.param_groups, fresh.param_groups, strict=True):
             group.update({**initial, "params": group["params"]})
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed torch from (seed, rank, batches taken), so that a resumed step has equal dropout."""
+        self._step_before = self.trainer.global_step
         taken = getattr(self.trainer.train_dataloader, "batches_taken", 0)
         seed = derive_seed(self.config.run.seed, self.trainer.global_rank, taken, 2)
         # torch.manual_seed also seeds devices that are not in use, which takes time.
@@ -150,6 +152,11 @@ class TrainingModule(pl.LightningModule, ABC):
             torch.cuda.manual_seed(seed)
         elif self.device.type != "cpu":
             torch.manual_seed(seed)
+
+    @property
+    def whole_step(self) -> bool:
+        """Whether the last batch completed an update; false between its micro-batches."""
+        return self.trainer.global_step != self._step_before
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Return the loss, scaled such that every target of an update has the same weight."""
@@ -198,9 +205,8 @@ class TrainingModule(pl.LightningModule, ABC):
         step = self.trainer.global_step
         interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         due = step == 1 or step % max(1, interval) == 0
-        if step == self._logged_step or step == 0 or not due:
+        if not due or not self.whole_step:
             return
-        self._logged_step = step
         self.check_finite()
         values = {
             "train/loss": self.throughput.loss(),
@@ -233,13 +239,18 @@ class TrainingModule(pl.LightningModule, ABC):
         started = time.monotonic()
         metrics = self.metrics(totals)
         generated: dict[str, float] = {}
-        media: list[Media] = []
+        samples: list[Path] = []
         step = self.trainer.global_step
         if self.trainer.is_global_zero:
             with full_precision(self.device):
                 generated = self.generation_metrics()
                 if self.samples_folder is not None:
-                    media = collect(self.log_samples, self.samples_folder / f"step-{step:08d}")
+                    folder = self.samples_folder / f"step-{step:08d}"
+                    folder.mkdir(parents=True, exist_ok=True)
+                    self.log_samples(folder)
+                    samples = sorted(folder.iterdir())
+                    if not samples:
+                        folder.rmdir()
         metrics = {**metrics, **self.trainer.strategy.broadcast(generated)}
         if not math.isfinite(metrics[self.monitor]):
             raise Diverged(
@@ -257,8 +268,9 @@ class TrainingModule(pl.LightningModule, ABC):
             sync_dist=True,  # already equal on all ranks; Lightning warns otherwise
         )
         self._log({**named, "time/decoding_seconds": time.monotonic() - started}, step)
-        if self.trainer.is_global_zero:
-            log_media(self.trainer.loggers, media, step)
+        for logger in self.trainer.loggers:
+            if samples and isinstance(logger, RunLogger):
+                logger.log_files(samples, step)
 
     def on_validation_end(self) -> None:
         """Continue the clock of training."""

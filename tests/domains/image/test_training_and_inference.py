@@ -240,11 +240,12 @@ def test_showing_writes_one_grid_and_always_the_same(folder: Path, tmp_path: Pat
     images = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-        (media,) = task.log_samples(tmp_path / name)
-        assert media.path is not None
-        images.append(media.path.read_bytes())
+        task.log_samples(tmp_path / name)
+        images.append((tmp_path / name / "samples.png").read_bytes())
     assert images[0] == images[1]
-    assert prepared(settings(folder, samples=0))[0].log_samples(tmp_path) == []
+    (tmp_path / "none").mkdir()
+    prepared(settings(folder, samples=0))[0].log_samples(tmp_path / "none")
+    assert list((tmp_path / "none").iterdir()) == []
 
 
 # --- inference ------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from triptych.domains.image.model import ImageTransformer
 from triptych.domains.image.render import write_grid
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, shuffled_batches
-from triptych.training.loggers.media import Media
 from triptych.training.module import TrainingModule
 
 
@@ -46,22 +45,17 @@ class ImageTrainingModule(TrainingModule):
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         return metrics.metrics_from_sums(totals)
 
-    def log_samples(self, folder: Path) -> list[Media]:
+    def log_samples(self, folder: Path) -> None:
         """Write a grid of samples at temperature 1, with the same random numbers each time."""
         count, model = self.config.data.samples, self.model
         if count == 0:
-            return []
+            return
         pixels = model.sample(
             count,
             labels=model.cyclic_labels(count),
             generator=torch.Generator(self.device).manual_seed(self.config.run.seed),
         )  # [N, H, W, C]
-        path = folder / "samples.png"
-        write_grid(path, pixels.cpu(), model.levels, model.n_classes)
-        caption = f"{count} samples at temperature 1"
-        if model.n_classes:
-            caption += ", one class after the other"
-        return [Media("image", "samples", path=path, caption=caption)]
+        write_grid(folder / "samples.png", pixels.cpu(), model.levels, model.n_classes)
 
 
 def prepare(

@@ -15,7 +15,6 @@ from triptych.domains.music.metrics import batch_sums, count_models, metrics_fro
 from triptych.domains.music.sampling import sample_pieces
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
-from triptych.training.loggers.media import Media
 from triptych.training.module import TrainingModule
 
 
@@ -40,24 +39,16 @@ class MusicTrainingModule(TrainingModule):
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         return metrics_from_sums(totals)
 
-    def log_samples(self, folder: Path) -> list[Media]:
+    def log_samples(self, folder: Path) -> None:
         """Sample pieces at temperature 1 from the run's seed, as MIDI, sound and piano roll."""
         data = self.config.data
         if not data.samples:
-            return []
+            return
         pieces = sample_pieces(
             self.model, data, data.samples, seconds=data.sample_seconds, seed=self.config.run.seed
         )
-        media = []
         for number, ids in enumerate(pieces):
-            midi = data.source.tokenizer.to_midi(ids)
-            path = folder / f"piece-{number:02d}"
-            name, caption = path.name, f"played by {render.write_piece(midi, path)}"
-            sound, roll = path.with_suffix(".wav"), path.with_suffix(".png")
-            media.append(Media("midi", name, path=path.with_suffix(".mid")))
-            media.append(Media("audio", f"{name}-sound", path=sound, caption=caption))
-            media.append(Media("image", f"{name}-roll", path=roll, caption="temperature 1"))
-        return media
+            render.write_piece(data.source.tokenizer.to_midi(ids), folder / f"piece-{number:02d}")
 
 
 def prepare(

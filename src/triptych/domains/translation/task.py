@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,7 +24,6 @@ from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
-from triptych.training.loggers.media import Media
 from triptych.training.module import TrainingModule
 
 
@@ -75,18 +75,18 @@ class TranslationTrainingModule(TrainingModule):
         tokenizer = data.source.bleu_tokenizer()
         return metrics.score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
 
-    def log_samples(self, folder: Path) -> list[Media]:
-        """Return a table of source, reference, translation and exact match."""
-        rows = [
-            [source, reference, hypothesis, "yes" if reference == hypothesis else "no"]
-            for (source, reference), hypothesis in zip(
-                self.generated_pairs, self.hypotheses, strict=True
-            )
-        ][: self.config.data.shown]
-        if not rows:
-            return []
-        columns = ["source", "reference", "translation", "exact match"]
-        return [Media("table", "translations", columns=columns, rows=rows)]
+    def log_samples(self, folder: Path) -> None:
+        """Write a table of source, reference, translation and exact match."""
+        shown = list(zip(self.generated_pairs, self.hypotheses, strict=True))
+        shown = shown[: self.config.data.shown]
+        if not shown:
+            return
+        with (folder / "translations.csv").open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["source", "reference", "translation", "exact match"])
+            for (source, reference), hypothesis in shown:
+                same = "yes" if reference == hypothesis else "no"
+                writer.writerow([source, reference, hypothesis, same])
 
 
 def prepare(

@@ -1,1 +1,1 @@
-"""Loggers: CSV, wandb and media files."""
+"""Loggers: CSV and wandb."""

@@ -22,6 +22,9 @@ class RunLogger(Logger):
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Do nothing."""
 
+    def log_files(self, files: Sequence[Path], step: int) -> None:
+        """Show the samples of a validation; the files are in the run's folder anyway."""
+
 
 class CsvMetrics(RunLogger):
     """One row per report: its step and the metrics, blank for missing ones.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,6 @@ from typing import Any, Literal
 
 from triptych.training.callbacks.progress import say
 from triptych.training.loggers.csv import RunLogger
-from triptych.training.loggers.media import Media
 from triptych.training.run_config import RunConfig
 
 # init_timeout: seconds to wait for the server before the run is offline.
@@ -31,9 +31,9 @@ class WandbMetrics(RunLogger):
         """Log metrics; the step is a metric too, since a resumed run may go back."""
         self._try(lambda run: run.log({**metrics, "step": step}))
 
-    def log_media(self, media: Sequence[Media], step: int) -> None:
+    def log_files(self, files: Sequence[Path], step: int) -> None:
         """Log images, sounds and tables, and MIDI files as an artifact."""
-        self._try(lambda run: _send_media(run, media, step))
+        self._try(lambda run: _send_files(run, files, step))
 
     def finalize(self, status: str) -> None:
         """Close the run; a status other than success marks it as failed."""
@@ -53,26 +53,25 @@ class WandbMetrics(RunLogger):
             )
 
 
-def _send_media(run: Any, media: Sequence[Media], step: int) -> None:
+def _send_files(run: Any, files: Sequence[Path], step: int) -> None:
     import wandb
 
     shown: dict[str, Any] = {"step": step}
-    midi = [item for item in media if item.kind == "midi"]
-    for item in media:
-        key = f"samples/{item.name}"
-        if item.kind == "table":
-            # wandb requires one type per column.
-            rows = [[str(cell) for cell in row] for row in item.rows]
-            shown[key] = wandb.Table(columns=list(item.columns), data=rows)
-        elif item.kind == "image":
+    midi = [path for path in files if path.suffix == ".mid"]
+    for path in files:
+        if path.suffix == ".csv":
+            with path.open(encoding="utf-8", newline="") as file:
+                columns, *rows = csv.reader(file)
+            shown[f"samples/{path.stem}"] = wandb.Table(columns=[*columns], data=rows)
+        elif path.suffix == ".png":
             # A file rather than an array, since wandb does not rescale floats.
-            shown[key] = wandb.Image(str(item.path), caption=item.caption or None)
-        elif item.kind == "audio":
-            shown[key] = wandb.Audio(str(item.path), caption=item.caption or None)
+            shown[f"samples/{path.stem}"] = wandb.Image(str(path))
+        elif path.suffix == ".wav":
+            shown[f"samples/{path.stem}-sound"] = wandb.Audio(str(path))
     if midi:
         artifact = wandb.Artifact(f"midi-{run.id}", type="midi", metadata={"step": step})
-        for item in midi:
-            artifact.add_file(str(item.path))
+        for path in midi:
+            artifact.add_file(str(path))
         run.log_artifact(artifact)
     run.log(shown)
 
