@@ -111,7 +111,7 @@ def test_steps_of_several_positions_are_the_forward_pass(
     layer, x = build(example), inputs(example)
     length = length_of(example)
     state = layer.init_cache(2, length, at_once - 1)
-    result, t = [layer.prefill(x[:, :1], state, context(x[:, :1]))], 1
+    result, t = [layer(x[:, :1], context(x[:, :1]), state)], 1
     while t < length:
         positions = torch.arange(t, min(t + at_once, length))
         wrong = torch.randn_like(x[:, positions])
@@ -131,7 +131,7 @@ def test_prefill_of_any_length_and_then_steps_is_the_forward_pass(example: Examp
         range(1, length + 1) if length < 40 else (1, 2, 7, length // 2, length - 1, length)
     ):
         state = layer.init_cache(2, length)
-        result = [layer.prefill(x[:, :prefix], state, context(x[:, :prefix]))]
+        result = [layer(x[:, :prefix], context(x[:, :prefix]), state)]
         if prefix < length:
             result.append(run_steps(layer, x, state, prefix))
         torch.testing.assert_close(torch.cat(result, dim=1), expected, **EXACT)
@@ -216,7 +216,7 @@ def test_reordering_the_state_is_exact(example: Example) -> None:
     length, rows = length_of(example), torch.tensor([2, 0, 0])
     middle = length // 2
     state = layer.init_cache(3, length)
-    layer.prefill(x[:, :middle], state, context(x[:, :middle]))
+    layer(x[:, :middle], context(x[:, :middle]), state)
     reorder_rows([state], rows)
     continued = torch.cat([x[rows, :middle], x[:, middle:]], dim=1)
     torch.testing.assert_close(
@@ -291,4 +291,4 @@ def test_prefill_refuses_padding() -> None:
     layer, x = build(Example(Full(), (13,))), torch.randn(2, 13, 12).double()
     padding = torch.zeros(2, 13, dtype=torch.bool)
     with pytest.raises(ValueError, match="prefill does not support padding"):
-        layer.prefill(x, layer.init_cache(2, 13), context(x, padding))
+        layer(x, context(x, padding), layer.init_cache(2, 13))

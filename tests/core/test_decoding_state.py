@@ -200,7 +200,6 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
 
     monkeypatch.setattr(CrossAttention, "project_memory", counted)
     monkeypatch.setattr(Decoder, "forward", whole)
-    monkeypatch.setattr(Decoder, "prefill", whole)
     source = torch.randint(3, 9, (2, 5))
     with torch.no_grad():
         state = model.init_cache(len(source), 7, condition=model.encode(source))

@@ -66,7 +66,7 @@ def test_missing_token_ids_are_asked_for() -> None:
         layer(torch.randn(1, 8, 12))
     cache = layer.init_cache(1, 8)
     with pytest.raises(ValueError, match="needs token ids"):
-        layer.prefill(torch.randn(1, 8, 12), cache)
+        layer(torch.randn(1, 8, 12), cache=cache)
     with pytest.raises(ValueError, match="needs token ids"):
         layer.step(torch.randn(1, 1, 12), cache, layer.step_context(torch.tensor([0]), cache))
     with pytest.raises(ValueError, match="causal"):

@@ -40,7 +40,7 @@ def decode(
     cache = decoder.init_cache(*x.shape[:2], context)
     token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids
     begin = ForwardContext(token_ids=token_ids[:, :prefix])
-    parts = [decoder.prefill(x[:, :prefix], cache, begin)] if prefix else []
+    parts = [decoder(x[:, :prefix], begin, cache)] if prefix else []
     for t in range(prefix, x.shape[1]):
         now = decoder.step_context(torch.tensor([t]), cache)
         now = replace(now, token_ids=token_ids[:, t : t + 1])

@@ -102,10 +102,12 @@ class Block(nn.Module):
         self.feed_forward = feed_forward
         self.feed_forward_residual = residual()
 
-    def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """x [B, L, D] -> [B, L, D]."""
-        memory = self._project_memory(context)
-        return self._sublayers(x, lambda y: self.attention(y, context), memory)
+    def forward(
+        self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: LayerCache | None = None
+    ) -> Tensor:
+        """x [B, L, D] -> [B, L, D]; cache: of `init_cache`, filled where given."""
+        memory = self._project_memory(context) if cache is None else cache
+        return self._sublayers(x, lambda y: self.attention(y, context, cache), memory)
 
     def init_cache(
         self, batch: int, max_length: int, lookahead: int, context: ForwardContext
@@ -113,10 +115,6 @@ class Block(nn.Module):
         """Storage of the attention, with keys and values of the context's memory."""
         cache = self.attention.init_cache(batch, max_length, lookahead)
         return cache | self._project_memory(context)
-
-    def prefill(self, x: Tensor, cache: LayerCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """Positions 0..P-1 at once: [B, P, D] -> [B, P, D]."""
-        return self._sublayers(x, lambda y: self.attention.prefill(y, cache, context), cache)
 
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
         """P consecutive positions: [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`."""
@@ -170,13 +168,16 @@ class Stack(nn.Module):
                 if part.bias is not None:
                     nn.init.zeros_(part.bias)
 
-    def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """x [B, L, D] -> [B, L, D]."""
-        for block in self.blocks:
+    def forward(
+        self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: KVCache | None = None
+    ) -> Tensor:
+        """Positions 0..L-1: x [B, L, D] -> [B, L, D]; cache: empty, filled where given."""
+        layers = [None] * len(self.blocks) if cache is None else cache
+        for block, layer in zip(self.blocks, layers, strict=True):
             if self.activation_checkpointing and self.training:
-                x = checkpoint(block, x, context, use_reentrant=False)
+                x = checkpoint(block, x, context, layer, use_reentrant=False)
             else:
-                x = block(x, context)
+                x = block(x, context, layer)
         x = self.final_norm(x)
         return x
 
@@ -198,13 +199,6 @@ class Decoder(Stack):
         `MultiHeadAttention.init_cache`.
         """
         return [block.init_cache(batch, max_length, lookahead, context) for block in self.blocks]
-
-    def prefill(self, x: Tensor, cache: KVCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """Positions 0..P-1 at once into an empty cache: [B, P, D] -> [B, P, D]."""
-        for block, layer in zip(self.blocks, cache, strict=True):
-            x = block.prefill(x, layer, context)
-        x = self.final_norm(x)
-        return x
 
     def step(self, x: Tensor, cache: KVCache, context: StepContext) -> Tensor:
         """P consecutive positions: x [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`."""

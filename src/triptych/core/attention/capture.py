@@ -36,7 +36,7 @@ def capture_attention(model: nn.Module) -> Iterator[CapturedAttention]:
     def capture(layer: Any, arguments: tuple[Any, ...]) -> None:
         is_cross = isinstance(layer, CrossAttention)
         kept = captured.cross if is_cross else captured.self_attention
-        kept.append(layer.weights(*arguments).detach())
+        kept.append(layer.weights(*arguments[:2]).detach())
 
     handles = [
         layer.register_forward_pre_hook(capture)

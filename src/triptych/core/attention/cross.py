@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from triptych.core.attention.backends.dispatch import attend_by_sdpa
 from triptych.core.attention.context import LayerCache
-from triptych.core.attention.reference import attention_weights
+from triptych.core.attention.multihead import attention_weights
 
 
 class CrossAttention(nn.Module):

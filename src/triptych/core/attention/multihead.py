@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from einops import rearrange
 from torch import Tensor, nn
@@ -10,7 +12,6 @@ from torch.nn import functional as F
 from triptych.core.attention.backends.dispatch import attend
 from triptych.core.attention.context import NO_CONTEXT, ForwardContext, LayerCache, StepContext
 from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.reference import attention_weights
 from triptych.core.attention.relative_bias import RelativeBias
 from triptych.core.positions import RotaryEmbedding
 
@@ -19,8 +20,8 @@ class MultiHeadAttention(nn.Module):
     """Multi-head scaled dot-product attention of a sequence to itself (Vaswani et al. 2017, 3.2).
 
     One class trains and decodes. Invariant: stepping t = 0..L-1 gives exactly `forward(x)[:, t]`;
-    so does `prefill` of the first P positions and then steps. `forward` is compared with the
-    definition, `reference`. One matrix projects queries, keys and values.
+    so does `forward` of the first P positions into a cache and then steps. `forward` is compared
+    with the definition, `reference`. One matrix projects queries, keys and values.
 
     pattern: which keys a query sees. bias: added to the logits. dropout: share of the attention
     weights that training drops. rotary: rotates queries and keys by their positions.
@@ -61,13 +62,25 @@ class MultiHeadAttention(nn.Module):
         """Whether the contexts must hold token ids."""
         return self.bias is not None and self.bias.uses_token_ids
 
-    def forward(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """Attention over whole sequences: x [B, L, D] -> [B, L, D].
+    def forward(
+        self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: LayerCache | None = None
+    ) -> Tensor:
+        """Attention of positions 0..L-1 to each other: x [B, L, D] -> [B, L, D].
 
-        A query without a visible key gets zeros from the attention, never NaN.
+        cache: filled with the positions where given (prefill); a context with padding then raises
+        ValueError. A query without a visible key gets zeros from the attention, never NaN.
         """
         q, k, v = self._heads(x, torch.arange(x.shape[1], device=x.device))
-        return self._attend(q, k, v, self._token_classes(context), context.padding)
+        classes = self._token_classes(context)
+        if cache is not None:
+            if context.padding is not None:
+                raise ValueError("prefill does not support padding: all prefixes have one length")
+            self._fill(cache, k, v, classes)
+        if self.bias is not None and classes is not None:
+            q, k = self.bias.token_features(q, k, classes)
+        dropout = self.dropout if self.training else 0.0
+        y = attend(self.mask_pattern, self.bias, q, k, v, padding=context.padding, dropout=dropout)
+        return self._merge(y)
 
     def reference(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """The same as `forward` without dropout, computed slowly from the definition."""
@@ -114,28 +127,6 @@ class MultiHeadAttention(nn.Module):
         if self.uses_token_ids:
             views["token_class"] = cache["token_class"][:, :filled]
         return cache | views
-
-    def prefill(self, x: Tensor, cache: LayerCache, context: ForwardContext = NO_CONTEXT) -> Tensor:
-        """Positions 0..P-1 at once into an empty cache: x [B, P, D] -> [B, P, D].
-
-        Raises ValueError for a context with padding, which prefill does not support.
-        """
-        if context.padding is not None:
-            raise ValueError("prefill does not support padding: all prefixes have one length")
-        positions = torch.arange(x.shape[1], device=x.device)  # [P]
-        q, k, v = self._heads(x, positions)
-        classes = self._token_classes(context)
-        n_slots = cache["key"].shape[2]
-        # Of the positions that share a slot the last one stays, as it would after P steps. Slots
-        # that are still empty copy position 0; `slot_positions` keeps them hidden.
-        slots = self.mask_pattern.layout.slots(positions, n_slots)  # [P]
-        last = torch.zeros(n_slots, dtype=torch.int64, device=x.device)  # [S]
-        last.scatter_reduce_(0, slots, positions, "amax")
-        cache["key"].copy_(k.index_select(2, last))
-        cache["value"].copy_(v.index_select(2, last))
-        if classes is not None:
-            cache["token_class"].copy_(classes.index_select(1, last))
-        return self._attend(q, k, v, classes, None)
 
     def step_context(self, positions: Tensor, cache: LayerCache) -> StepContext:
         """Context of the step at consecutive positions int64 [P], for all layers of a stack.
@@ -192,20 +183,43 @@ class MultiHeadAttention(nn.Module):
             raise ValueError("this attention reads tokens and needs token ids in its context")
         return self.bias.token_classes(context.token_ids)
 
-    def _attend(
-        self, q: Tensor, k: Tensor, v: Tensor, classes: Tensor | None, padding: Tensor | None
-    ) -> Tensor:
-        """Attention of positions 0..L-1 to each other: 3 x [B, H, L, E] -> [B, L, D]."""
-        if self.bias is not None and classes is not None:
-            q, k = self.bias.token_features(q, k, classes)
-        dropout = self.dropout if self.training else 0.0
-        y = attend(self.mask_pattern, self.bias, q, k, v, padding=padding, dropout=dropout)
-        return self._merge(y)
+    def _fill(self, cache: LayerCache, k: Tensor, v: Tensor, classes: Tensor | None) -> None:
+        """Write the keys and values [B, H, L, E] of positions 0..L-1 into the cache."""
+        n_slots = cache["key"].shape[2]
+        positions = torch.arange(k.shape[2], device=k.device)  # [L]
+        # Of the positions that share a slot the last one stays, as it would after L steps. Slots
+        # that are still empty copy position 0; `slot_positions` keeps them hidden.
+        slots = self.mask_pattern.layout.slots(positions, n_slots)  # [L]
+        last = torch.zeros(n_slots, dtype=torch.int64, device=k.device)  # [S]
+        last.scatter_reduce_(0, slots, positions, "amax")
+        cache["key"].copy_(k.index_select(2, last))
+        cache["value"].copy_(v.index_select(2, last))
+        if classes is not None:
+            cache["token_class"].copy_(classes.index_select(1, last))
 
     def _merge(self, y: Tensor) -> Tensor:
         """Join the heads and project: [B, H, L, E] -> [B, L, D]."""
         merged: Tensor = self.out_proj(rearrange(y, "b h l e -> b l (h e)"))
         return merged
+
+
+def attention_weights(
+    q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None = None
+) -> Tensor:
+    """softmax((q k^T + bias) / sqrt(E)) over the visible keys: [..., Q, K].
+
+    q [..., Q, E], k [..., K, E]; mask (bool, True where the key is visible) and bias broadcast to
+    [..., Q, K]. A query without a visible key has weights of zero, in the gradient too.
+    """
+    logits = q @ k.mT  # [..., Q, K]
+    if bias is not None:
+        logits = logits + bias
+    logits = logits / math.sqrt(q.shape[-1])
+    if mask is None:
+        return logits.softmax(-1)
+    # The lowest finite number instead of -inf: a row without a visible key has no NaN.
+    weights = logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1)
+    return weights.masked_fill(~mask, 0.0)
 
 
 def head_width(d_model: int, n_heads: int) -> int:

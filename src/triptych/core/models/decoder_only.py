@@ -78,8 +78,7 @@ class DecoderOnly(TransformerModel):
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
         x, context = self._inputs(values, previous, cache[0].get(CONDITION))  # [B, P + 1, D]
-        x = self.decoder.prefill(x, cache, context)
-        parameters: Tensor = self.head(x[:, -1])  # [B, Z]
+        parameters: Tensor = self.head(self.decoder(x, context, cache)[:, -1])  # [B, Z]
         return parameters
 
     def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:

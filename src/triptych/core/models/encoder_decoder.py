@@ -97,8 +97,7 @@ class EncoderDecoder(TransformerModel):
             raise ValueError("an encoder-decoder model starts from a start token")
         tokens = torch.cat([previous.unsqueeze(1), values], dim=1)  # [B, P + 1]
         x = self._embed(self.target_embedding, tokens)  # [B, P + 1, D]
-        x = self.decoder.prefill(x, cache)
-        logits: Tensor = self.head(x[:, -1])  # [B, V]
+        logits: Tensor = self.head(self.decoder(x, cache=cache)[:, -1])  # [B, V]
         return logits
 
     def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
