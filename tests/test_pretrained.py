@@ -77,7 +77,7 @@ def test_it_opens_and_does_its_work(name: str, tmp_path: Path, monkeypatch: Any)
         assert text.strip()
     elif domain == "image":
         (image,) = model.sample(1)
-        assert image.shape == model.shape
+        assert image.shape == network.shape
         assert image.std() > 0
     else:
         (piece,) = model.sample(1, length=64)
