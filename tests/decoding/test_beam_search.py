@@ -11,6 +11,7 @@ from triptych.core.models.base import reorder_rows, select_rows
 from triptych.decoding import beam_search as beams
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
+from triptych.errors import UserError
 
 V, START, END = 4, 0, 1
 PENALTIES = [
@@ -236,7 +237,7 @@ def test_a_length_penalty_is_read_from_an_option(text: str, name: str) -> None:
     "text", ["", "2", "wu", "gnmt", "gnmt:", "gnmt:x", "gnmt:-0.1", "gnmt:nan", "gnmt:inf", "1:2"]
 )
 def test_other_length_penalties_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="length_penalty must be 0"):
+    with pytest.raises(UserError, match="length_penalty must be 0"):
         LengthPenalty.parse(text)
 
 

@@ -20,11 +20,10 @@ def test_every_outcome_of_a_copy_has_its_probability() -> None:
         assert np.bincount(found, minlength=4).tolist() == expected
 
 
-def test_entropy_and_nats_are_those_of_the_probabilities() -> None:
+def test_entropy_is_that_of_the_probabilities() -> None:
     law = NoisyCopy(4, 0.3)
     probabilities = [0.7, 0.1, 0.1, 0.1]
     assert law.entropy() == pytest.approx(-sum(p * math.log(p) for p in probabilities))
-    assert law.nll(copied=2, changed=3) == pytest.approx(-math.log(0.7**2 * 0.1**3))
 
 
 def test_a_law_in_which_nothing_can_change_is_refused() -> None:

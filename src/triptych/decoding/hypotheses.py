@@ -10,6 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from triptych.errors import UserError
+
 
 @dataclass(frozen=True)
 class LengthPenalty:
@@ -28,7 +30,7 @@ class LengthPenalty:
     def parse(cls, text: str) -> LengthPenalty:
         """The penalty that an option names: 0 or none, 1 or average, gnmt:ALPHA.
 
-        Raises ValueError for other texts.
+        Raises UserError for other texts.
         """
         if text in ("0", "none"):
             return cls("none")
@@ -38,7 +40,7 @@ class LengthPenalty:
         with suppress(ValueError):
             if name == "gnmt" and 0 <= float(alpha) < math.inf:
                 return cls("gnmt", float(alpha))
-        raise ValueError(
+        raise UserError(
             "length_penalty must be 0 (none), 1 (average) or gnmt:ALPHA with ALPHA at least 0, "
             f"such as gnmt:0.6, got {text}"
         )

@@ -67,7 +67,6 @@ class EvaluateOptions(ModelOptions):
     """Options that name a result file which replaces an existing one only with --overwrite."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers below 1."""
         at_least(self, 1, "batch_size", "limit")
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
@@ -119,7 +118,6 @@ class SampleOptions(FolderOptions):
     description = "Sample from a trained model."
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible values."""
         at_least(self, 1, "count", "top_k")
         check_seed(self.seed)
         if not 0 <= self.temperature < float("inf"):
@@ -149,7 +147,6 @@ class TranslateOptions(ModelOptions):
     description = "Translate lines (UTF-8) from standard input to standard output, in order."
 
     def __post_init__(self) -> None:
-        """Raise ValueError for values that define no search."""
         at_least(self, 1, "beam", "n_best", "batch_size")
         if self.n_best > self.beam:
             raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
@@ -167,7 +164,6 @@ class AttentionOptions(FolderOptions):
     description = "Draw attention weights."
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers below 1."""
         at_least(self, 1, "layer", "head")
 
 

@@ -91,13 +91,6 @@ class SyntheticSource(ABC):
     def entropy(self) -> float:
         """Return the entropy of the distribution in the unit of `evaluate`."""
 
-    @abstractmethod
-    def nll(self, split: str, limit: int | None = None) -> float:
-        """Return the true negative log-likelihood of a split in nats, summed over its items.
-
-        limit: number of items to count, from the first on.
-        """
-
 
 def known_entropy(source: object) -> dict[str, Any]:
     """Return {"source_entropy": value} for a synthetic source, {} for any other."""
@@ -127,14 +120,10 @@ class NoisyCopy:
         offset = (uniform / self.change * (self.n_values - 1)).astype(np.int64)
         return np.where(uniform < self.change, (values + 1 + offset) % self.n_values, values)
 
-    def nll(self, copied: float, changed: float) -> float:
-        """Return the negative log-likelihood, in nats, of numbers of equal and changed values."""
-        one_other = self.change / (self.n_values - 1)
-        return -(copied * math.log1p(-self.change) + changed * math.log(one_other))
-
     def entropy(self) -> float:
         """Return the entropy of a value in nats: -(1 - c) ln(1 - c) - c ln(c / (n_values - 1))."""
-        return self.nll(1 - self.change, self.change)
+        one_other = self.change / (self.n_values - 1)
+        return -(1 - self.change) * math.log1p(-self.change) - self.change * math.log(one_other)
 
 
 def uniform_draws(seed: int, split: str, shape: tuple[int, ...]) -> NDArray[np.float64]:

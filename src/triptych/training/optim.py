@@ -39,7 +39,6 @@ class OptimConfig:
     validations and best.ckpt use the average; 0 for none."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible values."""
         if self.optimizer == "adam" and self.weight_decay:
             raise ValueError(
                 f"weight_decay is {self.weight_decay} with optimizer adam, which has none; "

@@ -40,7 +40,6 @@ class RunConfig:
     """Validations without a better score after which the run ends; null for no limit."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible values."""
         parts = self.name.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
             raise ValueError(f"name is {self.name!r}; the name of a folder is needed")

@@ -50,7 +50,6 @@ class ImageAttentionOptions(AttentionOptions):
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible values."""
         super().__post_init__()
         if (self.row is None) != (self.column is None):
             raise ValueError(

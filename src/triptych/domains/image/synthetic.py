@@ -64,11 +64,3 @@ class CopiedRows(ImageSource, SyntheticSource):
         first = math.log(self.levels)
         rest = (self.height - 1) * self._copy().entropy()
         return (first + rest) / self.height / math.log(2)
-
-    def nll(self, split: str, limit: int | None = None) -> float:
-        """Return the negative log-likelihood of a split, or of its first images, in nats."""
-        pixels = self.load(split).pixels[:limit]
-        changed = int((pixels[:, 1:] != pixels[:, :-1]).sum())
-        first = pixels[:, 0].numel()
-        copied = pixels.numel() - first - changed
-        return first * math.log(self.levels) + self._copy().nll(copied, changed)

@@ -44,7 +44,6 @@ class DataConfig:
     """Length of those pieces, in seconds."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible sizes, and for windows that do not start at bars."""
         at_least(self, 1, "batch_size")
         at_least(self, 0, "samples")
         if not self.sample_seconds > 0:

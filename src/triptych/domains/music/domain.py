@@ -32,7 +32,6 @@ class MusicEvaluateOptions(EvaluateOptions):
     replaced_files: ClassVar[tuple[str, ...]] = ("json", "by_position")
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers that define no window."""
         super().__post_init__()
         at_least(self, 1, "sequence_length", "bucket")
         at_least(self, 0, "overlap")
@@ -59,7 +58,6 @@ class MusicSampleOptions(SampleOptions):
     performances; give this or seconds, or neither for 30 seconds."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible values."""
         super().__post_init__()
         if self.seconds is not None and self.length is not None:
             raise ValueError("seconds and length were both given; expected one of them")
@@ -98,7 +96,6 @@ class MusicAttentionOptions(AttentionOptions):
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible values."""
         super().__post_init__()
         if not 0 < self.seconds < float("inf"):
             raise ValueError(f"seconds must be above 0, got {self.seconds}")

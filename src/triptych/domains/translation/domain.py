@@ -29,7 +29,6 @@ class TranslationEvaluateOptions(EvaluateOptions):
     overwrite_help = "Replace an existing file of --hypotheses."
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers that define no search."""
         super().__post_init__()
         at_least(self, 1, "beam")
 
@@ -56,7 +55,6 @@ class TranslationAttentionOptions(AttentionOptions):
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError for numbers below 1."""
         super().__post_init__()
         at_least(self, 1, "beam")
 

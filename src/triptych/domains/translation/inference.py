@@ -127,7 +127,7 @@ class TranslationModel(TrainedModel):
             batch_size=batch_size,
             beam=beam,
             n_best=n_best,
-            penalty=parse_penalty(length_penalty),
+            penalty=LengthPenalty.parse(length_penalty),
         )
         for done, (number, result) in enumerate(results, start=len(lines) - len(filled) + 1):
             found[number] = result.best
@@ -220,7 +220,7 @@ class TranslationModel(TrainedModel):
         limit: number of lines from the first on, None for all. beam, length_penalty: see `search`.
         All translations are in the details. Raises UserError for missing data.
         """
-        penalty = parse_penalty(length_penalty)
+        penalty = LengthPenalty.parse(length_penalty)
         corpus = source_to_score(self.config.data.source, split, data)
         pairs = corpus.pairs(split)[:limit]
         max_tokens = min(MAX_SCORING_TOKENS, self.config.data.max_tokens)
@@ -267,14 +267,6 @@ class TranslationModel(TrainedModel):
         }
         found_metrics = {**metrics.metrics_from_sums(totals), **scores.metrics}
         return Evaluation(self.domain, split, found_metrics, int(totals["pairs"]), details)
-
-
-def parse_penalty(text: str) -> LengthPenalty:
-    """Return the length penalty of an option; UserError for a text that names none."""
-    try:
-        return LengthPenalty.parse(text)
-    except ValueError as error:
-        raise UserError(str(error)) from error
 
 
 restore = TranslationModel.restore

@@ -170,15 +170,3 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
         """Return the entropy in nats per target token, ends included."""
         length = (self.min_words + self.max_words) / 2
         return length * self.noisy_copy.entropy() / (length + 1)
-
-    def nll(self, split: str, limit: int | None = None) -> float:
-        """Return the true negative log-likelihood of the split's targets, summed, in nats.
-
-        limit: number of pairs from the first on, None for all.
-        """
-        kept = [
-            word == other
-            for source, target in self.pairs(split)[:limit]
-            for word, other in zip(reversed(source.split()), target.split(), strict=True)
-        ]
-        return self.noisy_copy.nll(sum(kept), len(kept) - sum(kept))

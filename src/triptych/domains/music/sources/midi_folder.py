@@ -41,7 +41,6 @@ class MidiFolder(HashedSource):
     tokenizer: ClassVar[EventTokenizer] = EventTokenizer()
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible shares and limits."""
         super().__post_init__()
         at_least(self, 1, "limit")
 

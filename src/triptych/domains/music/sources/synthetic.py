@@ -8,7 +8,7 @@ import numpy as np
 
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, N_VOICES, ChoraleTokenizer
-from triptych.domains.sources import NoisyCopy, Numbers, SyntheticSource, uniform_draws
+from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import at_least
 
 SCALE = np.array([p for p in range(LOWEST, HIGHEST + 1) if p % 12 in (0, 2, 4, 7, 9)])
@@ -50,7 +50,6 @@ class CopiedMotifs(PieceSource, SyntheticSource):
     tokenizer: ClassVar[ChoraleTokenizer] = ChoraleTokenizer()
 
     def __post_init__(self) -> None:
-        """Raise ValueError for impossible sizes."""
         sizes = ("train_size", "validation_size", "test_size")
         at_least(self, 1, "motif_steps", "repeats", *sizes)
         if not 2 <= self.notes <= MAX_NOTES:
@@ -61,10 +60,6 @@ class CopiedMotifs(PieceSource, SyntheticSource):
         return NoisyCopy(self.notes, self.change)
 
     def load(self, split: str) -> list[Piece]:
-        grids = self._grids(split)
-        return [Piece(f"motif-{split}-{number:04d}", grid) for number, grid in enumerate(grids)]
-
-    def _grids(self, split: str) -> Numbers:
         count = getattr(self, f"{split}_size")
         shape = (count, self.repeats, self.motif_steps, N_VOICES)
         drawn = uniform_draws(self.seed, split, shape)
@@ -72,14 +67,8 @@ class CopiedMotifs(PieceSource, SyntheticSource):
         for repeat in range(1, self.repeats):
             motifs.append(self._copy().apply(motifs[-1], drawn[:, repeat]))
         notes = np.concatenate(motifs, axis=1)  # [N, T, 4]
-        return SCALE[FIRST_NOTE + notes]
+        grids = SCALE[FIRST_NOTE + notes]
+        return [Piece(f"motif-{split}-{number:04d}", grid) for number, grid in enumerate(grids)]
 
     def entropy(self) -> float:
         return (math.log(self.notes) + (self.repeats - 1) * self._copy().entropy()) / self.repeats
-
-    def nll(self, split: str, limit: int | None = None) -> float:
-        grids = self._grids(split)[:limit]
-        changed = int((grids[:, self.motif_steps :] != grids[:, : -self.motif_steps]).sum())
-        first = grids[:, : self.motif_steps].size
-        copied = grids.size - first - changed
-        return first * math.log(self.notes) + self._copy().nll(copied, changed)

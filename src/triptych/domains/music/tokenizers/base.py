@@ -39,7 +39,6 @@ class Augmentation:
     """Factors of time, of which one is drawn per performance; chorales are never stretched."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a negative transposition and for extreme factors."""
         at_least(self, 0, "transpose")
         if not self.stretch or not all(0.5 <= factor <= 2 for factor in self.stretch):
             raise ValueError(f"stretch needs factors from 0.5 to 2, got {list(self.stretch)}")
