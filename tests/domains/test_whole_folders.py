@@ -172,17 +172,17 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
 
 def test_a_folder_without_anything_to_use_is_told(tmp_path: Path) -> None:
     source = MidiFolder(directory=str(tmp_path))
-    with pytest.raises(UserError, match=r"none of the 0 MIDI files .* can be used$"):
+    with pytest.raises(UserError, match="none of the 0 MIDI files"):
         read_pieces(source, "all")
     (tmp_path / "broken.mid").write_bytes(b"MThd")
-    with pytest.raises(UserError, match=r"none of the 1 MIDI files .*; broken.mid"):
+    with pytest.raises(UserError, match=r"1 MIDI files cannot be used; broken\.mid"):
         read_pieces(source, "all")
 
 
 def test_a_split_that_holds_nothing_says_how_it_is_filled(tmp_path: Path) -> None:
     folder = performances(tmp_path / "midi", 2)
     source = MidiFolder(directory=str(folder), validation_share=0.01, test_share=0.01)
-    with pytest.raises(UserError, match=r"hashes .* none of the 2 MIDI files .* csv"):
+    with pytest.raises(UserError, match=r"hash .* none of the 2 MIDI files into it"):
         source.load("test")
     (folder / "split.csv").write_text("midi_filename,split\n40.mid,train\n41.mid,train\n")
     with pytest.raises(UserError, match="the csv puts none of the 2 MIDI files into it"):

@@ -27,7 +27,12 @@ def run(arguments: Sequence[str]) -> int:
     if arguments:
         print(pretrained.read_card(arguments[0]), end="")
         return 0
-    rows = [line(name) for name in pretrained.names()]
+    rows = []
+    for name in pretrained.names():
+        weights = pretrained.find(name)
+        metadata = pretrained.read_metadata(weights)
+        size, card = f"{weights.stat().st_size / 1e6:.1f} MB", metadata["card"]
+        rows.append((name, metadata["triptych"]["domain"], size, card["figure"], card["what"]))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
@@ -35,17 +40,3 @@ def run(arguments: Sequence[str]) -> int:
     if not rows:
         print("no pretrained model comes with this installation")
     return 0
-
-
-def line(name: str) -> tuple[str, str, str, str, str]:
-    """Return name, domain, size of the weights, score and purpose of a model."""
-    weights = pretrained.find(name)
-    metadata = pretrained.read_metadata(weights)
-    size = f"{weights.stat().st_size / 1e6:.1f} MB"
-    return (
-        name,
-        metadata["triptych"]["domain"],
-        size,
-        metadata["card"]["figure"],
-        metadata["card"]["what"],
-    )

@@ -57,7 +57,7 @@ class MidiFolder(HashedSource):
         rows: dict[str, str] = {}  # name of a file -> its row in the csv, empty for none
         pieces: list[Piece] = []
         skipped: list[str] = []
-        for name, content in midi_contents(root):
+        for name, content in file_contents(root, MIDI_SUFFIXES):
             rows[name] = row_of(name, table)
             if table:
                 found = table.get(rows[name])
@@ -71,41 +71,26 @@ class MidiFolder(HashedSource):
             except UserError as error:
                 skipped.append(str(error))
         warn_of_skipped(self.directory, skipped, len(pieces) + len(skipped))
-        unlisted = [name for name, row in rows.items() if not row]
-        missing = sorted(table.keys() - rows.values())
-        if table and (unlisted or missing):
-            LOG.warning(
-                "%s: %d MIDI files are in no split of the csv, such as %s; %d files of the csv do "
-                "not exist, such as %s",
-                self.directory, len(unlisted), unlisted[:1], len(missing), missing[:1],
-            )  # fmt: skip
-        if pieces:
-            return pieces
-        if skipped or not rows:
-            reason = f"none of the {len(skipped)} MIDI files in it can be used"
-            reason += f"; {skipped[0]}" if skipped else ""
-        elif table:
-            reason = f"the csv puts none of the {len(rows)} MIDI files into it"
-        else:
-            reason = (
-                f"the hashes of the contents put none of the {len(rows)} MIDI files into it "
-                f"(validation_share {self.validation_share:g}, test_share {self.test_share:g}); "
-                "give more files, larger shares, or a csv with the columns midi_filename and split"
-            )
-        raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
+        if table:
+            unlisted = [name for name, row in rows.items() if not row]
+            missing = sorted(table.keys() - rows.values())
+            for names, what in (
+                (unlisted, "MIDI files are in no split of the csv"),
+                (missing, "files of the csv do not exist"),
+            ):
+                if names:
+                    LOG.warning("%s: %d %s, such as %s", root, len(names), what, names[:1])
+        if not pieces:
+            shares = f"validation_share {self.validation_share:g}, test_share {self.test_share:g}"
+            rule = "the csv" if table else f"the hash of the content ({shares})"
+            reason = f"{rule} puts none of the {len(rows)} MIDI files into it"
+            if skipped:
+                reason = f"{len(skipped)} MIDI files cannot be used; {skipped[0]}"
+            raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
+        return pieces
 
     def load_all(self) -> list[Piece]:
         return self.load(ALL)
-
-
-def midi_contents(root: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, bytes) of every MIDI file in a folder, in its archives, or in an archive.
-
-    Files come by name, relative to the folder or archive, with forward slashes. Of a file larger
-    than MAX_BYTES one byte more is read, so that `parse_midi` refuses it. Raises UserError for a
-    damaged archive.
-    """
-    yield from _walk(root, MIDI_SUFFIXES, limit=MAX_BYTES + 1)
 
 
 def read_split_table(root: Path) -> dict[str, str]:
@@ -115,18 +100,14 @@ def read_split_table(root: Path) -> dict[str, str]:
     name, for a file in two splits and for a csv that is cut off.
     """
     table: dict[str, str] = {}
-    files = [*_walk(root, (".csv",))]
+    files = [*file_contents(root, (".csv",))]
     if root.is_file():
         files += [(path.name, path.read_bytes()) for path in sorted(root.parent.glob("*.csv"))]
     for name, content in files:
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig", errors="replace")))
-        try:
-            if not {"midi_filename", "split"} <= set(reader.fieldnames or ()):
-                continue  # a csv about other things
-            rows = list(reader)
-        except csv.Error as error:
-            raise UserError(f"{name} is no csv that can be read: {error}") from error
-        for row in rows:
+        if not {"midi_filename", "split"} <= set(reader.fieldnames or ()):
+            continue  # a csv about other things
+        for row in reader:
             file, split = row["midi_filename"], row["split"]
             split = "validation" if split == "valid" else split
             if not file or split not in SPLITS:
@@ -146,8 +127,13 @@ def row_of(name: str, table: dict[str, str]) -> str:
     return next((row for row in rows if row in table), "")
 
 
-def _walk(root: Path, suffixes: tuple[str, ...], *, limit: int = -1) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, bytes) of files with these suffixes, by name; limit: bytes read, -1 for all."""
+def file_contents(root: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
+    """Yield (name, bytes) of files with these suffixes in a folder, its archives, or an archive.
+
+    Files come by name, relative to the folder or archive, with forward slashes. Of a file larger
+    than MAX_BYTES one byte more is read, so that `parse_midi` refuses it. Raises UserError for a
+    damaged archive.
+    """
     paths = [(root.name, root)]
     if root.is_dir():
         # By name, since the order of file systems differs.
@@ -159,20 +145,15 @@ def _walk(root: Path, suffixes: tuple[str, ...], *, limit: int = -1) -> Iterator
     for name, path in paths:
         try:
             if path.name.lower().endswith(suffixes):
-                with path.open("rb") as file:
-                    yield name, file.read(limit)
-            else:
-                yield from _walk_archive(path, suffixes, limit)
+                with path.open("rb") as plain:
+                    yield name, plain.read(MAX_BYTES + 1)
+                continue
+            with tarfile.open(path) as archive:
+                for member in sorted(archive.getmembers(), key=lambda member: member.name):
+                    # A link could point outside of the archive.
+                    if member.isfile() and member.name.lower().endswith(suffixes):
+                        packed = archive.extractfile(member)
+                        assert packed is not None
+                        yield member.name, packed.read(MAX_BYTES + 1)
         except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
             raise UserError(f"{path} is not a file or archive that can be read: {error}") from error
-
-
-def _walk_archive(path: Path, suffixes: tuple[str, ...], limit: int) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(path, "r:*") as archive:
-        # A link could point outside of the archive.
-        files = [member for member in archive.getmembers() if member.isfile()]
-        for member in sorted(files, key=lambda member: member.name):
-            if member.name.lower().endswith(suffixes):
-                file = archive.extractfile(member)
-                assert file is not None
-                yield member.name, file.read(limit)

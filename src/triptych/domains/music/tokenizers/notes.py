@@ -39,7 +39,6 @@ class Notes:
     """1 to 127."""
 
     def __len__(self) -> int:
-        """Return the number of notes."""
         return len(self.pitch)
 
     @classmethod
