@@ -221,7 +221,6 @@ class TrainingModule(pl.LightningModule, ABC):
     # Validation
 
     def on_validation_epoch_start(self) -> None:
-        """Stop the clock of training and reset the sums."""
         self.throughput.pause()
         self._sums = MetricSums()
 
@@ -273,7 +272,6 @@ class TrainingModule(pl.LightningModule, ABC):
                 logger.log_files(samples, step)
 
     def on_validation_end(self) -> None:
-        """Continue the clock of training."""
         self.throughput.resume()
 
     # Checkpoints and logs

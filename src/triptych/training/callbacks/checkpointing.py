@@ -122,7 +122,6 @@ class KeepCheckpoints(Checkpoint):
         settle_epoch(checkpoint["loops"]["fit_loop"])
 
     def on_train_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Save the last step of the run."""
         # The validation at a requested stop was saved with its epoch still open; a resumed run
         # would continue that epoch.
         in_ended_epoch = trainer.should_stop and trainer.is_last_batch

@@ -77,7 +77,6 @@ class WeightAverage(Callback):
             average.lerp_(parameter.detach().to(average.dtype), new)
 
     def on_validation_start(self, *_: Any) -> None:
-        """Copy the average into the parameters."""
         # Lightning validates in inference mode, whose tensors cannot be trained.
         with torch.inference_mode(False), torch.no_grad():
             self._training_weights = [parameter.detach().clone() for parameter in self._average]
@@ -85,7 +84,6 @@ class WeightAverage(Callback):
                 parameter.copy_(average)
 
     def on_validation_end(self, *_: Any) -> None:
-        """Restore the training weights."""
         if self._training_weights is None:
             return
         with torch.inference_mode(False), torch.no_grad():
@@ -94,7 +92,6 @@ class WeightAverage(Callback):
         self._training_weights = None
 
     def on_exception(self, *_: Any) -> None:
-        """Restore the training weights after an interrupted validation."""
         self.on_validation_end()
 
     def on_save_checkpoint(

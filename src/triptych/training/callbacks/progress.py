@@ -77,7 +77,6 @@ class ShowProgress(Callback):
         self._began = self._shown = time.monotonic()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Print a line if the last one is long enough ago."""
         now = time.monotonic()
         if not trainer.is_global_zero or now - self._shown < self.seconds_between:
             return
@@ -102,7 +101,6 @@ class ShowProgress(Callback):
             self._line(f"step {trainer.global_step}  validation")
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        """Print the metrics."""
         if trainer.sanity_checking:
             return
         seconds = time.monotonic() - self._validation_began
