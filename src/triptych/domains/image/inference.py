@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
-from triptych.domains.image import metrics, render
+from triptych.domains.image import render
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.data import ImageDataset, check_same_images
 from triptych.domains.image.domain import (
@@ -28,6 +27,7 @@ from triptych.domains.image.domain import (
     ImageAttentionOptions,
     ImageSampleOptions,
 )
+from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.image.model import ImageTransformer
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
@@ -39,14 +39,12 @@ Pixel = tuple[int, int]
 """Row and column, from 0."""
 
 
-class ImageModel(TrainedModel):
+class ImageModel(ImageScores, TrainedModel):
     """A trained image model; vocabulary: of its data, as in `ImageDataset.vocabulary`."""
 
-    domain: ClassVar[str] = "image"
     config_class = Config
     config: Config
     full_model: ImageTransformer
-    model: ImageTransformer
 
     def sample(
         self,
@@ -72,7 +70,7 @@ class ImageModel(TrainedModel):
                 "top_k and top_p need a categorical head; this model predicts a mixture of "
                 "logistics: use temperature"
             )
-        pixels = self.model.sample(
+        pixels: torch.Tensor = self.model.sample(
             count,
             labels=self._labels(count, label),
             sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
@@ -104,7 +102,7 @@ class ImageModel(TrainedModel):
         images = images.first(limit)
         sums = sum_scores(
             self.model,
-            lambda batch: metrics.batch_sums(self.model, batch),
+            self.score,
             images.fixed_batches(batch_size or settings.evaluation_batch_size),
             progress,
         )
@@ -117,9 +115,7 @@ class ImageModel(TrainedModel):
             "histogram_bits_per_dim": None if split == ALL else _histogram(settings, images),
             **known_entropy(settings.source),
         }
-        return Evaluation(
-            "image", split, metrics.metrics_from_sums(sums), int(sums["images"]), details
-        )
+        return Evaluation(self.domain, split, self.metrics(sums), int(sums["images"]), details)
 
     def attention(
         self,
@@ -225,4 +221,4 @@ def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:
         train = settings.read("train")
     except UserError:
         return None
-    return metrics.histogram_bits_per_dim(train.pixels, held_out.pixels, held_out.levels)
+    return histogram_bits_per_dim(train.pixels, held_out.pixels, held_out.levels)

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from triptych.domains.image.data import Batch
-from triptych.domains.image.model import ImageTransformer
 from triptych.training.evaluate import in_double
 
 COUNTING_BATCH = 2048
 """Images counted at once; bounds the memory of their indices as 64-bit integers."""
 
 
-def batch_sums(model: ImageTransformer, batch: Batch) -> dict[str, Tensor]:
-    """Return the sums over a batch, float64 scalars: nats, dims (sub-pixels) and images."""
-    nats = model.nll(batch.pixels, batch.labels)  # [B, L]
-    return {
-        "nats": in_double(nats).sum(),
-        "dims": torch.tensor(batch.pixels.numel(), dtype=torch.float64),
-        "images": torch.tensor(len(batch.pixels), dtype=torch.float64),
-    }
+class ImageScores:
+    """Sums over a batch and their ratio, for the training module and the trained model."""
 
+    domain: ClassVar[str] = "image"
+    monitor: ClassVar[str] = "bits_per_dim"
+    model: Any  # ImageTransformer
 
-def metrics_from_sums(sums: dict[str, float]) -> dict[str, float]:
-    """Return bits_per_dim: the mean bits per sub-pixel, from the sums over a split."""
-    return {"bits_per_dim": sums["nats"] / math.log(2) / sums["dims"]}
+    def score(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the sums over a batch, float64 scalars: nats, dims (sub-pixels) and images."""
+        nats = self.model.nll(batch.pixels, batch.labels)  # [B, L]
+        return {
+            "nats": in_double(nats).sum(),
+            "dims": torch.tensor(batch.pixels.numel(), dtype=torch.float64),
+            "images": torch.tensor(len(batch.pixels), dtype=torch.float64),
+        }
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        """Return bits_per_dim: the mean bits per sub-pixel, from the sums over a split."""
+        return {"bits_per_dim": totals["nats"] / math.log(2) / totals["dims"]}
 
 
 def histogram_bits_per_dim(train: Tensor, held_out: Tensor, levels: int) -> float:

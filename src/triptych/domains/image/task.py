@@ -3,30 +3,26 @@
 import math
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from triptych.domains.image import metrics
 from triptych.domains.image.config import Config
 from triptych.domains.image.data import Batch, check_same_images
-from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.image.render import write_grid
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, shuffled_batches
 from triptych.training.module import TrainingModule
 
 
-class ImageTrainingModule(TrainingModule):
+class ImageTrainingModule(ImageScores, TrainingModule):
     """Training of an autoregressive image model, validated by bits per dimension.
 
     vocabulary: of the data, see `ImageDataset.vocabulary`.
     """
 
-    domain: ClassVar[str] = "image"
-    monitor: ClassVar[str] = "bits_per_dim"
-    model: ImageTransformer
     config: Config
 
     def __init__(self, config: Config, vocabulary: dict[str, Any]) -> None:
@@ -38,12 +34,6 @@ class ImageTrainingModule(TrainingModule):
     def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
         dims = batch.pixels.numel()
         return self.model.nll(batch.pixels, batch.labels).sum() / dims, dims
-
-    def score(self, batch: Batch) -> dict[str, Tensor]:
-        return metrics.batch_sums(self.model, batch)
-
-    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        return metrics.metrics_from_sums(totals)
 
     def log_samples(self, folder: Path) -> None:
         """Write a grid of samples at temperature 1, with the same random numbers each time."""
@@ -81,7 +71,7 @@ def prepare(
         task = ImageTrainingModule(config, train.vocabulary())
     except ValueError as error:  # an attention variant that does not support this shape
         raise UserError(f"the model does not fit the images: {error}") from error
-    histogram = metrics.histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
+    histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
     print(
         f"{len(train):,} training and {len(validation):,} validation images; baselines in bits "
         f"per dim: uniform over {train.levels} levels {math.log2(train.levels):.2f}, histogram "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -26,10 +26,10 @@ from triptych.domains.music.domain import (
     MusicSampleOptions,
 )
 from triptych.domains.music.metrics import (
+    MusicScores,
     batch_sums,
     count_models,
     mean_by_position,
-    metrics_from_sums,
     token_nll,
 )
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
@@ -50,14 +50,12 @@ DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
 
 
-class MusicModel(TrainedModel):
+class MusicModel(MusicScores, TrainedModel):
     """A trained music model."""
 
-    domain: ClassVar[str] = "music"
     config_class = Config
     config: Config
     full_model: DecoderOnly
-    model: DecoderOnly
 
     @property
     def tokenizer(self) -> MusicTokenizer:
@@ -151,7 +149,7 @@ class MusicModel(TrainedModel):
             return batch_sums(batch, nll)
 
         sums = sum_scores(scorer.model, score, batches, progress)
-        metrics = metrics_from_sums(sums)
+        metrics = self.metrics(sums)
         parts = mean_by_position(nats, tokens, [0, trained_length, length])
         if len(parts) == 2:
             metrics["nats_per_token_within"] = parts[0]["nats_per_token"]
@@ -173,7 +171,7 @@ class MusicModel(TrainedModel):
             },
             **known_entropy(windows.source),
         }
-        return Evaluation("music", split, metrics, len(pieces), details)
+        return Evaluation(self.domain, split, metrics, len(pieces), details)
 
     def attention(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor
@@ -37,12 +37,22 @@ def batch_sums(batch: Batch, nll: Tensor) -> dict[str, Tensor]:
     }
 
 
-def metrics_from_sums(sums: dict[str, float]) -> dict[str, float]:
-    """Return nats per token, and all nats per note, from the sums over a split."""
-    return {
-        "nats_per_token": sums["nats"] / sums["tokens"],
-        "nats_per_note": sums["nats"] / max(sums["notes"], 1.0),
-    }
+class MusicScores:
+    """Sums over a batch and their ratios, for the training module and the trained model."""
+
+    domain: ClassVar[str] = "music"
+    monitor: ClassVar[str] = "nats_per_token"
+    model: Any  # DecoderOnly
+
+    def score(self, batch: Batch) -> dict[str, Tensor]:
+        return batch_sums(batch, token_nll(self.model, batch))
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        """Return nats per token, and all nats per note, from the sums over a split."""
+        return {
+            "nats_per_token": totals["nats"] / totals["tokens"],
+            "nats_per_note": totals["nats"] / max(totals["notes"], 1.0),
+        }
 
 
 def mean_by_position(nats: Tensor, tokens: Tensor, edges: Sequence[int]) -> list[dict[str, Any]]:

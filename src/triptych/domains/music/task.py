@@ -2,28 +2,24 @@
 
 import sys
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music import render
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import Batch, evaluation_batches, training_batches
-from triptych.domains.music.metrics import batch_sums, count_models, metrics_from_sums, token_nll
+from triptych.domains.music.metrics import MusicScores, count_models, token_nll
 from triptych.domains.music.sampling import sample_pieces
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
 
 
-class MusicTrainingModule(TrainingModule):
+class MusicTrainingModule(MusicScores, TrainingModule):
     """LightningModule of an autoregressive model of music."""
 
-    domain: ClassVar[str] = "music"
-    monitor: ClassVar[str] = "nats_per_token"
-    model: DecoderOnly
     config: Config
 
     def __init__(self, config: Config) -> None:
@@ -32,12 +28,6 @@ class MusicTrainingModule(TrainingModule):
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         count = batch.scored.sum()
         return token_nll(self.model, batch).sum() / count, count
-
-    def score(self, batch: Batch) -> dict[str, Tensor]:
-        return batch_sums(batch, token_nll(self.model, batch))
-
-    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        return metrics_from_sums(totals)
 
     def log_samples(self, folder: Path) -> None:
         """Sample pieces at temperature 1 from the run's seed, as MIDI, sound and piano roll."""

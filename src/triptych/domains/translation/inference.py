@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
@@ -16,11 +16,11 @@ from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import known_entropy, source_to_score
-from triptych.domains.translation import metrics
 from triptych.domains.translation.attention_maps import SentenceAttention, sentence_attention
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.domain import NUMBERS, TranslationAttentionOptions
+from triptych.domains.translation.metrics import LikelihoodScores, score_translations
 from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import SPACES
 from triptych.domains.translation.tokenizer import END, Tokenizers
@@ -41,7 +41,7 @@ precision. The log p of a translation differs between the two by at most about 2
 margin by at most about 1e-5."""
 
 
-class TranslationModel(TrainedModel):
+class TranslationModel(LikelihoodScores, TrainedModel):
     """Trained translation model.
 
     exact: give each line the translation that a search in double precision gives. Rounding depends
@@ -51,12 +51,10 @@ class TranslationModel(TrainedModel):
     precision.
     """
 
-    domain: ClassVar[str] = "translation"
     config_class = Config
     read_vocabulary = staticmethod(Tokenizers.from_plain)
 
     full_model: EncoderDecoder
-    model: EncoderDecoder
     config: Config
 
     def __init__(
@@ -226,7 +224,7 @@ class TranslationModel(TrainedModel):
         max_tokens = min(MAX_SCORING_TOKENS, self.config.data.max_tokens)
         totals = sum_scores(
             self.model,
-            lambda batch: metrics.batch_sums(self.model, batch),
+            self.score,
             evaluation_batches(EncodedPairs(pairs, self.tokenizers), max_tokens),
         )
         sources = [source for source, _ in pairs]
@@ -241,7 +239,7 @@ class TranslationModel(TrainedModel):
         )
         seconds = time.perf_counter() - started
         translations = [best[0] for best in self.texts(found)]
-        scores = metrics.score_translations(
+        scores = score_translations(
             translations,
             references,
             tokenizer=corpus.bleu_tokenizer(),
@@ -265,7 +263,7 @@ class TranslationModel(TrainedModel):
             ],
             "hypotheses": translations,
         }
-        found_metrics = {**metrics.metrics_from_sums(totals), **scores.metrics}
+        found_metrics = {**self.metrics(totals), **scores.metrics}
         return Evaluation(self.domain, split, found_metrics, int(totals["pairs"]), details)
 
 

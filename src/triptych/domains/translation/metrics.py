@@ -6,11 +6,11 @@ with its signature: scores with different signatures cannot be compared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ from triptych.domains.translation.tokenizer import PAD
 from triptych.training.evaluate import in_double
 
 if TYPE_CHECKING:
-    from triptych.core.models.encoder_decoder import EncoderDecoder
     from triptych.domains.translation.data import Batch
 
 LABELS = {
@@ -49,23 +48,29 @@ def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -
     return nats.masked_fill(~real, 0.0).sum() / real.sum().clamp(min=1)
 
 
-def batch_sums(model: EncoderDecoder, batch: Batch) -> dict[str, Tensor]:
-    """Return the sums of a batch: nats without smoothing, target tokens and pairs.
+class LikelihoodScores:
+    """Sums over a batch and their ratio, for the training module and the trained model."""
 
-    Ends count as tokens, padding does not.
-    """
-    logits = model(batch.source, batch.source_padding, batch.target_input)  # [B, T, V]
-    nats = cross_entropy(logits, batch.expected)  # [B, T]
-    return {
-        "nats": in_double(nats.masked_fill(batch.expected == PAD, 0.0)).sum(),
-        "tokens": in_double((batch.expected != PAD).sum()),
-        "pairs": torch.tensor(len(batch.source), dtype=torch.float64),
-    }
+    domain: ClassVar[str] = "translation"
+    monitor: ClassVar[str] = "nats_per_token"
+    model: Any  # EncoderDecoder
 
+    def score(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the sums of a batch: nats without smoothing, target tokens and pairs.
 
-def metrics_from_sums(totals: Mapping[str, float]) -> dict[str, float]:
-    """Return nats per target token from the sums of `batch_sums` over a split."""
-    return {"nats_per_token": totals["nats"] / totals["tokens"]}
+        Ends count as tokens, padding does not.
+        """
+        logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, T, V]
+        nats = cross_entropy(logits, batch.expected)  # [B, T]
+        return {
+            "nats": in_double(nats.masked_fill(batch.expected == PAD, 0.0)).sum(),
+            "tokens": in_double((batch.expected != PAD).sum()),
+            "pairs": torch.tensor(len(batch.source), dtype=torch.float64),
+        }
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        """Return nats per target token from the sums over a split."""
+        return {"nats_per_token": totals["nats"] / totals["tokens"]}
 
 
 @dataclass(frozen=True)
@@ -119,15 +124,13 @@ def papers_bleu(
     """Return BLEU-4 of raw text as papers on Multi30k compute it, 0 to 100, and its signature.
 
     Both sides are processed by `moses_tokenize`; n-grams are counted without smoothing, as by
-    multi-bleu.perl. Requires sacremoses and a language that Moses knows, see
-    `papers_bleu_unavailable`.
+    multi-bleu.perl. See `papers_bleu_unavailable` for the requirements.
     """
     from sacrebleu.metrics.bleu import BLEU
 
     bleu = BLEU(tokenize="none", lowercase=True, smooth_method="none", force=True)
-    hypothesis_tokens = moses_tokenize(hypotheses, language)
-    reference_tokens = moses_tokenize(references, language)
-    score = bleu.corpus_score(hypothesis_tokens, [reference_tokens]).score
+    sides = [moses_tokenize(lines, language) for lines in (hypotheses, references)]
+    score = bleu.corpus_score(sides[0], [sides[1]]).score
     code = primary_subtag(language)
     signature = (
         f"lowercase:python|normalise:sacremoses[{code},perl_parity]|"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.domains.translation import metrics
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import (
     Batch,
@@ -20,6 +18,11 @@ from triptych.domains.translation.data import (
     read_training_data,
 )
 from triptych.domains.translation.inference import TranslationModel
+from triptych.domains.translation.metrics import (
+    LikelihoodScores,
+    score_translations,
+    smoothed_cross_entropy,
+)
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
 from triptych.errors import UserError
@@ -27,15 +30,12 @@ from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
 
 
-class TranslationTrainingModule(TrainingModule):
+class TranslationTrainingModule(LikelihoodScores, TrainingModule):
     """Training of an encoder-decoder model on sentence pairs.
 
     validation: pairs whose sources are translated after each validation.
     """
 
-    domain: ClassVar[str] = "translation"
-    monitor: ClassVar[str] = "nats_per_token"
-    model: EncoderDecoder
     config: Config
 
     def __init__(
@@ -52,14 +52,8 @@ class TranslationTrainingModule(TrainingModule):
         """Return the smoothed loss in nats per target and the number of targets."""
         logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, T, V]
         smoothing = self.config.model.label_smoothing
-        loss = metrics.smoothed_cross_entropy(logits, batch.expected, smoothing)
+        loss = smoothed_cross_entropy(logits, batch.expected, smoothing)
         return loss, (batch.expected != PAD).sum()
-
-    def score(self, batch: Batch) -> dict[str, Tensor]:
-        return metrics.batch_sums(self.model, batch)
-
-    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        return metrics.metrics_from_sums(totals)
 
     def generation_metrics(self) -> dict[str, float]:
         """Return BLEU, chrF and exact match of the model's translations of `generated_pairs`."""
@@ -73,7 +67,7 @@ class TranslationTrainingModule(TrainingModule):
         found = model.search(sources, beam=data.validation_beam)
         self.hypotheses = [best[0] for best in model.texts(found)]
         tokenizer = data.source.bleu_tokenizer()
-        return metrics.score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
+        return score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
 
     def log_samples(self, folder: Path) -> None:
         """Write a table of source, reference, translation and exact match."""
