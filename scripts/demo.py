@@ -25,9 +25,10 @@ from demo_page import write_page
 import triptych
 from triptych import pretrained
 from triptych.cli.main import main as command
-from triptych.domains.files import write_json
+from triptych.domains.files import json_bytes
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
+from triptych.training.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAININGS = {
@@ -74,7 +75,7 @@ class Demo:
             elif not isinstance(error, StepFailed):
                 traceback.print_exc()
         print(f"   ({time.monotonic() - started:.0f} s)", flush=True)
-        write_json(self.out / "demo.json", self.results)
+        write_atomically(self.out / "demo.json", json_bytes(self.results))
 
     def shipped(self, name: str) -> None:
         """Translate or sample with a shipped model."""

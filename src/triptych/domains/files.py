@@ -77,11 +77,6 @@ class OutputFolder:
         return write_atomically(self.path / name, content)
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write a JSON file atomically; UserError where it cannot be written."""
-    write_atomically(path, json_bytes(content))
-
-
 def json_bytes(content: Any) -> bytes:
     """Return indented JSON in UTF-8; numbers of other libraries become floats."""
     return f"{json.dumps(content, ensure_ascii=False, indent=2, default=float)}\n".encode()
