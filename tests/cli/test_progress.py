@@ -43,7 +43,6 @@ def test_a_log_gets_a_line_each_half_minute_and_one_at_the_end(
     for done, now in ((1, 110.0), (2, 131.0), (3, 140.0), (4, 150.5)):
         clock.now = now
         report(done, 4)
-    report.end()
     assert capsys.readouterr().err == "drawn: 2 of 4, 31 s left\ndrawn: 4 of 4, 50.5 s\n"
 
 
@@ -68,16 +67,10 @@ def test_work_that_ends_before_its_total_says_so(
     clock.now = 110.0
     report(10, 400)
     clock.now = 120.0
-    report.end()
-    report.end()
+    report(12, 12)
     start = "\r\x1b[Kdrawn: "
-    expected = f"{start}10 of at most 400, at most 390 s left{start}10, 20.0 s\n"
+    expected = f"{start}10 of at most 400, at most 390 s left{start}12 of 12, 20.0 s\n"
     assert capsys.readouterr().err == expected
-
-
-def test_nothing_is_said_of_work_that_did_not_begin(capsys: pytest.CaptureFixture[str]) -> None:
-    ProgressLine("drawn").end()
-    assert capsys.readouterr().err == ""
 
 
 def test_a_performance_ends_its_line(

@@ -12,7 +12,7 @@ from jsonargparse import ArgumentParser
 
 import triptych
 from triptych import pretrained
-from triptych.cli.progress import progress_line
+from triptych.cli.progress import ProgressLine
 from triptych.config.parser import parse_settings, parser_for
 from triptych.config.schema import build
 from triptych.domains import module_exists
@@ -91,7 +91,5 @@ def write_to_folder(command: str, domain: Domain, arguments: Sequence[str]) -> i
     out.check_free(options.output_names())
     model = open_model(domain, options)
     write = model.write_samples if command == "sample" else model.write_attention
-    with progress_line() as report:
-        summary = write(options, out, report)
-    print(summary, file=sys.stderr)
+    print(write(options, out, ProgressLine), file=sys.stderr)
     return 0

@@ -15,8 +15,12 @@ from triptych.core.models.base import (
     reorder_rows,
     select_rows,
 )
-from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
-from triptych.decoding.search_margin import SearchMargin
+from triptych.decoding.hypotheses import (
+    Hypothesis,
+    LengthPenalty,
+    SearchMargin,
+    SearchResult,
+)
 
 
 @torch.no_grad()

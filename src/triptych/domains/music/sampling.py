@@ -83,8 +83,8 @@ def continue_tokens(
 
     length, overlap: of the windows, in tokens. end: a row that samples it is filled with it; stops
     when all rows have. constraint: called with all tokens from the prompt's first one on. progress:
-    called with (new tokens, n_new). options: sampling, generator, compile and draft of
-    `decoding.generate.generate`.
+    called with (new tokens, n_new), and where all rows ended earlier with (new tokens, new tokens).
+    options: sampling, generator, compile and draft of `decoding.generate.generate`.
     """
     tokens = prompt
     total = prompt.shape[1] + n_new
@@ -123,5 +123,8 @@ def continue_tokens(
             sampled[:, n_known:] = sampled[:, n_known:].masked_fill(ended, end)
         tokens = torch.cat([before, sampled], dim=1)
         if end is not None and bool((tokens[:, -1] == end).all()):
+            if progress is not None:
+                n_sampled = int((tokens != end).any(0).sum()) + 1 - prompt.shape[1]
+                progress(n_sampled, n_sampled)
             break
     return tokens
