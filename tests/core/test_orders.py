@@ -46,6 +46,13 @@ def test_whole_pixels_keep_their_channels_together() -> None:
     assert torch.equal(order.to_images(sequence), picture)
 
 
+def test_index_tensors_follow_the_model_and_are_no_part_of_a_checkpoint() -> None:
+    order = orders.blocks((4, 6, 3), 2, 3)
+    assert not order.state_dict()
+    sequence = order.to("meta").to_sequence(torch.zeros(2, 4, 6, 3, device="meta"))
+    assert order.to_images(sequence).device.type == "meta"
+
+
 def test_wrong_sizes_are_refused() -> None:
     order = orders.raster((2, 3, 1))
     with pytest.raises(ValueError, match=r"\(2, 3, 1\)"):

@@ -60,7 +60,7 @@ def test_prefill_and_step_of_attention(example: Example) -> None:
     with fake_cuda(layer) as launches:
         x = torch.zeros(2, length_of(example), WIDTH, device="cuda")
         cache = layer.init_cache(2, length_of(example))
-        layer.prefill(x[:, :3], cache, context(x[:, :3]))
+        layer(x[:, :3], context(x[:, :3]), cache)
         now = layer.step_context(torch.full((1,), 3, device="cuda"), cache)
         now = replace(now, token_ids=token_ids(x[:, 3:4]))
         launches.by_name.clear()
@@ -105,7 +105,6 @@ def test_a_decoder_scores_and_samples_without_a_wait(name: str) -> None:
         assert made.device.type == "cuda"
 
 
-@pytest.mark.xfail(strict=True, reason="the order copies its index from the host")
 @torch.no_grad()
 def test_images_are_scored_without_a_copy_from_the_host() -> None:
     model = image_model(Categorical())

@@ -6,30 +6,36 @@ from collections.abc import Sequence
 from itertools import product
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 Cell = tuple[int, int, int]
 """Row, column and channel."""
 
 
-class GenerationOrder:
+class GenerationOrder(nn.Module):
     """A bijection between the cells of a grid and sequence positions.
 
     Masks, position encodings, caches, sampling and the conversion to images all use this object,
-    so that training and decoding cannot differ in their order.
+    so that training and decoding cannot differ in their order. A module, so that its index tensors
+    are on the device of the model that holds it.
 
     shape: height, width and channels. cells: every cell of the grid, in the order of generation.
     """
 
     def __init__(self, shape: tuple[int, int, int], cells: Sequence[Cell]) -> None:
+        super().__init__()
         self.shape = shape
         self.length = len(cells)
-        self.coordinates = torch.tensor(cells, device="cpu")  # also while building on "meta"
-        """Row, column and channel of every position: int64 [L, 3]."""
-        row, column, channel = self.coordinates.unbind(1)
-        self._cell = (row * shape[1] + column) * shape[2] + channel  # raster index: int64 [L]
-        self.positions = self._cell.argsort().view(shape)
-        """The position at which each cell is generated: int64 [H, W, C]."""
+        coordinates = torch.tensor(cells, device="cpu")  # also while building on "meta"
+        row, column, channel = coordinates.unbind(1)
+        cell = (row * shape[1] + column) * shape[2] + channel
+        self.register_buffer("coordinates", coordinates, persistent=False)
+        self.register_buffer("cell", cell, persistent=False)
+        self.register_buffer("positions", cell.argsort().view(shape), persistent=False)
+
+    coordinates: Tensor  # int64 [L, 3], row, column and channel of every position
+    cell: Tensor  # int64 [L], cell of every position, in raster order
+    positions: Tensor  # int64 [H, W, C], the position at which each cell is generated
 
     def to_sequence(self, image: Tensor) -> Tensor:
         """[B, H, W, C, ...] -> [B, L, ...]; ValueError for images of another shape."""
@@ -37,12 +43,11 @@ class GenerationOrder:
             raise ValueError(
                 f"this order is for images of {self.shape}, got a batch of {tuple(image.shape)}"
             )
-        return image.flatten(1, 3).index_select(1, self._cell.to(image.device))  # [B, L, ...]
+        return image.flatten(1, 3).index_select(1, self.cell)  # [B, L, ...]
 
     def to_images(self, sequence: Tensor) -> Tensor:
         """[B, L, ...] -> [B, H, W, C, ...]."""
-        positions = self.positions.flatten().to(sequence.device)  # [HWC]
-        cells = sequence.index_select(1, positions)  # [B, HWC, ...]
+        cells = sequence.index_select(1, self.positions.flatten())  # [B, HWC, ...]
         return cells.view(-1, *self.shape, *sequence.shape[2:])  # [B, H, W, C, ...]
 
 

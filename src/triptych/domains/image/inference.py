@@ -141,10 +141,11 @@ class ImageModel(ImageScores, TrainedModel):
             model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)
         # Query t predicts value t of the order; key t holds value t - 1, key 0 the start vector.
         query = torch.stack([model.order.positions[row, col, 0] for row, col in pixels])  # [N]
-        weights = captured.self_attention[0][0, :, query.to(device)].cpu().double()  # [heads, N, L]
-        weights = weights.mean(0) if head is None else weights[head - 1]  # [N, L]
-        by_value = F.pad(weights[:, 1:], (0, 1))  # [N, L]
-        maps: NDArray[np.float64] = model.order.to_images(by_value).sum(-1).numpy()  # [N, H, W]
+        weights = captured.self_attention[0][0, :, query]  # [heads, N, L]
+        by_value = F.pad(weights[:, :, 1:], (0, 1)).flatten(0, 1)  # [heads N, L]
+        images = model.order.to_images(by_value).cpu().double().sum(-1)  # [heads N, H, W]
+        images = images.view(-1, len(pixels), *images.shape[1:])  # [heads, N, H, W]
+        maps: NDArray[np.float64] = (images.mean(0) if head is None else images[head - 1]).numpy()
         return maps
 
     def write_samples(
