@@ -7,8 +7,9 @@ The mode is private API of PyTorch; only this file uses it.
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from triptych.core.attention.backends import flex
 
@@ -94,13 +96,22 @@ class FusedAttention(TorchFunctionMode):
 
 
 def attend(
-    launches: Launches, name: str, q: Tensor, k: Tensor, v: Tensor, visible: float
+    launches: Launches,
+    name: str,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    visible: float,
+    captured: Sequence[Tensor] = (),
 ) -> Tensor:
-    """Count one launch over a share of visible pairs; an empty result [B, H, Q, E]."""
+    """Count one launch over a share of visible pairs; an empty result [B, H, Q, E].
+
+    captured: the tensors that a rule of FlexAttention reads.
+    """
     launches.by_name[name] += 1
     pairs = visible * q.shape[:-1].numel() * k.shape[-2]
     launches.attention_flops += 2 * pairs * (q.shape[-1] + v.shape[-1])
-    result: Tensor = KeepsInputs.apply(q, k, v)  # type: ignore[no-untyped-call]
+    result: Tensor = KeepsInputs.apply(q, k, v, *captured)  # type: ignore[no-untyped-call]
     return result
 
 
@@ -108,10 +119,11 @@ class KeepsInputs(torch.autograd.Function):
     """Attention of empty result that keeps for its backward pass what a fused kernel keeps."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        y = q.new_empty(*q.shape[:-1], v.shape[-1])
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, *captured: Tensor) -> Tensor:
+        batch, heads, length, _ = q.shape
+        y = q.new_empty(batch, length, heads, v.shape[-1]).transpose(1, 2)  # as a fused kernel
         log_sum = q.new_empty(q.shape[:-1], dtype=torch.float32)
-        ctx.save_for_backward(q, k, v, y, log_sum)
+        ctx.save_for_backward(q, k, v, y, log_sum, *captured)
         return y
 
 
@@ -134,12 +146,14 @@ def fake_flex(launches: Launches, visible_share: float) -> Any:
         q: Tensor, k: Tensor, v: Tensor, score_mod: Any = None, block_mask: Any = None
     ) -> Tensor:
         same_device(q, k, v)
-        counted = launches.by_name.copy()
+        counted, captured = launches.by_name.copy(), []
         if score_mod is not None:
+            captured = tree_leaves(inspect.getclosurevars(score_mod).nonlocals)
             index = torch.zeros(1, dtype=torch.int64, device=q.device)
             score_mod(torch.zeros(1, device=q.device), index, index, index, index)
         launches.by_name = counted  # the rule is a part of the kernel
-        return attend(launches, "flex_attention", q, k, v, visible_share)
+        captured = [leaf for leaf in captured if isinstance(leaf, Tensor)]
+        return attend(launches, "flex_attention", q, k, v, visible_share, captured)
 
     functions = {"create_block_mask": create_block_mask, "flex_attention": flex_attention}
     return lambda name, compiled: functions[name]
@@ -153,12 +167,15 @@ def to_fake(mode: FakeTensorMode, real: Tensor) -> Tensor:
 
 
 def to_fake_module(mode: FakeTensorMode, module: nn.Module) -> None:
-    """Replace the parameters and buffers of a module by fake CUDA tensors."""
+    """Replace the parameters and buffers of a module by fake CUDA tensors; shared ones stay so."""
+    made: dict[nn.Parameter, nn.Parameter] = {}
     for part in module.modules():
         for name, parameter in part._parameters.items():
             if parameter is not None:
-                fake = to_fake(mode, parameter)
-                part._parameters[name] = nn.Parameter(fake, parameter.requires_grad)
+                if parameter not in made:
+                    fake = to_fake(mode, parameter)
+                    made[parameter] = nn.Parameter(fake, parameter.requires_grad)
+                part._parameters[name] = made[parameter]
         for name, buffer in part._buffers.items():
             if buffer is not None:
                 part._buffers[name] = to_fake(mode, buffer)

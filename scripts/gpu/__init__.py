@@ -1,0 +1,1 @@
+"""Checks and estimates of `scripts/gpu_check`."""
