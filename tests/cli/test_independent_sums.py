@@ -102,8 +102,8 @@ def test_sentences_in_nats_per_token(cli, tmp_path: Path) -> None:
     start, end = 1, 2  # ids that no piece of text has
     nats, tokens = 0.0, 0
     for english, german in pairs:
-        source = [*trained.tokenizers.source.encode(english), end]
-        target = [*trained.tokenizers.target.encode(german), end]
+        source = [*trained.vocabulary.source.encode(english), end]
+        target = [*trained.vocabulary.target.encode(german), end]
         with torch.inference_mode():
             memory = model.encode(torch.tensor([source]))
             state = model.init_cache(1, len(target), condition=memory)

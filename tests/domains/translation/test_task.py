@@ -169,7 +169,7 @@ def test_a_checkpoint_brings_everything(taught: TranslationTrainingModule) -> No
     start = torch.tensor([[START]])
     with torch.no_grad():
         assert torch.equal(again.model(source, None, start), taught.model(source, None, start))
-    assert again.tokenizers.target.to_json() == taught.tokenizers.target.to_json()
+    assert again.vocabulary.target.to_json() == taught.tokenizers.target.to_json()
 
 
 def test_the_vocabulary_is_learnt_from_the_training_side_only(tmp_path: Path) -> None:
@@ -257,8 +257,8 @@ def test_separate_vocabularies_train_and_come_back(
     )
     task = teach(config, 2)
     again = restore({"triptych": task.metadata, "state_dict": task.state_dict()})
-    assert not again.tokenizers.shared
-    assert again.tokenizers.source.encode("nine") == task.tokenizers.source.encode("nine")
+    assert not again.vocabulary.shared
+    assert again.vocabulary.source.encode("nine") == task.tokenizers.source.encode("nine")
 
 
 def test_the_order_of_the_data_is_a_function_of_the_seed(tiny_config: Config) -> None:

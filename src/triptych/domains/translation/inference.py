@@ -42,39 +42,21 @@ margin by at most about 1e-5."""
 
 
 class TranslationModel(LikelihoodScores, TrainedModel):
-    """Trained translation model.
-
-    exact: give each line the translation that a search in double precision gives. Rounding depends
-    on the shape of a batch, and single precision can turn a near-tie of two hypotheses, so that a
-    line would be translated differently in another batch; the few lines with such a tie are
-    searched again in double precision. It applies to fp32, and not on MPS, which has no double
-    precision.
-    """
+    """Trained translation model."""
 
     config_class = Config
     read_vocabulary = staticmethod(Tokenizers.from_plain)
 
     full_model: EncoderDecoder
     config: Config
-
-    def __init__(
-        self,
-        config: Config,
-        model: EncoderDecoder,
-        vocabulary: Tokenizers,
-        *,
-        exact: bool = True,
-    ) -> None:
-        super().__init__(config, model, vocabulary)
-        self.tokenizers = vocabulary
-        self.tokens_written = 0
-        """Number of tokens of all best translations so far, their ends included."""
-        self._exact = exact
-
-    @property
-    def exact(self) -> bool:
-        """Whether near-ties are searched again in double precision."""
-        return self._exact and self.dtype == "fp32" and device_of(self.full_model).type != "mps"
+    vocabulary: Tokenizers
+    tokens_written = 0
+    """Number of tokens of all best translations so far, their ends included."""
+    repeats_near_ties = True
+    """Give each line the translation that a search in double precision gives. Rounding depends on
+    the shape of a batch, and single precision can turn a near-tie of two hypotheses, so that a line
+    would be translated differently in another batch; the few lines with such a tie are searched
+    again in double precision. It applies to fp32, and not on MPS, which has no double precision."""
 
     @cached_property
     def double_model(self) -> EncoderDecoder:
@@ -117,7 +99,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         if not 1 <= n_best <= beam:
             raise UserError(f"n_best is {n_best}; expected from 1 to beam, which is {beam}")
         filled = {number: line.strip(SPACES) for number, line in enumerate(lines) if line.strip()}
-        ids = self.tokenizers.source.encode_batch(list(filled.values()))
+        ids = self.vocabulary.source.encode_batch(list(filled.values()))
         sources = {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
         found: list[list[Hypothesis]] = [[] for _ in lines]
         results = self._results(
@@ -137,9 +119,11 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         self, sources: Mapping[int, Sequence[int]], **options: Any
     ) -> Iterator[tuple[int, SearchResult]]:
         """Yield the results of `search_sources`, those of near-ties from double precision."""
+        has_double = device_of(self.full_model).type != "mps"
+        exact = self.repeats_near_ties and self.dtype == "fp32" and has_double
         doubtful = {}
         for number, result in search_sources(self.model, sources, **options):
-            if self.exact and result.margin < SAFE_MARGIN:
+            if exact and result.margin < SAFE_MARGIN:
                 doubtful[number] = sources[number]
             else:
                 yield number, result
@@ -149,7 +133,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
     def texts(self, found: Sequence[Sequence[Hypothesis]], *, n_best: int = 1) -> list[list[str]]:
         """Return each hypothesis of `search` as one line; n_best empty texts for a blank line."""
         rows = [hypothesis.tokens for best in found for hypothesis in best]
-        decoded = iter(self.tokenizers.target.decode_batch(rows))
+        decoded = iter(self.vocabulary.target.decode_batch(rows))
         return [[one_line(next(decoded)) for _ in best] or [""] * n_best for best in found]
 
     def attention(
@@ -175,7 +159,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         for line, best in zip(lines, self.search(lines, beam=beam), strict=True):
             if best:
                 yield sentence_attention(
-                    model, self.tokenizers, line.strip(SPACES), best[0], layer=layer, head=head
+                    model, self.vocabulary, line.strip(SPACES), best[0], layer=layer, head=head
                 )
 
     def write_attention(
@@ -225,7 +209,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         totals = sum_scores(
             self.model,
             self.score,
-            evaluation_batches(EncodedPairs(pairs, self.tokenizers), max_tokens),
+            evaluation_batches(EncodedPairs(pairs, self.vocabulary), max_tokens),
         )
         sources = [source for source, _ in pairs]
         references = [target for _, target in pairs]
@@ -252,8 +236,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             "dtype": self.dtype,
             "sentences_per_second": len(pairs) / seconds,
             "vocabulary": {
-                "source": len(self.tokenizers.source),
-                "target": len(self.tokenizers.target),
+                "source": len(self.vocabulary.source),
+                "target": len(self.vocabulary.target),
             },
             "tokens": int(totals["tokens"]),
             **known_entropy(corpus),

@@ -63,7 +63,8 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         references = [target for _, target in self.generated_pairs]
         data = self.config.data
         # The model itself in use: a search without double precision is enough here.
-        model = TranslationModel(self.config, self.model, self.tokenizers, exact=False)
+        model = TranslationModel(self.config, self.model, self.tokenizers)
+        model.repeats_near_ties = False
         found = model.search(sources, beam=data.validation_beam)
         self.hypotheses = [best[0] for best in model.texts(found)]
         tokenizer = data.source.bleu_tokenizer()
