@@ -279,7 +279,8 @@ def test_rotary_logits_depend_on_the_distance_alone() -> None:
     x = torch.randn(2, 13, 12, dtype=torch.float64)
     logits = []
     for first in (0, 7):
-        q, k, _ = layer._heads(x, torch.arange(first, first + 13))
+        assert layer.rotary is not None
+        q, k, _ = layer._heads(x, layer.rotary.rotation(torch.arange(first, first + 13)))
         logits.append(q @ k.mT)
     torch.testing.assert_close(logits[0], logits[1], **EXACT)
     rotated = layer(x)

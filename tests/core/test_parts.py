@@ -177,7 +177,7 @@ def test_an_impossible_width_is_refused(kind: type[FeedForwardConfig]) -> None:
 def test_rotary_is_the_published_rotation() -> None:
     rotary, x = RotaryEmbedding(6, base=100.0), torch.randn(6, dtype=torch.float64)
     for position in (0, 1, 17):
-        found = rotary(x.view(1, 1, 1, 6), torch.tensor([position]))[0, 0, 0]
+        found = rotary(x.view(1, 1, 1, 6), rotary.rotation(torch.tensor([position])))[0, 0, 0]
         for i in range(3):
             angle = position * 100.0 ** (-2 * i / 6)
             one, two = x[2 * i].item(), x[2 * i + 1].item()
@@ -194,10 +194,11 @@ def test_rotary_products_depend_on_the_distance_alone(shift: int) -> None:
     q, k = torch.randn(2, 2, 3, 7, 8, dtype=torch.float64).unbind(0)
 
     def logits(first: int) -> Tensor:
-        return rotary(q, index + first) @ rotary(k, index + first).mT
+        rotation = rotary.rotation(index + first)
+        return rotary(q, rotation) @ rotary(k, rotation).mT
 
     torch.testing.assert_close(logits(shift), logits(0), rtol=0.0, atol=1e-9)
-    assert not torch.allclose(rotary(q, index) @ k.mT, logits(0))
+    assert not torch.allclose(rotary(q, rotary.rotation(index)) @ k.mT, logits(0))
 
 
 @torch.no_grad()

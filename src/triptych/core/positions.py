@@ -202,22 +202,33 @@ class RotaryEmbedding(nn.Module):
     """Rotate each pair of features (2i, 2i+1) by the angle position * base^(-2i/E).
 
     A product of a rotated query and a rotated key depends on the distance of their positions
-    alone (Su et al. 2021, section 3.2.2, equation 15).
+    alone (Su et al. 2021, section 3.2.2, equation 15). The layers of a stack share one `rotation`.
     """
 
     def __init__(self, d_head: int, base: float = 10000.0) -> None:
         super().__init__()
         if d_head % 2:
             raise ValueError(f"rotary positions need heads of an even width, got {d_head}")
-        self.base = base
+        self.d_head, self.base = d_head, base
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x [B, H, L, E] at positions int64 [L] -> [B, H, L, E]."""
-        angle = angles(positions, x.shape[-1], self.base)  # [L, E / 2]
-        sin, cos = angle.sin().to(x.dtype), angle.cos().to(x.dtype)  # [L, E / 2]
-        even, odd = x[..., 0::2], x[..., 1::2]  # [B, H, L, E / 2]
-        rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
-        return rotated.flatten(-2)  # [B, H, L, E]
+    def rotation(self, positions: Tensor) -> Tensor:
+        """Factors of the rotation to positions int64 [..., L]: float64 [..., 2, L, E].
+
+        The first is that of the feature itself, the cosine. The second is that of the other
+        feature of its pair: minus the sine for an even feature, plus the sine for an odd one.
+        """
+        angle = angles(positions, self.d_head, self.base)  # [..., L, E / 2]
+        cos, sin = angle.cos(), angle.sin()
+        own = torch.stack([cos, cos], dim=-1).flatten(-2)  # [..., L, E]
+        other = torch.stack([-sin, sin], dim=-1).flatten(-2)  # [..., L, E]
+        return torch.stack([own, other], dim=-3)
+
+    def forward(self, x: Tensor, rotation: Tensor) -> Tensor:
+        """x [..., L, E] with the `rotation` of its L positions -> [..., L, E]."""
+        own, other = rotation.to(x.dtype).unbind(-3)  # 2 x [L, E]
+        paired = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)  # the other feature of the pair
+        rotated: Tensor = x * own + paired * other
+        return rotated
 
 
 def angles(index: Tensor, width: int, base: float) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from torch import Tensor, nn
@@ -172,6 +172,7 @@ class Stack(nn.Module):
         self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: KVCache | None = None
     ) -> Tensor:
         """Positions 0..L-1: x [B, L, D] -> [B, L, D]; cache: empty, filled where given."""
+        context = self.blocks[0].attention.shared_context(x, context)
         layers = [None] * len(self.blocks) if cache is None else cache
         for block, layer in zip(self.blocks, layers, strict=True):
             if self.activation_checkpointing and self.training:
@@ -202,6 +203,7 @@ class Decoder(Stack):
 
     def step(self, x: Tensor, cache: KVCache, context: StepContext) -> Tensor:
         """P consecutive positions: x [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`."""
+        context = replace(context, token_classes=self.blocks[0].attention.token_classes(context))
         for block, layer in zip(self.blocks, cache, strict=True):
             x = block.step(x, layer, context)
         x = self.final_norm(x)

@@ -20,6 +20,10 @@ class ForwardContext:
     """Bool [B, L], True on padding; None for none."""
     token_ids: Tensor | None = None
     """Token ids that the positions have read: int64 [B, L], -1 for none."""
+    token_classes: Tensor | None = None
+    """`RelativeBias.token_classes` of the token ids; made once for all layers of a stack."""
+    rotation: Tensor | None = None
+    """`RotaryEmbedding.rotation` of positions 0..L-1, made once for all layers: [2, L, E]."""
     memory: Tensor | None = None
     """Output of an encoder: [B, K, D]; None without cross-attention."""
     memory_padding: Tensor | None = None
@@ -42,8 +46,12 @@ class StepContext:
     """Added to the logits of the slots: [P, S], 0 where visible and -inf where not."""
     relative_index: tuple[Tensor, ...] = ()
     """`RelativeBias.index` of the positions and the slots: int64 [P, S] per table."""
+    rotation: Tensor | None = None
+    """`RotaryEmbedding.rotation` of the positions: [2, P, E]."""
     token_ids: Tensor | None = None
     """Token ids that the positions have read: int64 [B, P], -1 for none."""
+    token_classes: Tensor | None = None
+    """`RelativeBias.token_classes` of the token ids; made once for all layers of a stack."""
 
     def at(self, step: int) -> StepContext:
         """The context of one step, of contexts with a leading axis of steps."""
@@ -52,4 +60,5 @@ class StepContext:
             self.slots[step],
             self.mask[step],
             tuple(index[step] for index in self.relative_index),
+            None if self.rotation is None else self.rotation[step],
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from einops import rearrange
@@ -70,21 +71,29 @@ class MultiHeadAttention(nn.Module):
         cache: filled with the positions where given (prefill); a context with padding then raises
         ValueError. A query without a visible key gets zeros from the attention, never NaN.
         """
-        q, k, v = self._heads(x, torch.arange(x.shape[1], device=x.device))
-        classes = self._token_classes(context)
+        context = self.shared_context(x, context)
+        q, k, v = self._heads(x, context.rotation)
+        classes, padding = context.token_classes, context.padding
         if cache is not None:
-            if context.padding is not None:
+            if padding is not None:
                 raise ValueError("prefill does not support padding: all prefixes have one length")
             self._fill(cache, k, v, classes)
-        if self.bias is not None and classes is not None:
-            q, k = self.bias.token_features(q, k, classes)
         dropout = self.dropout if self.training else 0.0
-        y = attend(self.mask_pattern, self.bias, q, k, v, padding=context.padding, dropout=dropout)
+        y = attend(
+            self.mask_pattern,
+            self.bias,
+            q,
+            k,
+            v,
+            token_classes=classes,
+            padding=padding,
+            dropout=dropout,
+        )
         return self._merge(y)
 
     def reference(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
         """The same as `forward` without dropout, computed slowly from the definition."""
-        _, _, v = self._heads(x, torch.arange(x.shape[1], device=x.device))
+        _, _, v = self._heads(x, self.shared_context(x, context).rotation)
         return self._merge(self.weights(x, context) @ v)
 
     def weights(self, x: Tensor, context: ForwardContext = NO_CONTEXT) -> Tensor:
@@ -92,17 +101,29 @@ class MultiHeadAttention(nn.Module):
 
         Rows add up to 1, or to 0 for a query without a visible key.
         """
+        context = self.shared_context(x, context)
         positions = torch.arange(x.shape[1], device=x.device)  # [L]
         query, key = positions.unsqueeze(1), positions.unsqueeze(0)  # [L, 1], [1, L]
-        q, k, _ = self._heads(x, positions)
+        q, k, _ = self._heads(x, context.rotation)
         mask = self.mask_pattern.visible(query, key)  # [L, L]
         if context.padding is not None:
             mask = mask & ~context.padding[:, None, None, :]  # [B, 1, L, L]
         bias = None
         if self.bias is not None:
-            classes = self._token_classes(context)
+            classes = context.token_classes
             bias = self.bias(q, self.bias.index(query, key), classes, classes)  # [B, H, L, L]
         return attention_weights(q, k, mask, bias)
+
+    def shared_context(self, x: Tensor, context: ForwardContext) -> ForwardContext:
+        """The context of a pass over x [B, L, D] with everything that all layers of a stack share.
+
+        Raises ValueError where the bias reads tokens and the context has none.
+        """
+        rotation = context.rotation
+        if self.rotary is not None and rotation is None:
+            positions = torch.arange(x.shape[1], device=x.device)  # [L]
+            rotation = self.rotary.rotation(positions).to(x.dtype)  # [2, L, E]
+        return replace(context, rotation=rotation, token_classes=self.token_classes(context))
 
     def init_cache(self, batch: int, max_length: int, lookahead: int = 0) -> LayerCache:
         """Storage to decode at most `max_length` positions of `batch` sequences.
@@ -139,11 +160,15 @@ class MultiHeadAttention(nn.Module):
         query = positions.unsqueeze(-1)  # [..., P, 1]
         visible = self.mask_pattern.visible(query, key.clamp(min=0)) & (key >= 0)  # [..., P, S]
         mask = torch.zeros(visible.shape, dtype=keys.dtype, device=keys.device)
+        rotation = None
+        if self.rotary is not None:
+            rotation = self.rotary.rotation(positions).to(self.placeholder.dtype)
         return StepContext(
             positions=positions,
             slots=layout.slots(positions, n_slots),
             mask=mask.masked_fill_(~visible, -torch.inf),
             relative_index=() if self.bias is None else self.bias.index(query, key),  # [..., P, S]
+            rotation=rotation,  # [..., 2, P, E]
         )
 
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
@@ -153,34 +178,40 @@ class MultiHeadAttention(nn.Module):
         the lookahead of the cache allows.
         """
         dtype = cache["key"].dtype
-        q, k, v = (part.to(dtype) for part in self._heads(x, context.positions))  # [B, H, P, E]
+        q, k, v = (part.to(dtype) for part in self._heads(x, context.rotation))  # [B, H, P, E]
         keys = cache["key"].index_copy_(2, context.slots, k)  # [B, H, S, E]
         values = cache["value"].index_copy_(2, context.slots, v)  # [B, H, S, E]
         mask = context.mask  # [P, S]
         if self.bias is not None:
-            classes, kept = self._token_classes(context), None
+            classes, kept = self.token_classes(context), None
             if classes is not None:
                 kept = cache["token_class"].index_copy_(1, context.slots, classes)  # [B, S]
             bias = self.bias(q, context.relative_index, classes, kept)  # [B, H, P, S]
-            mask = mask + bias * self.d_head**-0.5
+            mask = mask.add(bias, alpha=self.d_head**-0.5)
         y = F.scaled_dot_product_attention(q, keys, values, attn_mask=mask)  # [B, H, P, E]
         return self._merge(y.to(x.dtype))
 
-    def _heads(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of x [B, L, D] at positions int64 [L]: 3 x [B, H, L, E]."""
-        q, k, v = rearrange(
+    def _heads(self, x: Tensor, rotation: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of x [B, L, D]: 3 x [B, H, L, E].
+
+        rotation: [2, L, E], of the positions; None without rotary positions.
+        """
+        heads = rearrange(
             self.qkv_proj(x), "b l (three h e) -> three b h l e", three=3, h=self.n_heads
-        ).unbind(0)  # 3 x [B, H, L, E]
+        )  # [3, B, H, L, E]
+        q, k, v = heads.unbind(0)
         if self.rotary is not None:
-            q, k = self.rotary(q, positions), self.rotary(k, positions)
+            q, k = self.rotary(heads[:2], rotation).unbind(0)
         return q, k, v
 
-    def _token_classes(self, context: ForwardContext | StepContext) -> Tensor | None:
+    def token_classes(self, context: ForwardContext | StepContext) -> Tensor | None:
         """Classes of the tokens that the bias reads, int64 [B, L]; None for a bias without them."""
         if self.bias is None or not self.bias.uses_token_ids:
             return None
         if context.token_ids is None:
             raise ValueError("this attention reads tokens and needs token ids in its context")
+        if context.token_classes is not None:
+            return context.token_classes
         return self.bias.token_classes(context.token_ids)
 
     def _fill(self, cache: LayerCache, k: Tensor, v: Tensor, classes: Tensor | None) -> None:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
-from triptych.core.attention.relative_bias import RelativeBias, logits_of_vectors
+from triptych.core.attention.relative_bias import RelativeBias
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class PitchTimeBias(RelativeBias):
         super().__init__()
         self.max_distance, self.max_time = config.max_distance, config.max_time
         self.period, self.n_pitches = config.n_voices, config.n_pitches
+        self.n_token_classes = self.n_pitches + 1
 
         def table(n: int) -> nn.Parameter:
             return nn.Parameter(torch.randn(n_heads, n, d_head) * d_head**-0.5)
@@ -95,8 +96,8 @@ class PitchTimeBias(RelativeBias):
         """The pitch, or n_pitches for token ids that are no pitch."""
         return token_ids.clamp(-1, self.n_pitches) % (self.n_pitches + 1)
 
-    def token_logits(self, q: Tensor, classes: Tensor) -> Tensor:
-        """Logit of each pitch of a key; M = n_pitches + 1."""
-        index = self.intervals[classes]  # [B, Q, M]
-        index = index.unsqueeze(1).expand(-1, q.shape[1], -1, -1)  # [B, H, Q, M]
-        return logits_of_vectors(q, self.interval).gather(-1, index)
+    def token_table(self) -> nn.Parameter:
+        return self.interval
+
+    def token_index(self, query: Tensor, key: Tensor) -> Tensor:
+        return self.intervals[query, key]

@@ -13,14 +13,16 @@ from torch.nn import functional as F
 class RelativeBias(nn.Module, ABC):
     """Added to q k^T: the query times one learned vector of each table, chosen by `index`.
 
-    A bias that reads tokens adds `token_logits`: one logit for each class that the key's token may
-    have, chosen by its `token_classes`.
+    A bias that reads tokens has one more table, `token_table`, and chooses its vector by the
+    classes of the query's token and of the key's token.
     """
 
     period: int = 1
     """T: positions i, j and positions i + T, j + T have the same `index`."""
     uses_token_ids: bool = False
     """Whether the bias also depends on the token ids at the two positions."""
+    n_token_classes: int = 0
+    """M: number of classes of tokens."""
 
     @abstractmethod
     def tables(self) -> tuple[nn.Parameter, ...]:
@@ -34,8 +36,12 @@ class RelativeBias(nn.Module, ABC):
         """Classes of tokens, which the cache keeps: int64, same shape."""
         raise NotImplementedError(f"{type(self).__name__} does not read tokens")
 
-    def token_logits(self, q: Tensor, classes: Tensor) -> Tensor:
-        """Logit of each class of a key: q [B, H, Q, E], classes [B, Q] -> [B, H, Q, M]."""
+    def token_table(self) -> nn.Parameter:
+        """Learned vectors of pairs of tokens: [H, n, E]."""
+        raise NotImplementedError(f"{type(self).__name__} does not read tokens")
+
+    def token_index(self, query: Tensor, key: Tensor) -> Tensor:
+        """Index of each pair into `token_table`; query, key: classes, int64, that broadcast."""
         raise NotImplementedError(f"{type(self).__name__} does not read tokens")
 
     def forward(
@@ -50,17 +56,25 @@ class RelativeBias(nn.Module, ABC):
         index: `index` of the pairs, [Q, K] a table. query_classes [B, Q] and key_classes [B, K] of
         the tokens, where the bias reads them.
         """
-        terms = list(zip(self.logits(q), index, strict=True))
         if query_classes is not None and key_classes is not None:
-            terms.append((self.token_logits(q, query_classes), key_classes[:, None, None]))
+            of_tokens = self.token_index(query_classes.unsqueeze(2), key_classes.unsqueeze(1))
+            index = (*index, of_tokens.unsqueeze(1))  # [B, 1, Q, K]
         chosen = [
-            logits.gather(-1, chosen.expand(*logits.shape[:3], -1)) for logits, chosen in terms
+            logits.gather(-1, chosen.expand(*logits.shape[:3], -1))
+            for logits, chosen in zip(self.logits(q), index, strict=False)
         ]
         return sum(chosen[1:], chosen[0])
 
     def logits(self, q: Tensor) -> tuple[Tensor, ...]:
-        """Logits of all vectors of each table: q [B, H, Q, E] -> [B, H, Q, n] each."""
-        return tuple(logits_of_vectors(q, table) for table in self.tables())
+        """Logits of all vectors of each table: q [B, H, Q, E] -> [B, H, Q, n] each.
+
+        The table of tokens is the last one.
+        """
+        tables = (*self.tables(), self.token_table()) if self.uses_token_ids else self.tables()
+        if len(tables) == 1:
+            return (logits_of_vectors(q, tables[0]),)
+        logits = logits_of_vectors(q, torch.cat(tables, dim=1))  # one product
+        return torch.split(logits, [table.shape[1] for table in tables], dim=-1)
 
     def vectors(self, farthest: int, nearest: int) -> Tensor:
         """Vectors e of distances farthest, farthest - 1, ..., nearest: [H, T, n, E].
@@ -84,8 +98,11 @@ class RelativeBias(nn.Module, ABC):
         q gets the logit of each class, k the one-hot code of its class: no tensor holds an index
         for each pair of positions. classes: int64 [B, L] -> [B, H, L, E + M] each.
         """
-        logits = self.token_logits(q, classes)  # [B, H, L, M]
-        one_hot = F.one_hot(classes, logits.shape[-1]).to(k.dtype)  # [B, L, M]
+        every = torch.arange(self.n_token_classes, device=q.device)  # [M]
+        index = self.token_index(classes.unsqueeze(-1), every).unsqueeze(1)  # [B, 1, L, M]
+        logits = logits_of_vectors(q, self.token_table())  # [B, H, L, n]
+        logits = logits.gather(-1, index.expand(*logits.shape[:3], -1))  # [B, H, L, M]
+        one_hot = F.one_hot(classes, self.n_token_classes).to(k.dtype)  # [B, L, M]
         one_hot = one_hot.unsqueeze(1).expand_as(logits)  # [B, H, L, M]
         return torch.cat([q, logits], dim=-1), torch.cat([k, one_hot], dim=-1)
 

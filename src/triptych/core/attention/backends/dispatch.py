@@ -4,7 +4,7 @@
 |---|---|---|
 | full or causal, without a relative bias | SDPA | SDPA |
 | windows (local 2-D) | `windows`; SDPA under a mask for short sequences | `flex` |
-| all others | `tiled` | `flex`; `tiled` with a bias that reads tokens |
+| all others | `tiled` | `flex` |
 
 SDPA is `scaled_dot_product_attention`, which takes the flash kernels of the device. With attention
 dropout, with heads narrower than 16 features and in float64 (`flex_serves`), CUDA uses the backend
@@ -31,21 +31,24 @@ def attend(
     k: Tensor,
     v: Tensor,
     *,
+    token_classes: Tensor | None = None,
     padding: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Softmax attention under a pattern for positions 0..L-1.
 
-    q, k [B, H, L, E + M], v [B, H, L, E], where M features hold the logits of tokens; padding bool
+    q, k, v [B, H, L, E]; token_classes int64 [B, L], for a bias that reads tokens; padding bool
     [B, L], True on padding; dropout: share of the attention weights dropped -> [B, H, L, E].
     """
     length = q.shape[2]
     if pattern.is_full and bias is None:
         return attend_by_sdpa(q, k, v, causal=pattern.causal, padding=padding, dropout=dropout)
-    if q.is_cuda and dropout == 0 and flex_serves(bias, q):
-        return attend_by_flex(pattern, bias, q, k, v, padding)
+    if q.is_cuda and dropout == 0 and flex_serves(q):
+        return attend_by_flex(pattern, bias, q, k, v, token_classes=token_classes, padding=padding)
     windows = pattern.windows
     if windows is None or bias is not None:
+        if bias is not None and token_classes is not None:
+            q, k = bias.token_features(q, k, token_classes)
         return attend_in_tiles(pattern, bias, q, k, v, padding=padding, dropout=dropout)
     if windows_pay(windows, length):
         return attend_in_windows(windows, q, k, v, padding=padding, dropout=dropout)

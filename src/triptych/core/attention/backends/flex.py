@@ -20,12 +20,12 @@ SMALLEST_HEAD = 16
 """Features of a head below which PyTorch compiles no kernel."""
 
 
-def flex_serves(bias: RelativeBias | None, q: Tensor) -> bool:
-    """Whether FlexAttention computes attention with the bias for queries q [B, H, L, E]."""
-    return (
-        (bias is None or not bias.uses_token_ids)
-        and q.shape[-1] >= SMALLEST_HEAD
-        and q.dtype in (torch.float32, torch.bfloat16, torch.float16)
+def flex_serves(q: Tensor) -> bool:
+    """Whether FlexAttention computes attention for queries q [B, H, L, E]."""
+    return q.shape[-1] >= SMALLEST_HEAD and q.dtype in (
+        torch.float32,
+        torch.bfloat16,
+        torch.float16,
     )
 
 
@@ -35,20 +35,26 @@ def attend_by_flex(
     q: Tensor,
     k: Tensor,
     v: Tensor,
-    padding: Tensor | None = None,
     *,
+    token_classes: Tensor | None = None,
+    padding: Tensor | None = None,
     compiled: bool = True,
 ) -> Tensor:
-    """Softmax attention under a pattern: q, k, v [B, H, L, E], padding [B, L] -> [B, H, L, E].
+    """Softmax attention under a pattern: q, k, v [B, H, L, E] -> [B, H, L, E].
 
-    padding: bool, True on padding. compiled: False computes the same from its definition, on any
-    device, and holds an L x L tensor.
+    token_classes: int64 [B, L], for a bias that reads tokens. padding: bool [B, L], True on
+    padding. compiled: False computes the same from its definition, on any device, and holds an
+    L x L tensor.
     """
     logits = () if bias is None else bias.logits(q * q.shape[-1] ** -0.5)  # each [B, H, L, n]
 
     def score_mod(score: Tensor, b: Tensor, h: Tensor, q_idx: Tensor, kv_idx: Tensor) -> Tensor:
         if bias is not None:
-            for term, index in zip(logits, bias.index(q_idx, kv_idx), strict=True):
+            chosen = bias.index(q_idx, kv_idx)
+            if token_classes is not None:
+                classes = token_classes[b, q_idx], token_classes[b, kv_idx]
+                chosen = (*chosen, bias.token_index(*classes))
+            for term, index in zip(logits, chosen, strict=True):
                 score = score + term[b, h, q_idx, index]
         # Here and not in the block mask, which is made once for all batches.
         return score if padding is None else torch.where(padding[b, kv_idx], -torch.inf, score)
