@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from triptych.errors import at_least
+
 
 @dataclass(frozen=True)
 class FeedForwardConfig(ABC):
@@ -18,8 +20,7 @@ class FeedForwardConfig(ABC):
     """Width of the hidden layer, in features."""
 
     def __post_init__(self) -> None:
-        if self.d_ff < 1:
-            raise ValueError(f"d_ff must be at least 1, got {self.d_ff}")
+        at_least(self, 1, "d_ff")
 
     @abstractmethod
     def build(self, d_model: int) -> nn.Module:

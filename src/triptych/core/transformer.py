@@ -24,6 +24,7 @@ from triptych.core.attention.multihead import head_width
 from triptych.core.feed_forward import GELU, FeedForwardConfig
 from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
 from triptych.core.positions import PositionConfig, Sinusoidal
+from triptych.errors import at_least
 
 MAX_DROPOUT = 0.99
 """Largest share of dropped features and attention weights."""
@@ -58,9 +59,7 @@ class TransformerConfig:
     """Compute each block again in the backward pass: less memory, about a third more time."""
 
     def __post_init__(self) -> None:
-        for name in ("n_layers", "d_model", "n_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least(self, 1, "n_layers", "d_model", "n_heads")
         head_width(self.d_model, self.n_heads)  # raises ValueError if n_heads is no divisor
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) <= MAX_DROPOUT:

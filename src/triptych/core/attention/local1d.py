@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import CacheLayout, MaskPattern, Position, RangePattern
+from triptych.errors import at_least
 
 
 @dataclass(frozen=True)
@@ -21,11 +22,8 @@ class Local1D(AttentionConfig):
     """Length of the memory before the block, in positions."""
 
     def __post_init__(self) -> None:
-        if self.block < 1 or self.memory < 0:
-            raise ValueError(
-                "local 1-D attention needs block >= 1 and memory >= 0, "
-                f"got block {self.block} and memory {self.memory}"
-            )
+        at_least(self, 1, "block")
+        at_least(self, 0, "memory")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         if not causal:

@@ -12,6 +12,7 @@ from triptych.core import generation_order as orders
 from triptych.core.attention.backends.windows import Windows
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import CacheLayout, MaskPattern
+from triptych.errors import at_least
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,8 @@ class Local2D(AttentionConfig):
     """Order of generation: `raster` row by row over the image, `blocks` block by block."""
 
     def __post_init__(self) -> None:
-        if min(self.block_height, self.block_width) < 1 or min(self.halo_up, self.halo_side) < 0:
-            raise ValueError(
-                "local 2-D attention needs blocks of at least 1x1 and a halo of at least 0, got "
-                f"block {self.block_height}x{self.block_width}, halo_up {self.halo_up}, "
-                f"halo_side {self.halo_side}"
-            )
+        at_least(self, 1, "block_height", "block_width")
+        at_least(self, 0, "halo_up", "halo_side")
         if self.order not in ("raster", "blocks"):
             raise ValueError(f"order is raster or blocks, got {self.order}")
 

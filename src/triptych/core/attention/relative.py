@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
 from triptych.core.attention.relative_bias import RelativeBias
+from triptych.errors import at_least
 
 
 @dataclass(frozen=True)
@@ -22,10 +23,7 @@ class Relative(AttentionConfig):
     """Number of positions that a query reads, itself included; null for all of the past."""
 
     def __post_init__(self) -> None:
-        if self.max_distance < 1:
-            raise ValueError(f"max_distance must be at least 1, got {self.max_distance}")
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"window must be at least 1 or null, got {self.window}")
+        at_least(self, 1, "max_distance", "window")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         return SlidingWindow(causal, self.window)
