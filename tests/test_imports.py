@@ -50,7 +50,7 @@ def breaches(where: list[str], name: str) -> str | None:
         return "one domain knows another"
     if where[:2] == ["core", "attention"] and parts[1:3] == ["core", "attention"]:
         shared = {
-            "base", "mask", "relative_bias", "multihead", "backends", "reference", "context",
+            "base", "mask", "relative_bias", "multihead", "backends", "context",
             "capture",
         }  # fmt: skip
         if where[2] not in shared and parts[3] not in shared:

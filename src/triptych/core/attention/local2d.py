@@ -37,8 +37,6 @@ class Local2D(AttentionConfig):
     def __post_init__(self) -> None:
         at_least(self, 1, "block_height", "block_width")
         at_least(self, 0, "halo_up", "halo_side")
-        if self.order not in ("raster", "blocks"):
-            raise ValueError(f"order is raster or blocks, got {self.order}")
 
     def order_of(self, shape: tuple[int, ...]) -> orders.GenerationOrder:
         if self.order == "blocks":
