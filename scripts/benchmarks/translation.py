@@ -96,7 +96,7 @@ def search(model: EncoderDecoder, batch: Batch, beam: int) -> list[list[int]]:
         beam=beam,
         start=START,
         end=END,
-        max_lengths=batch.lengths,
+        max_lengths=batch.lengths.tolist(),
         forbidden=(PAD, START, END),
     )
     return [result.best[0].tokens for result in results]

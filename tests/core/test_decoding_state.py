@@ -203,7 +203,7 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     source = torch.randint(3, 9, (2, 5))
     with torch.no_grad():
         state = model.init_cache(len(source), 7, condition=model.encode(source))
-        beam_search(model, state, beam=3, start=1, end=2, max_lengths=torch.tensor([7, 7]))
+        beam_search(model, state, beam=3, start=1, end=2, max_lengths=[7, 7])
     assert projected == [2, 2, 2]  # once a layer, for both sentences, before the beams
 
 

@@ -283,7 +283,7 @@ def test_a_recurrent_model_is_searched_without_a_change_to_decoding() -> None:
     model = GRUModel(5, 8)
     cache = model.init_cache(2, 6, condition=torch.randn(2, 8))
     model.prefill(torch.zeros(2, 0, dtype=torch.int64), cache)
-    limits = torch.tensor([6, 3])
+    limits = [6, 3]
     wide, one = (
         beam_search(
             model, [{"hidden": cache[0]["hidden"].clone()}], beam=beam, start=0, end=4,

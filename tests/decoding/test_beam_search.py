@@ -10,7 +10,7 @@ from triptych.core.attention.cross import CrossAttention
 from triptych.core.models.base import reorder_rows, select_rows
 from triptych.decoding import beam_search as beams
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
+from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.errors import UserError
 
 V, START, END = 4, 0, 1
@@ -60,12 +60,14 @@ class Table:
         )
 
 
-def search(table: Table, lengths: list[int], **options: object) -> list[list[Hypothesis]]:
-    found = beam_search(
-        table, table.state(), start=START, end=END, max_lengths=torch.tensor(lengths),
-        **options,
+def results(table: Table, lengths: list[int], **options: object) -> list[SearchResult]:
+    return beam_search(
+        table, table.state(), start=START, end=END, max_lengths=lengths, **options
     )  # fmt: skip
-    return [row.best for row in found]
+
+
+def search(table: Table, lengths: list[int], **options: object) -> list[list[Hypothesis]]:
+    return [row.best for row in results(table, lengths, **options)]
 
 
 def complete(limit: int) -> list[tuple[int, ...]]:
@@ -158,9 +160,10 @@ def test_a_beam_of_one_is_greedy(row: int) -> None:
 @pytest.mark.parametrize("penalty", PENALTIES, ids=str)
 def test_a_row_does_not_depend_on_its_batch(penalty: LengthPenalty) -> None:
     rows, lengths = list(range(8)), [2, 9, 5, 7, 3, 9, 4, 12]
-    together = search(Table(rows), lengths, beam=3, n_best=3, penalty=penalty)
+    options = {"beam": 3, "n_best": 2, "penalty": penalty}
+    together = results(Table(rows), lengths, **options)
     for row, length, expected in zip(rows, lengths, together, strict=True):
-        assert search(Table([row]), [length], beam=3, n_best=3, penalty=penalty)[0] == expected
+        assert results(Table([row]), [length], **options) == [expected]
 
 
 def test_n_best_is_sorted_distinct_and_scored_as_promised() -> None:
@@ -261,12 +264,12 @@ def test_rows_that_leave_change_nothing(
     monkeypatch.setattr(beams, "MIN_DROP_SHARE", leaving)
     table = Table(rows)
     sizes = step_sizes(table)
-    found = search(table, lengths, beam=beam, n_best=n_best)
+    found = results(table, lengths, beam=beam, n_best=n_best)
     alone = []
     for row, length in zip(rows, lengths, strict=True):
         single = Table([row])
         steps = step_sizes(single)
-        assert search(single, [length], beam=beam, n_best=n_best)[0] == found[row]
+        assert results(single, [length], beam=beam, n_best=n_best) == [found[row]]
         alone.append(len(steps))
     # A step has all rows that still search, and at most `leaving` of it are others.
     assert len(sizes) == max(alone)
@@ -277,7 +280,7 @@ def test_rows_that_leave_change_nothing(
     monkeypatch.setattr(beams, "MIN_DROP_SHARE", 2.0)
     stays = Table(rows)
     sizes = step_sizes(stays)
-    assert search(stays, lengths, beam=beam, n_best=n_best) == found
+    assert results(stays, lengths, beam=beam, n_best=n_best) == found
     assert set(sizes) == {12 * beam}
 
 
@@ -294,7 +297,7 @@ def test_the_memory_is_there_once_a_sentence() -> None:
         return original(token, position, part)
 
     table.step = spy
-    beam_search(table, state, beam=3, start=START, end=END, max_lengths=torch.tensor([2, 5, 9, 14]))
+    beam_search(table, state, beam=3, start=START, end=END, max_lengths=[2, 5, 9, 14])
     assert {tokens // sentences for tokens, sentences, _ in seen} == {3}
     assert {nbytes // sentences for _, sentences, nbytes in seen} == {8}  # one int64 each
     assert seen[0][1] == 4
@@ -356,7 +359,7 @@ class Noisy(Table):
 def test_errors_below_half_the_margin_change_no_token(
     penalty: LengthPenalty, beam: int, n_best: int
 ) -> None:
-    rows, limits = list(range(60)), torch.tensor([7, 4, 9] * 20)
+    rows, limits = list(range(60)), [7, 4, 9] * 20
     options = {"beam": beam, "n_best": n_best, "penalty": penalty}
     table = Table(rows)
     found = beam_search(table, table.state(), start=START, end=END, max_lengths=limits, **options)
@@ -364,7 +367,7 @@ def test_errors_below_half_the_margin_change_no_token(
     assert all(row.margin > 0 for row in found)
     noise = {row: min(found[row].margin, 1.0) * 0.499 for row in rows}
     for seed in range(3):
-        again = search(Noisy(rows, noise, seed), limits.tolist(), **options)
+        again = search(Noisy(rows, noise, seed), limits, **options)
         assert [[hypothesis.tokens for hypothesis in best] for best in again] == words
 
 
@@ -381,7 +384,7 @@ class Written(Table):
 
 def margin(table: Table, limit: int, **options: object) -> float:
     (found,) = beam_search(
-        table, table.state(), start=START, end=END, max_lengths=torch.tensor([limit]),
+        table, table.state(), start=START, end=END, max_lengths=[limit],
         **options,
     )  # fmt: skip
     return found.margin

@@ -9,15 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.context import KVCache, StepContext
-from triptych.core.models.base import MIN_DROP_SHARE, AutoregressiveModel, select_rows
+from triptych.core.models.base import (
+    CHECK_INTERVAL,
+    MIN_DROP_SHARE,
+    AutoregressiveModel,
+    select_rows,
+)
 from triptych.decoding.sampling import LogitsConstraint, Sampling, sample_value
 from triptych.types import Progress
 
 CAPACITY_STEP = 16
 """Positions by which the cache views grow: making views takes time on the host, and each empty slot
 in a view takes time on the device."""
-CHECK_INTERVAL = 16
-"""Positions between two checks for finished rows; each check waits for the device."""
 
 
 @dataclass(frozen=True)

@@ -193,7 +193,7 @@ def test_a_translation_has_at_most_fifty_tokens_more_than_its_source(
     search = translate.beam_search
 
     def spy(*arguments: object, **options: object) -> object:
-        limits.append(options["max_lengths"].tolist())  # type: ignore[attr-defined]
+        limits.append(options["max_lengths"])  # type: ignore[attr-defined]
         return search(*arguments, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(translate, "beam_search", spy)

@@ -16,6 +16,8 @@ MEMORY = "memory_"
 """Prefix of the tensors that all hypotheses of a source sentence share."""
 MIN_DROP_SHARE = 0.25
 """Smallest share of finished rows for which decoding copies the cache without them."""
+CHECK_INTERVAL = 16
+"""Steps between two checks for finished rows on a GPU; each check waits for the device."""
 
 
 class AutoregressiveModel(nn.Module, ABC):

@@ -38,12 +38,10 @@ def search_sources(
     for keys in plan_rows(lengths, batch_size):
         source = pad_rows([sources[key] for key in keys]).to(device_of(model))  # [B, S]
         padding = source == PAD  # [B, S]
-        limits = (~padding).sum(1) + EXTRA_TOKENS  # [B]
+        limits = [len(sources[key]) + EXTRA_TOKENS for key in keys]
         with scoring(model):
             memory = model.encode(source, padding)  # [B, S, D]
-            cache = model.init_cache(
-                len(keys), int(limits.max()), condition=memory, padding=padding
-            )
+            cache = model.init_cache(len(keys), max(limits), condition=memory, padding=padding)
             results = beam_search(
                 model,
                 cache,

@@ -1,0 +1,176 @@
+"""The hypotheses of a beam search as tensors, and the decisions of a step on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from triptych.decoding.hypotheses import (
+    Hypothesis,
+    LengthPenalty,
+    SearchResult,
+    result_margin,
+    step_margin,
+)
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Settings of a search."""
+
+    beam: int
+    n_best: int
+    end: int
+    """The token that ends a hypothesis."""
+    penalty: Tensor
+    """Length penalty at 0, 1, ..., L tokens, on the device: [L + 1]."""
+
+    @classmethod
+    def build(
+        cls, penalty: LengthPenalty, longest: int, device: torch.device, **sizes: int
+    ) -> SearchSettings:
+        """Settings of a search of at most `longest` tokens. MPS has no float64."""
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        # Each length by itself: the vectorised power rounds differently.
+        table = torch.stack([penalty(length) for length in torch.arange(longest + 1)])
+        return cls(penalty=table.to(device, dtype), **sizes)
+
+
+@dataclass
+class Beams:
+    """The hypotheses of R rows on the device, best first; a row that has stopped keeps its own.
+
+    The tokens of a row form a tree. Node (t - 1) beam + i is the last token of open hypothesis i
+    after t tokens; its parent is the node before it, below 0 for none. A log p or score of -inf
+    stands for no hypothesis. K = n_best + 1, since the margin of the result needs the next one.
+    """
+
+    row: Tensor
+    """Number of the row in the batch: int64 [R]."""
+    max_length: Tensor
+    """Limit in tokens, the end included: int64 [R]."""
+    running: Tensor
+    """Whether the row is still searched: bool [R]."""
+    length: Tensor
+    """Tokens of the open hypotheses: int64 [R]."""
+    margin: Tensor
+    """Smallest margin of the steps so far, in nats per token: [R]."""
+    log_p: Tensor
+    """Of the open hypotheses: [R, beam]."""
+    tokens: Tensor
+    """Of the nodes: int64 [R, L beam]."""
+    parents: Tensor
+    """Of the nodes: int64 [R, L beam]."""
+    ended_score: Tensor
+    """Of the finished hypotheses: [R, K]."""
+    ended_log_p: Tensor
+    """Of the finished hypotheses: [R, K]."""
+    ended_node: Tensor
+    """The last token of the finished hypotheses before the end token: int64 [R, K]."""
+
+    @classmethod
+    def start(cls, settings: SearchSettings, max_lengths: Sequence[int]) -> Beams:
+        """One open hypothesis without tokens in each row."""
+        rows, beam, kept = len(max_lengths), settings.beam, settings.n_best + 1
+        real = settings.penalty
+        max_length = torch.tensor(max_lengths, device=real.device)
+        log_p = real.new_full((rows, beam), -torch.inf)
+        log_p[:, 0] = 0.0
+        return cls(
+            row=torch.arange(rows, device=real.device),
+            max_length=max_length,
+            running=torch.ones_like(max_length, dtype=torch.bool),
+            length=torch.zeros_like(max_length),
+            margin=real.new_full((rows,), torch.inf),
+            log_p=log_p,
+            tokens=max_length.new_zeros(rows, max(max_lengths) * beam),
+            parents=max_length.new_zeros(rows, max(max_lengths) * beam),
+            ended_score=real.new_full((rows, kept), -torch.inf),
+            ended_log_p=real.new_full((rows, kept), -torch.inf),
+            ended_node=max_length.new_zeros(rows, kept),
+        )
+
+    def extend(
+        self, settings: SearchSettings, length: int, log_p: Tensor, parent: Tensor, token: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Decide about the candidates of `length` tokens, without waiting for the device.
+
+        log_p [R, C], best first; parent int64 [R, C]: the open hypothesis that a candidate extends;
+        token int64 [R, C]: its last one. Returns the parents of the new open hypotheses and their
+        last tokens: 2 x int64 [R, beam].
+        """
+        beam, running = settings.beam, self.running.unsqueeze(1)  # [R, 1]
+        ends = token == settings.end
+        node = parent + (length - 2) * beam  # [R, C]
+
+        # Of the best `beam` candidates those that end are finished.
+        score = log_p[:, :beam] / settings.penalty[length]
+        score = score.masked_fill(~(ends[:, :beam] & running), -torch.inf)  # [R, beam]
+        scores = torch.cat([self.ended_score, score], dim=1)  # [R, K + beam]
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        kept = order[:, : settings.n_best + 1]  # [R, K]
+        self.ended_score = scores[:, : settings.n_best + 1]
+        self.ended_log_p = torch.cat([self.ended_log_p, log_p[:, :beam]], dim=1).gather(1, kept)
+        self.ended_node = torch.cat([self.ended_node, node[:, :beam]], dim=1).gather(1, kept)
+
+        # The best `beam` candidates that do not end stay open; the margin needs the next one.
+        still_open, order = log_p.masked_fill(ends, -torch.inf).topk(beam + 1, dim=1)
+        kept = order[:, :beam]  # [R, beam]
+        token = token.gather(1, kept)
+        self.log_p = still_open[:, :beam].where(running, self.log_p)
+        self.tokens[:, (length - 1) * beam : length * beam] = token
+        self.parents[:, (length - 1) * beam : length * beam] = node.gather(1, kept)
+        self.length = self.length + self.running
+
+        # A row stops when no open hypothesis can enter its n best any more.
+        bound = self.log_p[:, 0] / settings.penalty[self.max_length]  # [R]
+        if beam == 1:  # greedy search: no other hypothesis replaces the first end
+            bound = torch.full_like(bound, -torch.inf)
+        lead = self.ended_score[:, settings.n_best - 1] - bound  # [R]
+        margin = step_margin(length, log_p, ends, still_open, lead)
+        self.margin = self.margin.minimum(margin).where(self.running, self.margin)
+        self.running = self.running & ~(lead > 0) & (self.max_length > length)
+        return parent.gather(1, kept), token
+
+    def select(self, rows: Tensor) -> Beams:
+        """Copies of these rows, int64 [n]."""
+        parts = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Beams(**{name: part.index_select(0, rows) for name, part in parts.items()})
+
+    def results(self, settings: SearchSettings) -> dict[int, SearchResult]:
+        """The result of each row by its number in the batch. Waits for the device."""
+        n_best, beam = settings.n_best, settings.beam
+        slots = torch.arange(beam, device=self.length.device)
+        open_node = (self.length.unsqueeze(1) - 1) * beam + slots  # [R, beam]
+        open_score = self.log_p / settings.penalty[self.length].unsqueeze(1)  # [R, beam]
+        ended = (self.ended_score, self.ended_log_p, self.ended_node)
+        still_open = (open_score, self.log_p, open_node)
+        shared = (self.row, self.length, self.margin, self.tokens, self.parents)
+        parts = (part.tolist() for part in (*shared, *ended, *still_open))
+        results = {}
+        for row, length, margin, tokens, parents, *columns in zip(*parts, strict=True):
+            finished, unfinished = (
+                [
+                    Hypothesis(path(tokens, parents, node), score, log_p, finished=flag)
+                    for score, log_p, node in zip(*of_kind, strict=True)
+                    if score > -torch.inf
+                ]
+                for of_kind, flag in ((columns[:3], True), (columns[3:], False))
+            )
+            best = (finished[:n_best] + unfinished)[:n_best]
+            results[row] = SearchResult(
+                best, result_margin(margin, length, finished, unfinished, n_best)
+            )
+        return results
+
+
+def path(tokens: Sequence[int], parents: Sequence[int], node: int) -> list[int]:
+    """The tokens of a row's tree from its root to a node; none for a node below 0."""
+    found = []
+    while node >= 0:
+        found.append(tokens[node])
+        node = parents[node]
+    return found[::-1]

@@ -1,0 +1,66 @@
+"""Laws of decoding on fake CUDA tensors: the steps between two checks never wait for the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from fake_cuda import fake_cuda
+from torch._subclasses.fake_tensor import DataDependentOutputException
+
+from triptych.core.models.base import CHECK_INTERVAL
+from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.transformer import TransformerConfig
+from triptych.decoding.beam_search import beam_search
+from triptych.decoding.beams import Beams
+
+LAUNCHES_OF_A_DECISION = 75
+"""Most launches of a step of beam search besides the model."""
+
+
+def search(model: EncoderDecoder, longest: int, beam: int) -> None:
+    source = torch.zeros(3, 9, dtype=torch.int64, device="cuda")
+    padding = source == 1
+    cache = model.init_cache(3, longest, condition=model.encode(source, padding), padding=padding)
+    lengths = [longest, 3, longest]
+    beam_search(
+        model, cache, beam=beam, start=1, end=2, max_lengths=lengths, n_best=beam, forbidden=(0, 1)
+    )
+
+
+@pytest.fixture
+def model() -> EncoderDecoder:
+    config = TransformerConfig(2, 64, 2)
+    return EncoderDecoder(config, source_vocabulary=50, target_vocabulary=50).eval()
+
+
+@pytest.mark.parametrize("beam", [1, 4])
+@torch.no_grad()
+def test_the_steps_of_beam_search_do_not_wait(
+    model: EncoderDecoder, beam: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+
+    def results(self: Beams, settings: Any) -> dict[int, Any]:
+        read.append(len(self.row))
+        return dict.fromkeys(range(3))
+
+    with fake_cuda(model) as launches, monkeypatch.context() as patches:
+        with pytest.raises(DataDependentOutputException):  # the results are read on the host
+            search(model, CHECK_INTERVAL - 1, beam)
+        patches.setattr(Beams, "results", results)
+        counts = []
+        for longest in (9, 10):
+            launches.by_name.clear()
+            search(model, longest, beam)
+            counts.append(launches.count)
+        assert read == [3, 3]
+        with pytest.raises(DataDependentOutputException):  # the first check for stopped rows
+            search(model, CHECK_INTERVAL + 1, beam)
+    with fake_cuda(model) as launches:
+        source = torch.zeros(3, 9, dtype=torch.int64, device="cuda")
+        cache = model.init_cache(3 * beam, 9, condition=model.encode(source).repeat(beam, 1, 1))
+        launches.by_name.clear()
+        model.step(torch.zeros(3 * beam, 1, dtype=torch.int64, device="cuda"), source[0, 8:], cache)
+    assert counts[1] - counts[0] - launches.count <= LAUNCHES_OF_A_DECISION
