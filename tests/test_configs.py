@@ -20,7 +20,7 @@ def read(path: Path) -> dict:
 
 
 def name(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
+    return path.relative_to(CONFIGS).with_suffix("").as_posix()
 
 
 def test_every_domain_ships_configs() -> None:

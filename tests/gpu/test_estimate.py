@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 import torch
 import yaml
-from gpu.estimate import STEPS, SavedTensors, Step, estimate
+from gpu.estimate import STEPS, SavedTensors, Step, estimate, restated, stated
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -120,3 +120,42 @@ def test_the_command_prints_a_row_for_each_file(
     assert [row.strip("| ").split(" | ")[1:] for row in rows] == [
         list(estimate(path).figures().values()) for path in files
     ]
+
+
+CONFIGS = sorted((ROOT / "configs/gpu").rglob("*.yaml"))
+
+
+def number(figure: str) -> float:
+    return float(figure.replace(",", ""))
+
+
+def test_the_published_models_are_here() -> None:
+    assert {path.stem for path in CONFIGS} >= {
+        *("mnist", "cifar10", "maestro", "jsb", "transformer-base", "transformer-big")
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] * path.stem.endswith("-big"), id=path.stem)
+        for path in CONFIGS
+    ],
+)
+def test_a_config_states_the_figures_of_its_run(path: Path) -> None:
+    found = estimate(path).figures()
+    figures = stated(path.read_text(encoding="utf-8"))
+    assert figures.keys() == found.keys(), "scripts/gpu_estimate --write renews the figures"
+    for name, figure in found.items():
+        assert number(figures[name]) == pytest.approx(number(figure), rel=0.05), name
+    assert number(found["memory GiB"]) < 70, "the file is for a GPU with 80 GB"
+
+
+def test_figures_of_a_config_are_renewed_and_nothing_else(tmp_path: Path) -> None:
+    found = estimate(small_music(tmp_path))
+    text = "# A model\n#   hours           7.0\n#   steps 12\n\nhours: 7.0\n"
+    renewed = restated(text, found).splitlines()
+    assert renewed == ["# A model", *renewed[1:3], "", "hours: 7.0"]
+    assert stated("\n".join(renewed)) == {
+        name: found.figures()[name] for name in ("hours", "steps")
+    }

@@ -15,7 +15,10 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, ModelConfig
 from triptych.training.optim import learning_rate_at
 
-CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "translation"
+CONFIGS = {
+    path.name: path
+    for path in (Path(__file__).resolve().parents[3] / "configs").rglob("translation/*.yaml")
+}
 
 
 def on_meta(config: ModelConfig, vocabulary: int) -> EncoderDecoder:
@@ -32,7 +35,7 @@ def read_config(name: str, *overrides: str) -> Config:
 
     parser = parser_for(Config, prog="test", description="test")
     parser.add_argument("--trainer", type=dict)
-    values, locate = parse_settings(parser, ["--config", str(CONFIGS / name), *overrides])
+    values, locate = parse_settings(parser, ["--config", str(CONFIGS[name]), *overrides])
     return build(Config, values, locate=locate)
 
 
@@ -137,10 +140,10 @@ def test_the_warm_up_schedule_gives_the_published_rates() -> None:
     assert rate(16_000) == pytest.approx(3.49e-4, rel=2e-3)
 
 
-@pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_shipped_config_is_read_and_named_after_its_file(path: Path) -> None:
-    config = read_config(path.name)
-    assert config.run.name == f"translation/{path.stem}"
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_every_shipped_config_is_read_and_named_after_its_file(name: str) -> None:
+    config = read_config(name)
+    assert config.run.name.endswith(f"translation/{CONFIGS[name].stem}")
     on_meta(config.model, config.data.vocabulary_size)
 
 
