@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,13 +23,15 @@ def hidden_matrices(module: nn.Module) -> list[Tensor]:
 
 
 class MuonAdamW(torch.optim.Optimizer):
-    """torch.optim.Muon on some matrices and torch.optim.AdamW on the rest, under one learning rate.
+    """Muon on some matrices and torch.optim.AdamW on the rest, under one learning rate.
 
     Muon (Jordan et al. 2024) replaces the Nesterov momentum of a matrix by an approximation of the
     nearest orthogonal matrix (singular values between 0.5 and 1.5). The factor 0.2 sqrt(larger
     side) gives updates the size of AdamW's (Liu et al. 2025, "Muon is scalable for LLM training",
     section 2.2), so that both use the same learning rate and decay. The projection of q, k and v is
-    one matrix here. adam: arguments of AdamW, lr among them. Needs torch 2.9.
+    one matrix here. The update is that of torch.optim.Muon, which takes one matrix at a time; here
+    the matrices of one shape are one batch. adam: arguments of AdamW, lr among them. Needs torch
+    2.9.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class MuonAdamW(torch.optim.Optimizer):
         **adam: Any,
     ) -> None:
         lr = adam["lr"]
-        self._muon = torch.optim.Muon(
+        muon = torch.optim.Muon(  # for its settings: checkpoints hold them
             matrices,
             lr=lr,
             momentum=0.95,
@@ -48,7 +51,7 @@ class MuonAdamW(torch.optim.Optimizer):
             adjust_lr_fn="match_rms_adamw",
         )
         self._adamw = torch.optim.AdamW(others, **adam)
-        super().__init__([*self._muon.param_groups, *self._adamw.param_groups], {"lr": lr})
+        super().__init__([*muon.param_groups, *self._adamw.param_groups], {"lr": lr})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -57,10 +60,51 @@ class MuonAdamW(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self._step_matrices(self.param_groups[0])
         # load_state_dict replaces the groups and the state of this optimiser.
-        self._muon.param_groups = self.param_groups[:1]
         self._adamw.param_groups = self.param_groups[1:]
-        self._muon.state = self._adamw.state = self.state
-        self._muon.step()
+        self._adamw.state = self.state
         self._adamw.step()
         return loss
+
+    def _step_matrices(self, group: dict[str, Any]) -> None:
+        """Update the matrices of the group; few kernel launches per shape, not per matrix."""
+        rate, momentum = group["lr"], group["momentum"]
+        by_shape: dict[torch.Size, list[Tensor]] = {}
+        for matrix in group["params"]:
+            if matrix.grad is not None:
+                by_shape.setdefault(matrix.shape, []).append(matrix)
+        for shape, matrices in by_shape.items():
+            gradients = [matrix.grad for matrix in matrices if matrix.grad is not None]
+            for matrix in matrices:
+                if not self.state[matrix]:
+                    self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
+            averages = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
+            torch._foreach_lerp_(averages, gradients, 1 - momentum)
+            nesterov = torch._foreach_lerp(gradients, averages, momentum)
+            updates = orthogonalized(
+                torch.stack(nesterov), group["ns_coefficients"], group["ns_steps"], group["eps"]
+            )
+            torch._foreach_mul_(matrices, 1 - rate * group["weight_decay"])
+            alpha = -rate * 0.2 * math.sqrt(max(shape))
+            torch._foreach_add_(matrices, updates.to(matrices[0].dtype).unbind(), alpha=alpha)
+
+
+def orthogonalized(
+    matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
+) -> Tensor:
+    """Approximations of the nearest orthogonal matrices: [n, A, B] -> bfloat16 [n, A, B].
+
+    Newton-Schulz iteration of a polynomial with three coefficients (Jordan et al. 2024); singular
+    values between 0.5 and 1.5.
+    """
+    a, b, c = coefficients
+    tall = matrices.shape[1] > matrices.shape[2]
+    x = (matrices.mT if tall else matrices).bfloat16()
+    # The spectral norm is at most the Frobenius norm.
+    x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.mT
+        polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
+    return x.mT if tall else x

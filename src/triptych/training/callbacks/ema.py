@@ -73,8 +73,8 @@ class WeightAverage(Callback):
             return
         self.updates += 1
         new = 1.0 - decay_at(self.decay, self.updates)
-        for parameter, average in self._average.items():
-            average.lerp_(parameter.detach().to(average.dtype), new)
+        weights = [weight.detach().to(average.dtype) for weight, average in self._average.items()]
+        torch._foreach_lerp_(list(self._average.values()), weights, new)
 
     def on_validation_start(self, *_: Any) -> None:
         # Lightning validates in inference mode, whose tensors cannot be trained.
