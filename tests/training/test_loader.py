@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from itertools import pairwise
 from typing import Any
 
@@ -25,14 +26,14 @@ from triptych.training.data import (
 def numbers(items: list[int], generator: torch.Generator | None) -> tuple[list[int], int]:
     """The items and what the augmentation drew."""
     drawn = int(torch.randint(1 << 30, (1,), generator=generator)) if generator else -1
-    return items, drawn
+    return [int(item) for item in items], drawn
 
 
 def make(n: int = 10, size: int = 3, seed: int = 0, **more: Any) -> ResumableLoader:
     return ResumableLoader(n, shuffled_batches(n, size), numbers, seed=seed, **more)
 
 
-def epochs(loader: ResumableLoader, count: int) -> list[Any]:
+def epochs(loader: ResumableLoader | FixedBatches, count: int) -> list[Any]:
     return [batch for _ in range(count) for batch in loader]
 
 
@@ -56,7 +57,9 @@ def test_augmentation_depends_on_seed_epoch_and_batch_not_on_other_randomness() 
     assert len(set(drawn)) == len(drawn)
 
 
-@pytest.mark.parametrize(("cut", "workers"), [*((cut, 0) for cut in range(9)), (3, 2), (6, 1)])
+@pytest.mark.parametrize(
+    ("cut", "workers"), [(cut, workers) for cut in range(9) for workers in (0, 2)]
+)
 def test_state_of_a_cut_loader_gives_the_rest(cut: int, workers: int) -> None:
     """Batches that workers have prepared and nobody has taken do not count."""
     whole = epochs(make(), 3)
@@ -73,11 +76,46 @@ def test_state_of_a_cut_loader_gives_the_rest(cut: int, workers: int) -> None:
     assert (taken + epochs(other, 3))[: len(whole)] == whole
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_running_loader_takes_an_earlier_state_over(workers: int) -> None:
+    loader = make(workers=workers)
+    state = loader.state_dict()
+    first = epochs(loader, 2)
+    loader.load_state_dict(state)
+    assert epochs(loader, 2) == first
+
+
+def process(items: Any, generator: torch.Generator | None) -> dict[str, torch.Tensor]:
+    return {"pid": torch.tensor(os.getpid()), "items": torch.tensor([int(i) for i in items])}
+
+
+def test_workers_go_on_from_one_epoch_to_the_next() -> None:
+    loader = ResumableLoader(10, shuffled_batches(10, 3), process, seed=0, workers=2)
+    fixed = FixedBatches(cut(range(10), 3), process, workers=2)
+    for either in (loader, fixed):
+        batches = epochs(either, 3)
+        pids = {int(batch["pid"]) for batch in batches}
+        assert len(pids) == 2
+        assert os.getpid() not in pids
+        assert all(batch["items"].dtype == torch.int64 for batch in batches)
+        either.close()
+
+
+def test_a_validation_that_stops_early_begins_anew() -> None:
+    fixed = FixedBatches(cut(range(10), 2), numbers, workers=2)
+    first = next(iter(fixed))
+    again = list(fixed)
+    assert again[0] == first
+    assert len(again) == 5
+
+
 def test_epochs_of_uneven_length_lose_and_repeat_nothing() -> None:
     loader = ResumableLoader(21, uneven_plan, numbers, seed=0)
     assert len(loader) == 7
     planned = [
-        items for epoch in range(4) for items in uneven_plan(epoch, module.generator_for(0, epoch))
+        list(items)
+        for epoch in range(4)
+        for items in uneven_plan(epoch, module.generator_for(0, epoch))
     ]
     got = [items for items, _ in epochs(loader, 4)]
     assert got == planned[:28]

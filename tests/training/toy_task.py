@@ -109,7 +109,7 @@ def make_batch(items: list[int], generator: torch.Generator | None) -> Batch:
     inputs = torch.zeros(len(items), 6, 4)
     targets = torch.full((len(items), 6), PADDING)
     for row, item in enumerate(items):
-        values, labels = toy_item(item)
+        values, labels = toy_item(int(item))
         inputs[row, : len(values)] = values
         targets[row, : len(labels)] = labels
     if generator is not None:  # the augmentation: a little noise
@@ -119,7 +119,7 @@ def make_batch(items: list[int], generator: torch.Generator | None) -> Batch:
 
 def uneven_plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
     """Epochs of 7, 8, 9, 7, ... batches, as token budgets give them."""
-    batches = shuffled_batches(21, 3)(epoch, generator)
+    batches = list(shuffled_batches(21, 3)(epoch, generator))
     return batches + batches[: epoch % 3]
 
 

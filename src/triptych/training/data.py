@@ -5,26 +5,35 @@ from __future__ import annotations
 import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from lightning_utilities.core.apply_func import apply_to_collection
 from numpy.typing import NDArray
-from torch import distributed
-from torch.utils.data import DataLoader, Dataset
+from torch import Tensor, distributed
+from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from triptych.errors import UserError
+from triptych.training.ragged import Items, Ragged
 
-Plan: TypeAlias = Callable[[int, torch.Generator], list[list[int]]]
-"""Function of (epoch, generator of seed and epoch) that returns the batches of item numbers."""
+Batches: TypeAlias = Ragged | Sequence[Items]
+"""Item numbers of each batch."""
 
-MakeBatch: TypeAlias = Callable[[list[int], torch.Generator | None], Any]
+Plan: TypeAlias = Callable[[int, torch.Generator], Batches]
+"""Function of (epoch, generator of seed and epoch) that returns the batches of an epoch."""
+
+MakeBatch: TypeAlias = Callable[[Items, torch.Generator | None], Any]
 """Function of (item numbers, generator for augmentation or None) that returns a batch.
 
 A batch is a tensor, a tuple, list or dict of tensors, a dataclass that is not frozen, or an object
-with a method `to(device)`: Lightning moves it to the device.
+with a method `to(device)`: Lightning moves it to the device. Tensors have a dtype that numpy has.
 """
+
+Key: TypeAlias = tuple[Items, tuple[int, ...] | None]
+"""Item numbers of a batch, and numbers that seed its augmentation or None for no augmentation."""
 
 
 def derive_seed(*numbers: int) -> int:
@@ -49,44 +58,64 @@ def rank_and_world() -> tuple[int, int]:
 def shuffled_batches(n_items: int, batch_size: int) -> Plan:
     """Return a plan that shuffles all items in each epoch; the last batch may be smaller."""
 
-    def plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
-        return cut(torch.randperm(n_items, generator=generator).tolist(), batch_size)
+    def plan(epoch: int, generator: torch.Generator) -> Ragged:
+        return cut(torch.randperm(n_items, generator=generator).numpy(), batch_size)
 
     return plan
 
 
-def cut(items: Sequence[int], batch_size: int) -> list[list[int]]:
-    """Return the items in lists of batch_size, in order; the last list may be shorter."""
-    return [list(items[start : start + batch_size]) for start in range(0, len(items), batch_size)]
+def cut(items: Items | range, batch_size: int) -> Ragged:
+    """Return the items in batches of batch_size, in order; the last batch may be smaller."""
+    ends = np.minimum(np.arange(0, len(items) + batch_size, batch_size), len(items))
+    return Ragged(np.asarray(items, dtype=np.int64), ends)
 
 
 class _Batches(Dataset[Any]):
-    """Batches by (item numbers, numbers that seed the augmentation, or None for none)."""
+    """Batches by their key."""
 
     def __init__(self, make_batch: MakeBatch) -> None:
         self.make_batch = make_batch
 
-    def __getitem__(self, key: tuple[list[int], tuple[int, ...] | None]) -> Any:
+    def __getitem__(self, key: Key) -> Any:
         items, seeds = key
-        return self.make_batch(items, None if seeds is None else generator_for(*seeds))
+        batch = self.make_batch(items, None if seeds is None else generator_for(*seeds))
+        if get_worker_info() is None:
+            return batch
+        # Tensors would be sent one by one as files of shared memory, arrays go through one pipe.
+        return apply_to_collection(batch, Tensor, Tensor.numpy)
 
 
-def _load(
-    make_batch: MakeBatch, keys: Sequence[tuple[list[int], tuple[int, ...] | None]], workers: int
-) -> Iterator[Any]:
-    """Return the batches of these keys in order, made by a number of worker processes, or here."""
-    loader = DataLoader(
-        _Batches(make_batch),
-        batch_size=None,
-        collate_fn=lambda batch: batch,
-        sampler=keys,
-        num_workers=workers,
-        pin_memory=workers > 0 and torch.cuda.is_available(),
-        # `make_batch` may be a closure, and a fork needs no copy of the data.
-        multiprocessing_context="fork" if workers else None,
-        generator=torch.Generator(),  # otherwise a random number of the global generator is used
-    )
-    return iter(loader)
+class _Loader:
+    """Batches of these keys in order, as tensors.
+
+    workers: processes that make the batches ahead, started with the first iteration; 0 makes each
+    batch when it is asked for. pin_memory: of the batches, so that Lightning copies them to the GPU
+    while it computes.
+    """
+
+    def __init__(
+        self, make_batch: MakeBatch, keys: Iterable[Key], workers: int, *, pin_memory: bool
+    ) -> None:
+        self.pin_memory = pin_memory
+        self.batches: DataLoader[Any] = DataLoader(
+            _Batches(make_batch),
+            batch_size=None,
+            collate_fn=lambda batch: batch,
+            sampler=keys,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            # `make_batch` may be a closure, and a fork needs no copy of the data.
+            multiprocessing_context="fork" if workers else None,
+            generator=torch.Generator(),  # otherwise a number of the global generator is used
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.batches:
+            if self.batches.num_workers:
+                batch = apply_to_collection(batch, np.ndarray, torch.from_numpy)
+            if self.pin_memory:
+                batch = apply_to_collection(batch, Tensor, Tensor.pin_memory)
+            yield batch
 
 
 class ResumableLoader:
@@ -97,12 +126,14 @@ class ResumableLoader:
 
     An iteration yields `len(loader)` batches, also if the plans differ in length (Lightning needs
     epochs of one length); the next iteration continues the order. `state_dict()` counts the batches
-    handed out, not those that workers have prepared.
+    handed out, not those that workers have prepared. Workers go on from one epoch to the next.
 
     Neither torch's DataLoader nor Lightning resumes in the middle of an epoch.
 
     n_items: number of training items. name: of the training set, for messages. workers: number of
-    processes that make batches; 0 makes them in this process. UserError for an epoch without items.
+    processes that make batches; 0 makes them in this process. pin_memory: whether
+    batches lie in pinned memory. UserError
+    for an epoch without items.
     """
 
     def __init__(
@@ -121,13 +152,15 @@ class ResumableLoader:
         self.seed = seed
         self.name = name
         self.workers = workers
+        self.pin_memory = False
         self.batches_taken = 0
         """Batches handed out on all ranks, over all epochs."""
         self.seconds_taken = 0.0
         """Seconds that this process has waited for batches."""
         self._epoch = 0
         self._index = 0
-        self._planned: dict[int, list[list[int]]] = {}
+        self._planned: dict[int, Batches] = {}
+        self._stream: Iterator[Any] | None = None
         self._first_length = len(self.batches_of(0))
 
     def __len__(self) -> int:
@@ -137,37 +170,44 @@ class ResumableLoader:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield `len(self)` batches from the current position."""
-        rank, world = rank_and_world()
-        turns = list(self._positions(len(self) * world))
-        mine = [
-            (self.batches_of(epoch)[index], (self.seed, epoch, index, 1))
-            for epoch, index in turns[rank:-1:world]
-        ]
-        batches = _load(self.make_batch, mine, self.workers)
-        for number in range(len(mine)):
+        _, world = rank_and_world()
+        for _ in range(len(self)):
             began = time.perf_counter()
-            batch = next(batches)
+            if self._stream is None:
+                keys = _Endless(self._keys)
+                loader = _Loader(self.make_batch, keys, self.workers, pin_memory=self.pin_memory)
+                self._stream = iter(loader)
+            batch = next(self._stream)
             self.seconds_taken += time.perf_counter() - began
             # The position moves before the batch is trained: a batch handed out counts as taken.
-            self._epoch, self._index = turns[(number + 1) * world]
+            self._epoch, self._index = next(islice(self._positions(), world, None))
             self.batches_taken += world
             yield batch
 
-    def _positions(self, count: int) -> Iterator[tuple[int, int]]:
-        """Yield `count` (epoch, index) from the current position, and the one that follows."""
+    def close(self) -> None:
+        """End the workers; the next batch is made anew."""
+        self._stream = None
+
+    def _keys(self) -> Iterator[Key]:
+        """Yield the keys of this rank's batches from the current position, without end."""
+        rank, world = rank_and_world()
+        for epoch, index in islice(self._positions(), rank, None, world):
+            yield self.batches_of(epoch)[index], (self.seed, epoch, index, 1)
+
+    def _positions(self) -> Iterator[tuple[int, int]]:
+        """Yield (epoch, index) from the current position, without end."""
         epoch, index = self._epoch, self._index
-        for _ in range(count):
+        while True:
             yield epoch, index
             index += 1
             if index >= len(self.batches_of(epoch)):
                 epoch, index = epoch + 1, 0
-        yield epoch, index
 
-    def batches_of(self, epoch: int) -> list[list[int]]:
+    def batches_of(self, epoch: int) -> Batches:
         """Return the batches of an epoch on all ranks."""
         if epoch not in self._planned:
             batches = self.plan(epoch, generator_for(self.seed, epoch))
-            if not batches:
+            if not len(batches):
                 raise UserError(f"{self.name} is empty in epoch {epoch}; expected a batch or more")
             self._planned = {e: b for e, b in self._planned.items() if e >= self._epoch - 1}
             self._planned[epoch] = batches
@@ -200,10 +240,22 @@ class ResumableLoader:
                 )
         self._epoch, self._index = state["epoch"], state["index"]
         self.batches_taken = state["batches_taken"]
+        self.close()
 
     def _fingerprint(self, epoch: int) -> int:
         """Return a hash of the epoch's batches."""
-        return zlib.crc32(repr(self.batches_of(epoch)).encode())
+        batches = [[int(item) for item in batch] for batch in self.batches_of(epoch)]
+        return zlib.crc32(repr(batches).encode())
+
+
+class _Endless:
+    """Iterable of an iterator; torch's DataLoader takes no iterator as its sampler."""
+
+    def __init__(self, begin: Callable[[], Iterator[Key]]) -> None:
+        self.begin = begin
+
+    def __iter__(self) -> Iterator[Key]:
+        return self.begin()
 
 
 class FixedBatches:
@@ -213,22 +265,24 @@ class FixedBatches:
     that all ranks make the same number of steps.
 
     batches: item numbers, each item in exactly one batch. name: of the items, for the UserError if
-    there are none. workers: as for `ResumableLoader`.
+    there are none. workers, pin_memory: as for `ResumableLoader`.
     """
 
     def __init__(
         self,
-        batches: Sequence[list[int]],
+        batches: Batches,
         make_batch: MakeBatch,
         *,
         name: str = "the validation set",
         workers: int = 0,
     ) -> None:
-        if not batches:
+        if not len(batches):
             raise UserError(f"{name} is empty; at least one item is needed")
         self.batches = batches
         self.make_batch = make_batch
         self.workers = workers
+        self.pin_memory = False
+        self._loader: _Loader | None = None
 
     def __len__(self) -> int:
         """Batches per rank."""
@@ -238,12 +292,19 @@ class FixedBatches:
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of this rank."""
         rank, world = rank_and_world()
-        mine = [(batch, None) for batch in self.batches[rank::world]]
-        yield from _load(self.make_batch, mine, self.workers)
+        mine = range(rank, len(self.batches), world)
+        if self._loader is None:
+            keys = [(self.batches[number], None) for number in mine]
+            self._loader = _Loader(self.make_batch, keys, self.workers, pin_memory=self.pin_memory)
+        yield from self._loader
         yield from [None] * (len(self) - len(mine))
 
+    def close(self) -> None:
+        """End the workers; the next iteration starts others."""
+        self._loader = None
 
-def padding_share(batches: Sequence[Sequence[int]], *lengths: NDArray[np.int64]) -> float:
+
+def padding_share(batches: Batches, *lengths: NDArray[np.int64]) -> float:
     """Return the share of padding, 0 to 1, if each batch is as long as its longest row.
 
     lengths: lengths of all items, int64 [N]; one array for each side of an item.

@@ -101,6 +101,8 @@ def train(
                 enable_model_summary=False,
             )
             _introduce(task, lightning, folder, precision)
+            on_gpu = lightning.strategy.root_device.type == "cuda"
+            train_loader.pin_memory = validation_loader.pin_memory = on_gpu
             lightning.fit(
                 task,
                 train_dataloaders=train_loader,
@@ -115,6 +117,8 @@ def train(
             ) from error
         finally:
             task.compiled_loss = None
+            train_loader.close()
+            validation_loader.close()
     if trial and is_new:
         say("The trial run passed; its files are deleted.")
         return folder

@@ -1,21 +1,107 @@
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
 
-from triptych.domains.music.tokenizers.base import Augmentation
-from triptych.domains.music.tokenizers.chorales import SILENT, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.data import (
+    NO_PREVIOUS,
+    PADDING,
+    DataConfig,
+    TrainingPieces,
+    crop_start,
+    training_batches,
+)
+from triptych.domains.music.midi import MAX_SECONDS
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.tokenizers.base import Augmentation, MusicTokenizer, draw
+from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, SILENT, ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import PIANO_HIGHEST, PIANO_LOWEST, EventTokenizer
 from triptych.domains.music.tokenizers.notes import Notes, stretch
+from triptych.training.data import generator_for, shuffled_batches
 
 NO_AUGMENTATION = Augmentation(transpose=0, stretch=(1.0,))
-vary_notes, transpose_grid = EventTokenizer().augment, ChoraleTokenizer().augment
 encode_notes, decode_notes = EventTokenizer().encode, EventTokenizer().decode
 
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
+
+
+def vary_notes(notes, settings, generator):
+    """The reference: a whole performance is moved, stretched, and only then written as ids."""
+    shifts = settings.shifts(notes.pitch, PIANO_LOWEST, PIANO_HIGHEST)
+    moved = replace(notes, pitch=notes.pitch + draw(shifts, generator))
+    last = notes.release.max(initial=0.0)
+    factors = [f for f in settings.stretch if f <= 1 or last * f <= MAX_SECONDS]
+    return stretch(moved, draw(factors or [1.0], generator))
+
+
+def transpose_grid(grid, settings, generator):
+    """The reference for chorales."""
+    shifts = settings.shifts(grid[grid != SILENT], LOWEST, HIGHEST)
+    return np.where(grid == SILENT, SILENT, grid + draw(shifts, generator))
+
+
+@dataclass(frozen=True)
+class Pieces(PieceSource):
+    tokenizer: ClassVar[MusicTokenizer]
+
+    def load(self, split):
+        return []
+
+
+class Performances(Pieces):
+    tokenizer = EventTokenizer()
+
+
+class Chorales(Pieces):
+    tokenizer = ChoraleTokenizer()
+
+
+def grids():
+    random = np.random.default_rng(0)
+    found = [random.integers(40, 78, (steps, 4)) for steps in (40, 100, 7)]
+    found[0][3:20, 1] = SILENT
+    return [*found, np.full((30, 4), SILENT)]
+
+
+@pytest.mark.parametrize("augmentation", [Augmentation(), NO_AUGMENTATION, Augmentation(5, (0.5,))])
+@pytest.mark.parametrize("kind", [Performances, Chorales])
+def test_crops_are_those_of_the_slow_form(kind, augmentation, busy_piece, sounding):
+    """The same function of (seed, epoch, index) as tokens of the whole varied piece."""
+    source = kind()
+    tokenizer, vary = source.tokenizer, transpose_grid
+    contents = grids()
+    if kind is Performances:
+        vary = vary_notes
+        contents = [sounding(busy_piece(seed)) for seed in range(3)]
+        late = [contents[1].onset + 7000, contents[1].release + 7000]  # seconds
+        contents[1] = replace(contents[1], onset=late[0], release=late[1])
+        contents[2] = replace(contents[2], pitch=contents[2].pitch % 12 + 100)
+    config = DataConfig(
+        source=source, sequence_length=128, overlap=64, batch_size=3, augmentation=augmentation
+    )
+    pieces = [Piece(str(number), content) for number, content in enumerate(contents)]
+    loader = training_batches(TrainingPieces.of(pieces, config), config, seed=3)
+    items = [c for c in contents for _ in range(-(-len(tokenizer.tokens(c)) // 128))]
+    assert loader.n_items == len(items)
+    for epoch in range(3):
+        planned = shuffled_batches(len(items), 3)(epoch, generator_for(3, epoch))
+        for index, (batch, numbers) in enumerate(zip(loader, planned, strict=True)):
+            drawn = generator_for(3, epoch, index, 1)
+            for row, number in enumerate(numbers):
+                tokens = tokenizer.tokens(vary(items[number], augmentation, drawn))
+                length = {"length": 128, "bar": tokenizer.bar}
+                start = crop_start(len(tokens), **length, generator=drawn)
+                part = tokens[start : start + 128]
+                assert batch.values[row, : len(part)].tolist() == part.tolist()
+                assert (batch.values[row, len(part) :] == PADDING).all()
+                assert batch.previous[row] == (tokens[start - 1] if start else NO_PREVIOUS)
+                onsets = tokenizer.onsets(tokens)[start : start + 128]
+                assert batch.onsets[row, : len(part)].tolist() == onsets.tolist()
+                assert batch.scored[row].sum() == len(part)
 
 
 def test_stretching_by_one_is_exactly_the_identity(busy_piece, sounding):

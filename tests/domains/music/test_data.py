@@ -9,6 +9,7 @@ from triptych.domains.music.data import (
     NO_PREVIOUS,
     PADDING,
     DataConfig,
+    TrainingPieces,
     Window,
     crop_start,
     evaluation_batches,
@@ -48,6 +49,14 @@ def settings(**changes):
     return DataConfig(**{**defaults, **changes})
 
 
+def texts(pieces, kind=Chorales.tokenizer):
+    return [kind.tokens(piece.content) for piece in pieces]
+
+
+def crops(pieces, config, seed):
+    return training_batches(TrainingPieces.of(pieces, config), config, seed=seed)
+
+
 def test_padding_is_no_id_of_any_representation():
     for kind in (ChoraleTokenizer(), EventTokenizer()):
         assert PADDING < 0 <= kind.vocabulary_size
@@ -58,10 +67,11 @@ def test_padding_is_no_id_of_any_representation():
 @pytest.mark.parametrize("overlap", [0, 3, 7])
 def test_each_token_is_scored_once_with_its_context(n_tokens, overlap):
     tokens = np.arange(n_tokens)
-    onsets = tokens % 2 == 0
     times_scored = np.zeros(n_tokens, dtype=int)
     for start in window_starts(n_tokens, length=8, overlap=overlap):
-        batch = make_batch([Window(tokens, onsets, start, overlap if start else 0)], length=8)
+        batch = make_batch(
+            [Window(tokens, start, overlap if start else 0)], EventTokenizer(), length=8
+        )
         assert batch.previous[0] == (start - 1 if start else NO_PREVIOUS)
         for place in batch.scored[0].nonzero().flatten().tolist():
             token = int(batch.values[0, place])
@@ -83,7 +93,7 @@ def test_the_evaluation_holds_whole_pieces_unvaried(batch_size):
     kind = ChoraleTokenizer()
     heard = [[] for _ in pieces]
     number = -1
-    for batch in evaluation_batches(pieces, settings(), batch_size=batch_size):
+    for batch in evaluation_batches(texts(pieces), settings(), batch_size=batch_size):
         for values, previous, scored in zip(
             batch.values, batch.previous, batch.scored, strict=True
         ):
@@ -97,22 +107,23 @@ def test_notes_are_counted_once_however_windows_cut_them():
     pieces = chorales([40, 100, 16, 33])
     kind = ChoraleTokenizer()
     whole = sum(int(kind.onsets(kind.tokens(piece.content)).sum()) for piece in pieces)
-    batches = evaluation_batches(pieces, settings(sequence_length=64, overlap=0), batch_size=5)
+    batches = evaluation_batches(
+        texts(pieces), settings(sequence_length=64, overlap=0), batch_size=5
+    )
     assert sum(int(batch.onsets.sum()) for batch in batches) == whole
 
 
 def test_large_windows_are_scored_few_at_a_time():
     config = settings(sequence_length=8192, overlap=64)
-    batches = list(evaluation_batches(chorales([16] * 9), config, batch_size=64))
+    batches = list(evaluation_batches(texts(chorales([16] * 9)), config, batch_size=64))
     assert max(len(batch.values) for batch in batches) == 2
 
 
 def test_chorale_crops_start_at_bars_and_know_the_token_before():
     pieces = chorales([100, 70])
-    kind = ChoraleTokenizer()
-    texts = [kind.tokens(piece.content) for piece in pieces]
+    heard = texts(pieces)
     config = settings(augmentation=Augmentation(transpose=0), batch_size=4)
-    loader = training_batches(pieces, config, seed=1)
+    loader = crops(pieces, config, seed=1)
     starts = set()
     for _ in range(12):
         for batch in loader:
@@ -120,14 +131,14 @@ def test_chorale_crops_start_at_bars_and_know_the_token_before():
                 row = values[values != PADDING]
                 found = [
                     (number, start)
-                    for number, text in enumerate(texts)
+                    for number, text in enumerate(heard)
                     for start in range(0, len(text), 64)
                     if len(text[start : start + 128]) == len(row)
                     and (text[start : start + 128] == row).all()
                 ]
                 assert len(found) == 1
                 number, start = found[0]
-                assert previous == (texts[number][start - 1] if start else NO_PREVIOUS)
+                assert previous == (heard[number][start - 1] if start else NO_PREVIOUS)
                 starts.add((number, start))
     # 400 tokens need starts to 320 so that all are heard, 280 tokens to 192.
     assert starts == {(0, s) for s in range(0, 321, 64)} | {(1, s) for s in range(0, 193, 64)}
@@ -148,7 +159,7 @@ def test_every_token_can_be_in_a_crop():
 def test_crops_are_transposed_with_what_stands_before_them():
     piece = Piece("p", np.full((100, 4), 60))
     config = settings(augmentation=Augmentation(transpose=5), batch_size=1)
-    loader = training_batches([piece], config, seed=0)
+    loader = crops([piece], config, seed=0)
     shifts = set()
     for _ in range(20):
         for batch in loader:
@@ -162,7 +173,7 @@ def test_crops_are_transposed_with_what_stands_before_them():
 
 def test_training_batches_depend_on_the_seed_alone():
     def run(seed):
-        loader = training_batches(chorales([100, 70, 33]), settings(), seed=seed)
+        loader = crops(chorales([100, 70, 33]), settings(), seed=seed)
         return [batch.values.tolist() for _ in range(2) for batch in loader]
 
     assert run(3) == run(3)
@@ -185,12 +196,12 @@ def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece, sounding):
     config = settings(
         source=Performances(), sequence_length=1024, overlap=0
     )  # a crop is a whole piece
-    trained = next(iter(training_batches(pieces, config, seed=0)))
+    trained = next(iter(crops(pieces, config, seed=0)))
     assert trained.scored[trained.values == END].tolist() == [True, True]
     cut = settings(source=Performances(), sequence_length=100, overlap=50)
     scored = [
         int((batch.values[batch.scored] == END).sum())
-        for batch in evaluation_batches(pieces, cut, batch_size=3)
+        for batch in evaluation_batches(texts(pieces, EventTokenizer()), cut, batch_size=3)
     ]
     assert sum(scored) == 2
 
@@ -198,7 +209,7 @@ def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece, sounding):
 def test_performance_crops_start_anywhere_and_reach_the_end(busy_piece, sounding):
     pieces = [Piece("p", sounding(busy_piece(seed))) for seed in range(2)]
     config = settings(source=Performances(), sequence_length=100, overlap=50)
-    loader = training_batches(pieces, config, seed=0)
+    loader = crops(pieces, config, seed=0)
     batches = [batch for _ in range(5) for batch in loader]
     assert {batch.values.shape[1] for batch in batches} == {100}
     assert all((batch.scored == (batch.values >= 0)).all() for batch in batches)

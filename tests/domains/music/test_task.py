@@ -83,11 +83,16 @@ def task():
     return with_random_head(MusicTrainingModule(config()))
 
 
+def scored(pieces, data=None, batch_size=2):
+    texts = [Scales.tokenizer.tokens(piece.content) for piece in pieces]
+    return evaluation_batches(texts, data or config().data, batch_size=batch_size)
+
+
 def test_a_uniform_model_gives_exactly_log_v(task):
     for parameter in task.model.head.parameters():
         torch.nn.init.zeros_(parameter)
     pieces = Scales().load("validation")
-    totals = sum_scores(task, task.score, evaluation_batches(pieces, config().data, batch_size=2))
+    totals = sum_scores(task, task.score, scored(pieces))
     metrics = task.metrics(totals)
     assert metrics["nats_per_token"] == pytest.approx(math.log(47), abs=1e-6)
     assert totals["tokens"] == sum(4 * len(piece.content) for piece in pieces)
@@ -96,7 +101,7 @@ def test_a_uniform_model_gives_exactly_log_v(task):
 def test_nats_per_note_share_all_nats_among_the_notes(task):
     kind = ChoraleTokenizer()
     pieces = Scales().load("validation")
-    totals = sum_scores(task, task.score, evaluation_batches(pieces, config().data, batch_size=2))
+    totals = sum_scores(task, task.score, scored(pieces))
     metrics = task.metrics(totals)
     notes = sum(int(kind.onsets(kind.tokens(piece.content)).sum()) for piece in pieces)
     assert totals["notes"] == notes
@@ -109,9 +114,7 @@ def test_the_score_does_not_depend_on_the_batch_size(attention):
     task = with_random_head(MusicTrainingModule(config(attention=attention))).double()
     pieces = Scales().load("validation")
     scores = [
-        task.metrics(
-            sum_scores(task, task.score, evaluation_batches(pieces, config().data, batch_size=size))
-        )
+        task.metrics(sum_scores(task, task.score, scored(pieces, batch_size=size)))
         for size in (1, 2, 5, 64)
     ]
     for score in scores[1:]:
@@ -132,9 +135,7 @@ def test_the_score_is_that_of_each_token_by_hand(task):
             previous = tokens[start - 1 : start] if start else torch.tensor([-1])
             seen = tokens[start : place + 1].unsqueeze(0)
             total += task.model.nll(seen, previous=previous)[0, -1].item()
-    metrics = task.metrics(
-        sum_scores(task, task.score, evaluation_batches([piece], data, batch_size=3))
-    )
+    metrics = task.metrics(sum_scores(task, task.score, scored([piece], data, batch_size=3)))
     assert len(tokens) > 2 * length - overlap  # at least three windows
     assert metrics["nats_per_token"] == pytest.approx(total / len(tokens), abs=1e-10)
 
@@ -142,13 +143,12 @@ def test_the_score_is_that_of_each_token_by_hand(task):
 def test_padding_changes_neither_loss_nor_gradient(task):
     task = task.double().eval()
     pieces = Scales().load("train")
-    batch = next(iter(evaluation_batches(pieces[:3], config().data, batch_size=3)))
+    batch = next(iter(scored(pieces[:3], batch_size=3)))
     loss, count = task.training_loss(batch)
     loss.backward()
     before = [p.grad.clone() for p in task.parameters() if p.grad is not None]
     task.zero_grad()
-    wide = replace(
-        batch,
+    wide = batch._replace(
         values=torch.nn.functional.pad(batch.values, (0, 9), value=PADDING),
         scored=torch.nn.functional.pad(batch.scored, (0, 9)),
         onsets=torch.nn.functional.pad(batch.onsets, (0, 9)),

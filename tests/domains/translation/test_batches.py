@@ -14,7 +14,6 @@ from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import (
     Batch,
     EncodedPairs,
-    RaggedArray,
     pad_rows,
     plan_batches,
 )
@@ -42,7 +41,8 @@ def pairs(tokenizers: Tokenizers) -> EncodedPairs:
 
 def planned(pairs: EncodedPairs, seed: int | None, budget: int = 200) -> list[list[int]]:
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    return plan_batches(pairs, range(len(pairs)), max_tokens=budget, generator=generator)
+    plan = plan_batches(pairs, range(len(pairs)), max_tokens=budget, generator=generator)
+    return [batch.tolist() for batch in plan]
 
 
 @pytest.mark.parametrize("seed", [None, 0])
@@ -119,7 +119,7 @@ def test_a_pair_longer_than_the_budget_has_a_batch_of_its_own(pairs: EncodedPair
 
 
 def test_no_pairs_make_no_batches(pairs: EncodedPairs) -> None:
-    assert plan_batches(pairs, [], max_tokens=10, generator=None) == []
+    assert plan_batches(pairs, [], max_tokens=10, generator=None).lengths.tolist() == []
 
 
 def test_rows_carry_start_and_end_and_pad_behind_them(tokenizers: Tokenizers) -> None:
@@ -145,11 +145,27 @@ def test_the_length_filter_counts_the_end_on_both_sides(tokenizers: Tokenizers) 
     assert encoded.lengths.tolist() == [length, length, len(tokenizers.source.encode(target)) + 1]
 
 
-def test_sentences_come_back_from_the_flat_array() -> None:
-    rows = [[5, 6], [], [7], list(range(100))]
-    flat = RaggedArray(rows)
-    assert [flat[index] for index in range(len(rows))] == rows
-    assert flat.lengths.tolist() == [2, 0, 1, 100]
+@pytest.mark.parametrize("budget", [3, 10, 64, 200, 10_000])
+@pytest.mark.parametrize("seed", [None, 0])
+def test_batches_are_those_of_the_greedy_rule(
+    pairs: EncodedPairs, seed: int | None, budget: int
+) -> None:
+    """The reference: pair by pair, a batch ends where one more pair would exceed the budget."""
+    generator = torch.Generator().manual_seed(seed or 0)
+    order = np.arange(len(pairs))
+    if seed is not None:
+        order = order[torch.randperm(len(order), generator=generator).numpy()]
+    difference = pairs.source_lengths - pairs.target_lengths
+    sign = np.where(pairs.lengths % 2 == 0, 1, -1)
+    order = order[np.lexsort(((sign * difference)[order], pairs.lengths[order]))]
+    batches: list[list[int]] = []
+    for index in order.tolist():
+        if not batches or (len(batches[-1]) + 1) * pairs.lengths[index] > budget:
+            batches.append([])
+        batches[-1].append(index)
+    if seed is not None:
+        batches = [batches[i] for i in torch.randperm(len(batches), generator=generator)]
+    assert planned(pairs, seed, budget) == batches
 
 
 def test_padding_is_behind_the_rows() -> None:

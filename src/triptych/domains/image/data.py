@@ -9,6 +9,7 @@ from torch import Tensor
 
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, cut
+from triptych.training.ragged import Items
 
 SPLITS = ("train", "validation", "test")
 
@@ -45,9 +46,10 @@ class ImageDataset:
         """Return the first `count` images; all for None."""
         return self.select(torch.arange(len(self))[:count])
 
-    def batch(self, indices: list[int], generator: torch.Generator | None = None) -> Batch:
+    def batch(self, indices: Items, generator: torch.Generator | None = None) -> Batch:
         """Return the images at these indices as a batch; nothing is augmented."""
-        return Batch(self.pixels[indices], None if self.labels is None else self.labels[indices])
+        chosen = torch.as_tensor(indices)
+        return Batch(self.pixels[chosen], None if self.labels is None else self.labels[chosen])
 
     def fixed_batches(self, batch_size: int) -> FixedBatches:
         """Return a loader of every image once, in order, last batch included."""

@@ -1,5 +1,6 @@
 """From pieces to batches: random crops for training, windows that score each token once."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,10 +11,11 @@ from torch import Tensor
 
 from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
-from triptych.domains.music.tokenizers.base import Augmentation, Ids
+from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
 from triptych.domains.sources import ALL
 from triptych.errors import UserError, at_least
 from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
+from triptych.training.ragged import Items, Ragged
 
 PADDING = -1
 """Fills rows of unequal length; no tokenizer has an id below 0."""
@@ -77,9 +79,8 @@ def read_pieces(source: PieceSource, split: str) -> list[Piece]:
     return source.load(split)
 
 
-@dataclass
-class Batch:
-    """Windows of pieces. Not frozen: Lightning moves the tensors to the device."""
+class Batch(NamedTuple):
+    """Windows of pieces."""
 
     values: Tensor
     """int64 [B, L]: ids, PADDING after the end of a row"""
@@ -96,10 +97,10 @@ class Window(NamedTuple):
 
     tokens: Ids
     """Of the whole piece."""
-    onsets: NDArray[np.bool_]
-    """Which tokens of the whole piece begin a note."""
     start: int
     skip: int = 0
+    semitones: int = 0
+    """Transposition."""
 
 
 def window_starts(n_tokens: int, *, length: int, overlap: int) -> list[int]:
@@ -107,7 +108,7 @@ def window_starts(n_tokens: int, *, length: int, overlap: int) -> list[int]:
     return list(range(0, max(1, n_tokens - overlap), length - overlap))
 
 
-def make_batch(windows: list[Window], *, length: int) -> Batch:
+def make_batch(windows: list[Window], tokenizer: MusicTokenizer, *, length: int) -> Batch:
     """Pad windows to the longest of them, at most `length` tokens."""
     width = min(length, max(len(w.tokens) - w.start for w in windows))
     values = np.full((len(windows), width), PADDING, dtype=np.int64)
@@ -115,13 +116,16 @@ def make_batch(windows: list[Window], *, length: int) -> Batch:
     scored = np.zeros((len(windows), width), dtype=bool)
     onsets = np.zeros((len(windows), width), dtype=bool)
     for row, window in enumerate(windows):
-        here = slice(window.start, window.start + width)
-        count = len(window.tokens[here])
-        values[row, :count] = window.tokens[here]
+        # The bar before the window decides which of its first tokens begin a note.
+        context = min(window.start, tokenizer.bar)
+        part = window.tokens[window.start - context : window.start + width].astype(np.int64)
+        ids = tokenizer.transpose(part, window.semitones)
+        count = len(ids) - context
+        values[row, :count] = ids[context:]
         scored[row, window.skip : count] = True
-        onsets[row, :count] = window.onsets[here]
-        if window.start:
-            previous[row] = window.tokens[window.start - 1]
+        onsets[row, :count] = tokenizer.onsets(ids)[context:]
+        if context:
+            previous[row] = ids[context - 1]
     return Batch(*map(torch.from_numpy, (values, previous, scored, onsets & scored)))
 
 
@@ -131,45 +135,91 @@ def crop_start(n_tokens: int, *, length: int, bar: int, generator: torch.Generat
     return bar * int(torch.randint(last + 1, (), generator=generator))
 
 
-def training_batches(pieces: list[Piece], config: DataConfig, *, seed: int) -> ResumableLoader:
+@dataclass(frozen=True)
+class TrainingPieces:
+    """Ids of the training pieces as they are and at each other speed, so that a crop is a slice."""
+
+    tokens: Ragged
+    """A row for each piece and speed."""
+    whole: NDArray[np.int64]
+    """Row of each piece as it is, [N]."""
+    speeds: Ragged
+    """Rows of each piece from which a crop draws one; empty for `whole`."""
+    pitches: NDArray[np.int64]
+    """Lowest and highest MIDI pitch of each piece, [N, 2]."""
+
+    @classmethod
+    def of(cls, pieces: Iterable[Piece], config: DataConfig) -> "TrainingPieces":
+        """Return the ids of pieces at the speeds of the augmentation."""
+        tokenizer = config.source.tokenizer
+        rows: list[Ids] = []
+        whole: list[int] = []
+        speeds: list[list[int]] = []
+        pitches: list[tuple[int, int]] = []
+        for piece in pieces:
+            whole.append(len(rows))
+            rows.append(tokenizer.tokens(piece.content))
+            drawn = []
+            for version in tokenizer.stretched(piece.content, config.augmentation):
+                if version is not piece.content:
+                    rows.append(tokenizer.tokens(version))
+                drawn.append(whole[-1] if version is piece.content else len(rows) - 1)
+            speeds.append(drawn)
+            sounding = tokenizer.pitches(piece.content)
+            low, high = tokenizer.pitch_range
+            pitches.append((int(sounding.min(initial=high)), int(sounding.max(initial=low))))
+        dtype = np.min_scalar_type(tokenizer.vocabulary_size)
+        return cls(Ragged.of(rows, dtype), np.array(whole), Ragged.of(speeds), np.array(pitches))
+
+    def crop(self, number: int, config: DataConfig, generator: torch.Generator) -> Window:
+        """Draw a crop of a piece at a random speed and transposition."""
+        tokenizer = config.source.tokenizer
+        shifts = config.augmentation.shifts(self.pitches[number], *tokenizer.pitch_range)
+        semitones = draw(shifts, generator)
+        speeds = self.speeds[number].tolist()
+        tokens = self.tokens[draw(speeds, generator) if speeds else self.whole[number]]
+        start = crop_start(
+            len(tokens), length=config.sequence_length, bar=tokenizer.bar, generator=generator
+        )
+        return Window(tokens, start, semitones=semitones)
+
+
+def training_batches(pieces: TrainingPieces, config: DataConfig, *, seed: int) -> ResumableLoader:
     """Return random crops of augmented pieces.
 
     In an epoch, a piece gives as many crops as windows without overlap would cover it.
     """
-    tokenizer, length = config.source.tokenizer, config.sequence_length
-    items = [
-        piece for piece in pieces for _ in range(-(-len(tokenizer.tokens(piece.content)) // length))
-    ]
+    length = config.sequence_length
+    crops = -(-pieces.tokens.lengths[pieces.whole] // length)
+    items = np.repeat(np.arange(len(crops)), crops)  # piece of each crop
 
-    def batch(numbers: list[int], generator: torch.Generator | None) -> Batch:
+    def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
         assert generator is not None
-        windows = []
-        for piece in (items[number] for number in numbers):
-            content = tokenizer.augment(piece.content, config.augmentation, generator)
-            tokens = tokenizer.tokens(content)
-            start = crop_start(len(tokens), length=length, bar=tokenizer.bar, generator=generator)
-            windows.append(Window(tokens, tokenizer.onsets(tokens), start))
-        return make_batch(windows, length=length)
+        windows = [pieces.crop(number, config, generator) for number in items[numbers]]
+        return make_batch(windows, config.source.tokenizer, length=length)
 
     plan = shuffled_batches(len(items), config.batch_size)
     return ResumableLoader(len(items), plan, batch, seed=seed, name="the training music")
 
 
-def evaluation_batches(pieces: list[Piece], config: DataConfig, *, batch_size: int) -> FixedBatches:
+def evaluation_batches(
+    pieces: Iterable[Ids], config: DataConfig, *, batch_size: int
+) -> FixedBatches:
     """Return windows over whole pieces, without augmentation, that score each token once.
 
-    batch_size: windows at a time, fewer where they would exceed MAX_TOKENS_PER_BATCH.
+    pieces: ids of each. batch_size: windows at a time, fewer where they would exceed
+    MAX_TOKENS_PER_BATCH.
     """
     length, overlap = config.sequence_length, config.overlap
-    tokenizer = config.source.tokenizer
     windows = [
-        Window(tokens, tokenizer.onsets(tokens), start, overlap if start else 0)
-        for tokens in (tokenizer.tokens(piece.content) for piece in pieces)
+        Window(tokens, start, overlap if start else 0)
+        for tokens in pieces
         for start in window_starts(len(tokens), length=length, overlap=overlap)
     ]
 
-    def batch(numbers: list[int], generator: torch.Generator | None) -> Batch:
-        return make_batch([windows[number] for number in numbers], length=length)
+    def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
+        chosen = [windows[number] for number in numbers]
+        return make_batch(chosen, config.source.tokenizer, length=length)
 
     batch_size = min(batch_size, max(1, MAX_TOKENS_PER_BATCH // length))
     return FixedBatches(cut(range(len(windows)), batch_size), batch, name="the music to be scored")

@@ -34,7 +34,7 @@ from triptych.domains.music.metrics import (
 )
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.sampling import sample_pieces
-from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.sources.base import PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.options import check_layer_and_head, counted
@@ -136,7 +136,8 @@ class MusicModel(MusicScores, TrainedModel):
         scorer = self._with_windows(sequence_length, overlap)
         windows = scorer.config.data
         windows = replace(windows, source=source_to_score(windows.source, split, data))
-        pieces = read_pieces(windows.source, split)[:limit]
+        content = [piece.content for piece in read_pieces(windows.source, split)[:limit]]
+        pieces = [self.tokenizer.tokens(piece) for piece in content]
         batches = evaluation_batches(pieces, windows, batch_size=batch_size or windows.batch_size)
         trained_length, length = self.config.data.sequence_length, windows.sequence_length
         nats = torch.zeros(length, dtype=torch.float64)
@@ -263,16 +264,16 @@ class MusicModel(MusicScores, TrainedModel):
         return MusicModel(config, model).with_dtype(self.dtype)
 
 
-def _baselines(source: PieceSource, held_out: list[Piece], *, counted: bool) -> dict[str, float]:
+def _baselines(source: PieceSource, held_out: list[Ids], *, counted: bool) -> dict[str, float]:
     """Return nats per token of simple models on the scored pieces.
 
     counted: include the count models, which need the training pieces. They are left out for
     performances, of which reading a folder takes minutes, and where there are no training pieces.
     """
-    train: list[Piece] = []
+    train: list[Ids] = []
     if counted and isinstance(source.tokenizer, ChoraleTokenizer):
         with suppress(UserError):
-            train = source.load("train")
+            train = [source.tokenizer.tokens(piece.content) for piece in source.load("train")]
     return count_models(source.tokenizer, train, held_out)
 
 

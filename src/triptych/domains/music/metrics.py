@@ -12,7 +12,6 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import PADDING, Batch
-from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.tokenizers.base import Cycles, Ids, MusicTokenizer
 from triptych.training.evaluate import in_double
 
@@ -70,27 +69,26 @@ def mean_by_position(nats: Tensor, tokens: Tensor, edges: Sequence[int]) -> list
 
 
 def count_models(
-    tokenizer: MusicTokenizer, train: list[Piece], held_out: list[Piece]
+    tokenizer: MusicTokenizer, train: Sequence[Ids], held_out: Sequence[Ids]
 ) -> dict[str, float]:
     """Return nats per token of simple baselines on held-out pieces, by name.
 
     The uniform model, and where there are training pieces tables of how often a token followed each
-    of the tokenizer's `count_contexts` in them.
+    of the tokenizer's `count_contexts` in them. train, held_out: ids of each piece.
     """
     size = tokenizer.vocabulary_size
-    seen, scored = ([tokenizer.tokens(p.content) for p in pieces] for pieces in (train, held_out))
     nats = {"uniform": math.log(size)}
-    for name, (lag, cycles) in tokenizer.count_contexts.items() if train else ():
+    for name, (lag, cycles) in tokenizer.count_contexts.items() if len(train) else ():
         n_contexts = (size + 1) * math.prod(modulo for _, modulo in cycles)
         counts = np.full((n_contexts, size), INITIAL_COUNT)
-        for tokens in seen:
+        for tokens in train:
             np.add.at(counts, (_contexts(tokens, size, lag, cycles), tokens), 1)
         totals = counts.sum(1)
         total = 0.0
-        for tokens in scored:
+        for tokens in held_out:
             context = _contexts(tokens, size, lag, cycles)
             total -= float(np.log(counts[context, tokens] / totals[context]).sum())
-        nats[name] = total / sum(map(len, scored))
+        nats[name] = total / sum(map(len, held_out))
     return nats
 
 

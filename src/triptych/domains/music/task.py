@@ -9,7 +9,12 @@ from torch import Tensor
 
 from triptych.domains.music import render
 from triptych.domains.music.config import Config
-from triptych.domains.music.data import Batch, evaluation_batches, training_batches
+from triptych.domains.music.data import (
+    Batch,
+    TrainingPieces,
+    evaluation_batches,
+    training_batches,
+)
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
 from triptych.domains.music.sampling import sample_pieces
 from triptych.errors import UserError
@@ -57,13 +62,14 @@ def prepare(
         task = MusicTrainingModule(config)
     except ValueError as error:
         raise UserError(f"the model does not fit the music: {error}") from error
-    train, validation = data.source.load("train"), data.source.load("validation")
+    train = TrainingPieces.of(data.source.load("train"), data)
+    validation = [tokenizer.tokens(piece.content) for piece in data.source.load("validation")]
     loader = training_batches(train, data, seed=config.run.seed)
     batches = evaluation_batches(validation, data, batch_size=data.batch_size)
-    baselines = count_models(tokenizer, train, validation)
-    n_tokens = sum(len(tokenizer.tokens(piece.content)) for piece in train)
+    whole = [train.tokens[row] for row in train.whole]
+    baselines = count_models(tokenizer, whole, validation)
     print(
-        f"{len(train):,} pieces ({n_tokens:,} tokens) for training and "
+        f"{len(whole):,} pieces ({sum(map(len, whole)):,} tokens) for training and "
         f"{len(validation):,} for validation; baselines in nats per token: "
         + ", ".join(f"{name} {nats:.3f}" for name, nats in baselines.items()),
         file=sys.stderr,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.translation.config import DataConfig
@@ -16,20 +16,7 @@ from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, padding_share
-
-
-class RaggedArray:
-    """Rows of ids of different lengths in one flat int32 array."""
-
-    def __init__(self, rows: Sequence[Sequence[int]]) -> None:
-        self.lengths = np.array([len(row) for row in rows], dtype=np.int64)
-        self._ends = np.cumsum(self.lengths)
-        self._ids = np.fromiter(chain.from_iterable(rows), dtype=np.int32)
-
-    def __getitem__(self, index: int) -> list[int]:
-        end = self._ends[index]
-        ids: list[int] = self._ids[end - self.lengths[index] : end].tolist()
-        return ids
+from triptych.training.ragged import Items, Ragged
 
 
 class Batch(NamedTuple):
@@ -66,8 +53,8 @@ class EncodedPairs:
     def __init__(self, pairs: Sequence[Pair], tokenizers: Tokenizers) -> None:
         sources = tokenizers.source.encode_batch([source for source, _ in pairs])
         targets = tokenizers.target.encode_batch([target for _, target in pairs])
-        self.sources = RaggedArray([[*row, END] for row in sources])
-        self.targets = RaggedArray([[START, *row, END] for row in targets])
+        self.sources = Ragged.of(([*row, END] for row in sources), np.int32)
+        self.targets = Ragged.of(([START, *row, END] for row in targets), np.int32)
         self.source_lengths = self.sources.lengths
         self.target_lengths = self.targets.lengths - 1
         self.lengths = np.maximum(self.source_lengths, self.target_lengths)
@@ -75,18 +62,15 @@ class EncodedPairs:
     def __len__(self) -> int:
         return len(self.lengths)
 
-    def batch(self, indices: Sequence[int]) -> Batch:
-        """Return the pairs of these indices as one batch."""
-        return Batch(
-            pad_rows([self.sources[index] for index in indices]),
-            pad_rows([self.targets[index] for index in indices]),
-        )
+    def batch(self, indices: Items, generator: torch.Generator | None = None) -> Batch:
+        """Return the pairs of these indices as one batch; nothing is augmented."""
+        sides = (self.sources, self.targets)
+        return Batch(*(torch.from_numpy(side.padded(indices, PAD)) for side in sides))
 
 
 def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
     """Return rows of ids as one int64 [B, longest], with PAD after the end of each row."""
-    longest = max(len(row) for row in rows)
-    return torch.tensor([[*row, *[PAD] * (longest - len(row))] for row in rows])  # [B, longest]
+    return torch.from_numpy(Ragged.of(rows).padded(range(len(rows)), PAD))  # [B, longest]
 
 
 def read_training_data(
@@ -115,24 +99,19 @@ def read_training_data(
             file=sys.stderr,
         )
     encoded = EncodedPairs(pairs, tokenizers)
-    chosen = np.flatnonzero(encoded.lengths <= config.max_length).tolist()
+    chosen = np.flatnonzero(encoded.lengths <= config.max_length)
     counts = (
         f"{len(chosen):,} training pairs; left out: {len(read) - len(pairs):,} with an empty side, "
         f"{len(pairs) - len(chosen):,} longer than {config.max_length} tokens (data.max_length)"
     )
-    if not chosen:
+    if not len(chosen):
         raise UserError(f"no training pair is left: {counts}")
 
-    def plan(epoch: int, generator: torch.Generator) -> list[list[int]]:
+    def plan(epoch: int, generator: torch.Generator) -> Ragged:
         return plan_batches(encoded, chosen, max_tokens=config.max_tokens, generator=generator)
 
-    loader = ResumableLoader(
-        len(chosen),
-        plan,
-        lambda indices, _: encoded.batch(indices),
-        seed=seed,
-        name="the training split",
-    )
+    name = "the training split"
+    loader = ResumableLoader(len(chosen), plan, encoded.batch, seed=seed, name=name)
     batches = loader.batches_of(0)
     share = padding_share(batches, encoded.source_lengths, encoded.target_lengths)
     print(
@@ -146,16 +125,16 @@ def read_training_data(
 def evaluation_batches(pairs: EncodedPairs, max_tokens: int) -> FixedBatches:
     """Return batches of all pairs of a split, whatever their lengths, without shuffling."""
     batches = plan_batches(pairs, range(len(pairs)), max_tokens=max_tokens, generator=None)
-    return FixedBatches(batches, lambda indices, _: pairs.batch(indices))
+    return FixedBatches(batches, pairs.batch)
 
 
 def plan_batches(
     pairs: EncodedPairs,
-    chosen: Sequence[int],
+    chosen: Items | range,
     *,
     max_tokens: int,
     generator: torch.Generator | None,
-) -> list[list[int]]:
+) -> Ragged:
     """Group the chosen pairs into batches with little padding on both sides.
 
     Pairs are sorted by the length of their longer side, which fills the batch, and within one
@@ -174,13 +153,21 @@ def plan_batches(
     alternating = np.where(lengths % 2 == 0, difference, -difference)  # [N]
     # lexsort is stable: pairs of equal lengths keep the shuffled order.
     by_length = np.lexsort((alternating, lengths))  # [N]
-    batches: list[list[int]] = []
-    # Lengths rise, so that the next pair is the longest of the batch that it joins.
-    for index, length in zip(order[by_length].tolist(), lengths[by_length].tolist(), strict=True):
-        if not batches or (len(batches[-1]) + 1) * length > max_tokens:
-            batches.append([])
-        batches[-1].append(index)
-    if generator is not None:
-        shuffled = torch.randperm(len(batches), generator=generator).tolist()
-        batches = [batches[index] for index in shuffled]
-    return batches
+    starts = _batch_starts(lengths[by_length], max_tokens)
+    batches = Ragged(order[by_length], np.array([*starts, len(order)]))
+    if generator is None:
+        return batches
+    shuffled = torch.randperm(len(batches), generator=generator).tolist()
+    return Ragged.of(batches[index] for index in shuffled)
+
+
+def _batch_starts(lengths: NDArray[np.int64], max_tokens: int) -> list[int]:
+    """Return the index at which each batch begins; lengths: rising, so the last pair's counts."""
+    starts: list[int] = []
+    start = 0
+    while start < len(lengths):
+        starts.append(start)
+        most = max(1, max_tokens // int(lengths[start]))
+        padded = lengths[start : start + most] * np.arange(1, most + 1)[: len(lengths) - start]
+        start += max(1, int(np.searchsorted(padded, max_tokens, side="right")))
+    return starts

@@ -74,6 +74,8 @@ class MusicTokenizer(ABC):
     """Name of each id, in order."""
     end: ClassVar[int | None] = None
     """Id of the end of a piece; None where pieces have no end mark."""
+    pitch_range: ClassVar[tuple[int, int]]
+    """Lowest and highest MIDI pitch of a transposed piece."""
     bar: ClassVar[int] = 1
     """Tokens per bar: windows start at multiples of it, so that a position implies its voice and
     its place in the bar; 1 where tokens have no meter."""
@@ -124,15 +126,23 @@ class MusicTokenizer(ABC):
 
     @abstractmethod
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
-        """Mark the tokens of a piece at which a note begins."""
+        """Mark the tokens of a piece at which a note begins, by the ids of at most a bar before."""
 
     @abstractmethod
     def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
         """Return the time of each token of a piece in seconds, and its pitch, -1 for none."""
 
     @abstractmethod
-    def augment(self, content: Any, settings: Augmentation, generator: torch.Generator) -> Any:
-        """Return a random variation of a training piece."""
+    def pitches(self, content: Any) -> Ids:
+        """Return the MIDI pitches of a piece."""
+
+    @abstractmethod
+    def transpose(self, ids: Ids, semitones: int) -> Ids:
+        """Return the ids of a part of a piece, transposed."""
+
+    def stretched(self, content: Any, settings: Augmentation) -> list[Any]:
+        """Return a piece at each speed that training draws from; empty where it has one speed."""
+        return []
 
     def n_tokens(self, *, seconds: float | None, length: int | None) -> int:
         """Return the largest number of new tokens of a sample of so many units or seconds."""

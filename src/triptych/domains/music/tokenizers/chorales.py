@@ -14,11 +14,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from triptych.domains.music.midi import Note, ParsedMidi, Part, new_midi
-from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
+from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,6 +48,7 @@ class ChoraleTokenizer(MusicTokenizer):
 
     name = "chorales"
     symbols = SYMBOLS
+    pitch_range = LOWEST, HIGHEST
     bar = STEPS_PER_BAR * N_VOICES
     voice_cycles = ((1, N_VOICES),)
     # Sixteenth in the quarter, and in a bar of four quarters counted from the piece's start.
@@ -135,9 +135,12 @@ class ChoraleTokenizer(MusicTokenizer):
         seconds = (np.arange(len(ids)) // N_VOICES).astype(np.float64) * SECONDS_PER_STEP
         return seconds, self.decode(ids).reshape(-1)[: len(ids)]
 
-    def augment(self, content: Grid, settings: Augmentation, generator: torch.Generator) -> Grid:
-        shifts = settings.shifts(content[content != SILENT], LOWEST, HIGHEST)
-        return np.where(content == SILENT, SILENT, content + draw(shifts, generator))
+    def pitches(self, content: Grid) -> Ids:
+        sounding: Ids = content[content != SILENT]
+        return sounding
+
+    def transpose(self, ids: Ids, semitones: int) -> Ids:
+        return np.where(ids == REST, REST, ids + semitones)
 
 
 def _span(note: Note, ticks_per_quarter: int) -> tuple[int, int, int]:

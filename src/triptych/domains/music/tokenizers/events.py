@@ -18,7 +18,6 @@ A round trip through `encode` and `decode` moves onsets and releases by at most 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.music.midi import MAX_SECONDS, ParsedMidi, new_midi
-from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
+from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer
 from triptych.domains.music.tokenizers.notes import (
     STEPS_PER_SECOND,
     Notes,
@@ -78,6 +77,7 @@ class EventTokenizer(MusicTokenizer):
     name = "events"
     symbols = SYMBOLS
     end = END
+    pitch_range = PIANO_LOWEST, PIANO_HIGHEST
     count_contexts: ClassVar = {"frequency of the event": (None, ()), "previous event": (1, ())}
     tokens_per_unit = 1
     seconds_per_unit = 1 / 200
@@ -175,12 +175,16 @@ class EventTokenizer(MusicTokenizer):
         before = np.cumsum(steps) - steps
         return before / STEPS_PER_SECOND, np.where(ids < SHIFT, ids % N_PITCHES, -1)
 
-    def augment(self, content: Notes, settings: Augmentation, generator: torch.Generator) -> Notes:
-        shifts = settings.shifts(content.pitch, PIANO_LOWEST, PIANO_HIGHEST)
-        moved = replace(content, pitch=content.pitch + draw(shifts, generator))
+    def pitches(self, content: Notes) -> Ids:
+        return content.pitch
+
+    def transpose(self, ids: Ids, semitones: int) -> Ids:
+        return np.where(ids < SHIFT, ids + semitones, ids)
+
+    def stretched(self, content: Notes, settings: Augmentation) -> list[Notes]:
         last = content.release.max(initial=0.0)
         factors = [f for f in settings.stretch if f <= 1 or last * f <= MAX_SECONDS]
-        return stretch(moved, draw(factors or [1.0], generator))
+        return [stretch(content, factor) for factor in factors or [1.0]]
 
     def trim(self, ids: Ids, *, seconds: float | None, n_prompt: int) -> Ids:
         """Shorten the last shift to the rest of `seconds`; `constraint` allows no later one."""
