@@ -19,7 +19,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
-from triptych.decoding.generate import StepRunner, generate
+from triptych.decoding.generate import CompiledSteps, StepRunner, generate
 from triptych.decoding.sampling import Sampling, sample_value
 
 GREEDY = Sampling(temperature=0.0)
@@ -240,20 +240,38 @@ def test_a_compiled_step_samples_the_same_and_is_compiled_once(
     model: DecoderOnly, compiler: list[object]
 ) -> None:
     seen = []
-    plain, compiled = (
+    reused = CompiledSteps(model)
+    plain, compiled, again = (
         generate(
-            model, batch=2, length=20, compile=compile, end=5,
+            model, batch=2, length=20, compiled=steps, end=5,
             generator=torch.Generator().manual_seed(1),
             progress=lambda *_: seen.append(torch.is_grad_enabled()),
         )
-        for compile in (False, True)
+        for steps in (None, reused, reused)
     )  # fmt: skip
     assert torch.equal(plain, compiled)
+    assert torch.equal(plain, again)
     assert not any(seen)
     assert not compiled.is_inference()
     (step,) = compiler
     # CUDA graphs take the cache for fixed storage where it is a buffer of the compiled module.
     assert len(list(step.buffers())) >= 4
+
+
+def test_a_kept_cache_takes_the_condition_of_each_batch(
+    model: DecoderOnly, compiler: list[object]
+) -> None:
+    steps = CompiledSteps(model)
+    for condition in torch.randn(2, 3, 12, dtype=torch.float64):
+        plain, compiled = (
+            generate(
+                model, batch=3, length=12, condition=condition, compiled=which,
+                generator=torch.Generator().manual_seed(1),
+            )
+            for which in (None, steps)
+        )  # fmt: skip
+        assert torch.equal(plain, compiled)
+    assert len(compiler) == 1
 
 
 @torch.no_grad()

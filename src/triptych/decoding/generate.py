@@ -58,7 +58,7 @@ def generate(
     end: int | None = None,
     constraint: LogitsConstraint | None = None,
     progress: Progress | None = None,
-    compile: bool = False,
+    compiled: CompiledSteps | None = None,
     draft: Draft | None = None,
 ) -> Tensor:
     """Continue `prefix` to `length` values in each row: int64 [B, length] or [B, length, C].
@@ -66,10 +66,9 @@ def generate(
     prefix: int64 [B, P] or [B, P, C], the beginning of the result, default empty. previous int64
     [B] and condition [B, ...]: as in `AutoregressiveModel`. generator: on the model's device. end:
     a row that samples this value is finished: filled with it and dropped from the batch.
-    constraint: see `LogitsConstraint`. compile: run the step through torch.compile, which takes
-    tens of seconds; on a GPU it becomes a CUDA graph. draft: verify drafted values in steps of
-    several positions; the same values from the same generator, faster where the drafts are good.
-    It cannot be combined with compile.
+    constraint: see `LogitsConstraint`. compiled: steps of this model, which run through
+    torch.compile. draft: verify drafted values in steps of several positions; the same values from
+    the same generator, faster where the drafts are good. It cannot be combined with compiled.
     """
     sampling = sampling or Sampling()
     device = next(model.parameters()).device
@@ -86,10 +85,10 @@ def generate(
     try:
         # Inference mode costs less per operation. `values` was created outside it, so the result
         # is an ordinary tensor, which autograd accepts.
-        with torch.no_grad() if compile else torch.inference_mode():
+        with torch.inference_mode() if compiled is None else torch.no_grad():
             lookahead = 0 if draft is None else draft.count
             runner = StepRunner(
-                model, batch, length, condition, compile=compile, lookahead=lookahead
+                model, batch, length, condition, compiled=compiled, lookahead=lookahead
             )
             t = n_prefix
             while t < length:
@@ -130,7 +129,7 @@ def generate(
 class StepRunner:
     """Runs the steps of a model: the cache, views of its filled part, and the unfinished rows.
 
-    compile: run the step through torch.compile, over the whole cache, so that it is compiled once.
+    compiled: run these steps, which read the whole cache.
     lookahead: number of drafted values that a step reads after the sampled one.
     """
 
@@ -141,7 +140,7 @@ class StepRunner:
         length: int,
         condition: Tensor | None,
         *,
-        compile: bool = False,
+        compiled: CompiledSteps | None = None,
         lookahead: int = 0,
     ) -> None:
         self.model, device = model, next(model.parameters()).device
@@ -154,9 +153,8 @@ class StepRunner:
         self.contexts: Sequence[StepContext | None] = []
         self.next_check = CHECK_INTERVAL
         self.compiled: Callable[..., Tensor] | None = None
-        if compile:
-            mode = "reduce-overhead" if device.type == "cuda" else None
-            self.compiled = torch.compile(CompiledStep(model, self.cache), dynamic=False, mode=mode)
+        if compiled is not None:
+            self.cache, self.compiled = compiled.load(self.cache)
 
     def prefill(self, prefix: Tensor, previous: Tensor | None) -> Tensor:
         """Read values 0 to P-1 at once and predict value P: [B, 1, Z]."""
@@ -210,7 +208,33 @@ class StepRunner:
             self.contexts = self.model.step_contexts(positions, self.views)
 
 
-class CompiledStep(nn.Module):
+class CompiledSteps:
+    """The step of a model through torch.compile, for several calls of `generate`.
+
+    Compiling takes tens of seconds. On a GPU the step becomes a CUDA graph, which needs its tensors
+    at fixed addresses: the caches are kept, so that batches of one shape share one graph.
+    """
+
+    def __init__(self, model: AutoregressiveModel) -> None:
+        self.model = model
+        self._steps: dict[tuple[torch.Size, ...], tuple[KVCache, Callable[..., Tensor]]] = {}
+
+    def load(self, cache: KVCache) -> tuple[KVCache, Callable[..., Tensor]]:
+        """The kept cache of this shape with the contents of a new one, and the step over it."""
+        tensors = [tensor for layer in cache for tensor in layer.values()]
+        shapes = tuple(tensor.shape for tensor in tensors)
+        if shapes not in self._steps:
+            mode = "reduce-overhead" if tensors[0].device.type == "cuda" else None
+            step = torch.compile(StaticStep(self.model, cache), dynamic=False, mode=mode)
+            self._steps[shapes] = cache, step
+        kept, step = self._steps[shapes]
+        for old, new in zip(kept, cache, strict=True):
+            for name, tensor in new.items():
+                old[name].copy_(tensor)
+        return kept, step
+
+
+class StaticStep(nn.Module):
     """The step of a model with its cache as buffers, for torch.compile.
 
     CUDA graphs are skipped where a step writes into a tensor that is no buffer of the module.

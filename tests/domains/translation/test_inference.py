@@ -203,6 +203,18 @@ def test_a_translation_has_at_most_fifty_tokens_more_than_its_source(
     assert sorted(limits[0]) == sorted(len(row) + 1 + 50 for row in ids)  # its end counts
 
 
+def test_free_memory_limits_a_batch_on_a_gpu(
+    translator: TranslationModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = translator.model
+    assert translate.max_positions(model, 4) == translate.MAX_POSITIONS
+    monkeypatch.setattr(translate, "device_of", lambda _: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (8_000_000, 16_000_000))
+    sizes = translator.config.model.transformer
+    key_and_value = 2 * 4 * sizes.d_model * sizes.n_layers  # bytes
+    assert translate.max_positions(model, 4) == 4_000_000 // (4 * key_and_value)
+
+
 def test_a_model_that_never_ends_is_stopped(taught: TranslationTrainingModule) -> None:
     class Endless(torch.nn.Module):
         """Says one token for ever; it has the model's parts that the search needs."""

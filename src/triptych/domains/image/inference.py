@@ -61,7 +61,8 @@ class ImageModel(ImageScores, TrainedModel):
         """Sample images: uint8 [count, H, W, C] with values 0 .. levels-1.
 
         label: class of all images of a class-conditional model; None for one class after the other.
-        compile: as in `generate`. progress: called with (positions sampled, positions in all).
+        compile: as in `ImageTransformer.sample`. progress: called with (positions sampled,
+        positions in all).
         Raises UserError for a label that the model does not have, and for top_k and top_p on a
         mixture of logistics.
         """

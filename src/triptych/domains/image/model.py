@@ -15,7 +15,7 @@ from triptych.core.heads import Categorical, HeadConfig
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.generate import generate
+from triptych.decoding.generate import CompiledSteps, generate
 from triptych.types import Progress
 
 SAMPLE_BATCH = 64
@@ -113,17 +113,20 @@ class ImageTransformer(nn.Module):
         count: int,
         *,
         labels: Tensor | None = None,
+        compile: bool = False,
         progress: Progress | None = None,
         **options: Any,
     ) -> Tensor:
         """Sample images: uint8 [count, H, W, C].
 
-        labels: int64 [count]. progress: called with (positions sampled, positions in all).
-        options: sampling, generator and compile of `generate`.
+        labels: int64 [count]. compile: run the steps of all batches through torch.compile, into a
+        CUDA graph on a GPU. progress: called with (positions sampled, positions in all).
+        options: sampling and generator of `generate`.
         """
         length = self.order.length
         with torch.no_grad():
             condition = self.condition(labels)
+        compiled = CompiledSteps(self.core) if compile else None
         images = []
         for start in range(0, count, SAMPLE_BATCH):
             size = min(SAMPLE_BATCH, count - start)
@@ -137,6 +140,7 @@ class ImageTransformer(nn.Module):
                 batch=size,
                 length=length,
                 condition=None if condition is None else condition[start : start + size],
+                compiled=compiled,
                 progress=report,
                 **options,
             )  # [N, L] or [N, L, C]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
-from triptych.decoding.generate import Draft
+from triptych.decoding.generate import CompiledSteps, Draft
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.tokenizers.base import Ids
@@ -59,7 +59,7 @@ def sample_pieces(
         generator=torch.Generator(device).manual_seed(seed),
         end=tokenizer.end,
         constraint=tokenizer.constraint(count, seconds=seconds, n_prompt=len(first)),
-        compile=compile,
+        compiled=CompiledSteps(model) if compile else None,
         draft=draft,
         **options,
     )
@@ -84,7 +84,7 @@ def continue_tokens(
     length, overlap: of the windows, in tokens. end: a row that samples it is filled with it; stops
     when all rows have. constraint: called with all tokens from the prompt's first one on. progress:
     called with (new tokens, n_new), and where all rows ended earlier with (new tokens, new tokens).
-    options: sampling, generator, compile and draft of `decoding.generate.generate`.
+    options: sampling, generator, compiled and draft of `decoding.generate.generate`.
     """
     tokens = prompt
     total = prompt.shape[1] + n_new

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import torch
+
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import LengthPenalty, SearchResult
@@ -20,8 +22,11 @@ FORBIDDEN = (PAD, START)
 EXTRA_TOKENS = 50
 """Maximum number of tokens of a translation beyond its source's (1706.03762, section 6.1)."""
 MAX_POSITIONS = 8_192
-"""Maximum number of source and target positions of a batch, before beams; bounds the memory of long
-lines."""
+"""Maximum number of source and target positions of a batch, before beams, on other devices than
+CUDA; bounds the memory of long lines."""
+SEARCH_SHARE = 0.5
+"""Share of a GPU's free memory for the positions of a batch; the rest is for a copy and for logits.
+"""
 
 
 def search_sources(
@@ -35,7 +40,7 @@ def search_sources(
 ) -> Iterator[tuple[int, SearchResult]]:
     """Yield the key and the result of each source (its ids and END), the longest first."""
     lengths = {key: len(source) for key, source in sources.items()}
-    for keys in plan_rows(lengths, batch_size):
+    for keys in plan_rows(lengths, batch_size, max_positions(model, beam)):
         source = pad_rows([sources[key] for key in keys]).to(device_of(model))  # [B, S]
         padding = source == PAD  # [B, S]
         limits = [len(sources[key]) + EXTRA_TOKENS for key in keys]
@@ -56,11 +61,24 @@ def search_sources(
         yield from zip(keys, results, strict=True)
 
 
-def plan_rows(lengths: Mapping[int, int], batch_size: int) -> list[list[int]]:
+def max_positions(model: EncoderDecoder, beam: int) -> int:
+    """Most source and target positions of a batch, before beams: from free memory on CUDA."""
+    device = device_of(model)
+    if device.type != "cuda":
+        return MAX_POSITIONS
+    free, _ = torch.cuda.mem_get_info(device)
+    layers = model.decoder.init_cache(1, 1)
+    per_position = beam * sum(tensor.nbytes for layer in layers for tensor in layer.values())
+    return int(SEARCH_SHARE * free / per_position)
+
+
+def plan_rows(
+    lengths: Mapping[int, int], batch_size: int, max_positions: int = MAX_POSITIONS
+) -> list[list[int]]:
     """Group the keys of rows into batches of similar length, longest first.
 
     lengths: source tokens of each row. A batch has at most batch_size rows and, if it has more than
-    one, at most `MAX_POSITIONS` positions, its translations included.
+    one, at most `max_positions` positions, its translations included.
     """
     batches: list[list[int]] = []
     capacity = 0
@@ -68,7 +86,7 @@ def plan_rows(lengths: Mapping[int, int], batch_size: int) -> list[list[int]]:
         if not batches or len(batches[-1]) >= capacity:
             batches.append([])
             positions = 2 * lengths[key] + EXTRA_TOKENS
-            capacity = min(batch_size, MAX_POSITIONS // positions)
+            capacity = min(batch_size, max_positions // positions)
         batches[-1].append(key)
     return batches
 
