@@ -57,6 +57,24 @@ def test_a_mixture_in_single_precision_stays_finite_with_its_gradient() -> None:
     assert parameters.grad.isfinite().all()
 
 
+def test_the_means_of_a_mixture_are_those_of_float32_within_autocast() -> None:
+    """In bfloat16 a mean just above 1 is wrong by half a grey level."""
+    head = MixtureOfLogisticsHead(8, levels=256, channels=1, components=200)
+    means = slice(200, 400)
+    with torch.no_grad():
+        head.parameters_of.bias[means] = torch.linspace(0.9, 1.1, 200)
+    x = torch.randn(5, 8) * 0.01
+    wanted = head(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        plain, seen, halved = head.parameters_of(x), head(x), head(x.bfloat16())
+    half_a_level = 1 / 255
+    error = (plain - wanted)[:, means].abs().max().item()
+    assert error > 0.9 * half_a_level, "bfloat16 would do"
+    assert torch.equal(seen, wanted)
+    assert halved.dtype == torch.float32
+    assert (halved - wanted)[:, means].abs().max().item() < 0.01 * half_a_level
+
+
 def test_a_mean_far_from_the_pixel_in_single_precision() -> None:
     """The bin's width does not depend on the mean; taken from two sums it would, in rounding."""
     head = MixtureOfLogisticsHead(4, levels=256, channels=1, components=1)

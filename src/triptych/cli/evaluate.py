@@ -58,8 +58,12 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
 def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluation:
     """Score the split that the options name, with a progress line."""
+    from triptych.training.devices import out_of_memory_advice
+
     try:
-        return model.evaluate(**options.arguments_of(model.evaluate), progress=ProgressLine(what))
+        with out_of_memory_advice("lower --batch_size"):
+            arguments = options.arguments_of(model.evaluate)
+            return model.evaluate(**arguments, progress=ProgressLine(what))
     except UserError as error:
         source = getattr(model.config.data, "source", None)
         folder = getattr(source, "directory", None)

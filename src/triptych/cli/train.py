@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,9 @@ from triptych.config.schema import build, to_plain
 from triptych.domains.base import Domain
 from triptych.errors import UserError
 
+BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
+"""Names that domains give to the size of a batch."""
+
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Train and print the run's folder; raises UserError and TrainingStopped."""
@@ -41,6 +44,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         read_settings_file(path)
 
     from triptych.training import checks
+    from triptych.training.devices import out_of_memory_advice
     from triptych.training.run_folder import check_run_folder
     from triptych.training.trainer import train
 
@@ -58,10 +62,22 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     task, train_loader, validation_loader = domain.prepare(config, vocabulary)
     settings = checks.trainer_settings(values["trainer"])
     checks.check_batches(probe, len(train_loader), len(validation_loader))
-    folder = train(task, train_loader, validation_loader, settings, resume=resume)
+    with out_of_memory_advice(memory_advice(config)):
+        folder = train(task, train_loader, validation_loader, settings, resume=resume)
     if folder.exists():
         print(f"the run is in {folder}", file=sys.stderr)
     return 0
+
+
+def memory_advice(config: Any) -> str:
+    """Return what to change where the memory of a GPU is full, with the names of the settings."""
+    known = {field.name for field in fields(config.data)}
+    sizes = [f"data.{name}" for name in BATCH_SIZES if name in known]
+    return (
+        f"lower {' and '.join(sizes) or 'the batch size'} and raise "
+        "trainer.accumulate_grad_batches by the same factor, or set "
+        "model.transformer.activation_checkpointing to true"
+    )
 
 
 def parser(domain: Domain) -> ArgumentParser:

@@ -19,6 +19,8 @@ and a large input shows output early."""
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Translate standard input; raises UserError, before a line is read where possible."""
+    from triptych.training.devices import out_of_memory_advice
+
     options, _ = read_options("translate", domain, arguments)
     names = ("beam", "n_best", "batch_size", "length_penalty")
     settings = {name: getattr(options, name) for name in names}
@@ -37,7 +39,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
                 report(before + done, len(lines))
 
         started = time.perf_counter()
-        found = translator.translate(part, progress=show, **settings)
+        with out_of_memory_advice("lower --batch_size or --beam"):
+            found = translator.translate(part, progress=show, **settings)
         seconds += time.perf_counter() - started
         write_lines(sys.stdout.buffer, found, n_best=options.n_best)
         report(start + len(part), len(lines))

@@ -143,7 +143,12 @@ class MixtureOfLogisticsHead(Head):
             bias[1 + channels : 1 + 2 * channels] = -1.0
 
     def forward(self, x: Tensor) -> Tensor:
-        parameters: Tensor = self.parameters_of(x)  # [..., Z]
+        # Not in half precision under autocast: near 1 a bfloat16 mean has steps of 1/256, half a
+        # level of 256, and above 1 twice that.
+        if torch.is_autocast_enabled(x.device.type):
+            x = at_least_float32(x)
+        with torch.autocast(x.device.type, enabled=False):
+            parameters: Tensor = self.parameters_of(x)  # [..., Z]
         return parameters
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:

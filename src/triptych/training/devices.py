@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +38,15 @@ def device_named(name: str) -> torch.device:
         here = ", ".join(f"{kind} ({number})" for kind, number in counts.items() if number)
         raise UserError(f"device is {name}, which this machine does not have; it has {here}")
     return device
+
+
+@contextmanager
+def out_of_memory_advice(advice: str) -> Iterator[None]:
+    """Raise UserError with advice in place of PyTorch's error where the memory of a GPU is full."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise UserError(f"the memory of the GPU is full; {advice}") from error
 
 
 def choose_precision(trainer: dict[str, Any]) -> str:

@@ -65,9 +65,11 @@ def train(
     is_new = first and found is None
     trial = bool(arguments.get("fast_dev_run"))
     stop = StopOnSignal(task)
+    full = False  # the memory of a GPU; the run starts again with smaller batches
 
     def folder_is_kept() -> bool:
-        return not is_new or (stop.began and not trial) or holds_checkpoint(folder)
+        began = stop.began and not (trial or full)
+        return not is_new or began or holds_checkpoint(folder)
 
     with stop.installed(), deleted_unless(folder_is_kept, folder):
         step = 0
@@ -109,6 +111,9 @@ def train(
                 val_dataloaders=validation_loader,
                 ckpt_path=str(found[0]) if found is not None else None,
             )
+        except torch.OutOfMemoryError:
+            full = True
+            raise
         except SIGTERMException as error:
             raise Interrupted(
                 task.stop_signal or task.agreed_stop or signal.SIGTERM,
