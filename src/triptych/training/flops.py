@@ -1,0 +1,45 @@
+"""Operations of a training step, and the peak of a GPU: model FLOPs utilisation (MFU)."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from triptych.core.attention.multihead import MultiHeadAttention
+
+PEAKS = {
+    "B200": 2250e12,
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100": 989e12,
+    "L40S": 362e12,
+    "L4": 121e12,
+    "A100": 312e12,
+}
+"""Dense bf16 operations per second by a part of the device's name, from the data sheets."""
+
+
+def peak_flops(device_name: str) -> float | None:
+    """Return the dense bf16 operations per second of a GPU; None where they are not known."""
+    words = device_name.replace("-", " ")
+    return next((peak for name, peak in PEAKS.items() if f" {name} " in f" {words} "), None)
+
+
+def attention_flops(model: nn.Module, length: int) -> float:
+    """Return the operations of attention per position in a training step, projections excluded.
+
+    Products of queries with keys and of weights with values, over the visible pairs of sequences of
+    `length` positions: 12 times the width times the mean number of keys a query sees (Chowdhery et
+    al. 2022, appendix B).
+    """
+    position = torch.arange(length)
+    keys_of: dict[int, float] = {}
+    total = 0.0
+    for layer in model.modules():
+        if isinstance(layer, MultiHeadAttention):
+            pattern = layer.mask_pattern
+            if id(pattern) not in keys_of:
+                visible = pattern.visible(position.unsqueeze(1), position)  # [L, L]
+                keys_of[id(pattern)] = float(visible.sum()) / length
+            total += 12 * layer.n_heads * layer.d_head * keys_of[id(pattern)]
+    return total
