@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
+from pytorch_lightning import strategies
 
 from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import task as task_module
 from triptych.domains.image.config import Config
 from triptych.errors import UserError
+from triptych.training import processes
 from triptych.training import trainer as run_module
 from triptych.training.checks import check_batches, check_settings, probe_trainer
 from triptych.training.run_config import RunSettings
@@ -97,7 +99,7 @@ ATTENTION = (
         ("run: {seed: 1}\nrun: {seed: 2}", ["line 2: run was already set on line 1"]),
         ("", ["holds nothing"]),
         ("- a\n- b", ["holds a list"]),
-        ("resume: true", ["unknown key resume"]),
+        ("resume: auto", ["unknown key resume"]),
         ("trainer: {accelerator: cpu}", ["nothing says when to stop", "max_steps"]),
     ],
     ids=lambda value: value.replace("\n", "|")[:60] if isinstance(value, str) else "",
@@ -183,7 +185,7 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
         ),
         (["--model.transformer.dropout", 0.999], ["dropout must be in [0, 0.99], got 0.999"]),
         (["--resume"], ["nothing to resume", "runs/run/checkpoints"]),
-        (["--resume", "yes"], ["unknown key yes"]),
+        (["--resume", "yes"], ["resume", "yes", "auto"]),
         (["--config", "digitz.yaml"], ["digitz.yaml does not exist", "did you mean digits.yaml?"]),
         (["--config", "no/d.yaml"], ["no/d.yaml does not exist", "nor does its folder no"]),
         (["--config", "."], ["cannot be read"]),
@@ -239,11 +241,19 @@ def test_copies_of_the_process_do_not_train() -> None:
             probe(devices=2, strategy=strategy)
 
 
-def test_processes_share_an_epoch() -> None:
-    tried = probe(val_check_interval=100, devices=2, strategy="ddp")
-    with pytest.raises(UserError, match="is 100, but an epoch has 90 batches"):
-        check_batches(tried, 180, 9)
-    check_batches(tried, 200, 9)
+@pytest.mark.parametrize(
+    "strategy",
+    ["fsdp", "deepspeed_stage_3", strategies.FSDPStrategy(), strategies.ModelParallelStrategy()],
+)
+def test_strategies_without_the_whole_model_are_refused(strategy: Any) -> None:
+    name = strategy if isinstance(strategy, str) else type(strategy).__name__
+    with pytest.raises(UserError, match=f"trainer.strategy is {name}, [^\n]*; use ddp"):
+        probe(devices=2, strategy=strategy)
+
+
+@pytest.mark.parametrize("strategy", ["ddp_find_unused_parameters_true", strategies.DDPStrategy()])
+def test_every_form_of_ddp_is_allowed(strategy: Any) -> None:
+    assert probe(devices=2, strategy=strategy).world_size == 2
 
 
 def test_an_accelerator_by_its_class(trained, digits_yaml: Path) -> None:
@@ -291,6 +301,7 @@ def trained(cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Config,
             return Path("runs")
 
         monkeypatch.setattr(run_module, "train", record)
+        monkeypatch.setattr(processes, "start_processes", lambda trainer: None)
         answer = cli("train", "image", *arguments)
         assert answer.code == 0, answer.err
         return found[0]

@@ -12,7 +12,6 @@ from triptych.training import devices
 from triptych.training.checks import check_settings
 from triptych.training.devices import choose_precision
 from triptych.training.run_config import RunSettings
-from triptych.training.run_folder import is_first_process
 
 
 def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:
@@ -76,25 +75,3 @@ def test_asked_precision_is_taken_and_fp16_needs_cuda(monkeypatch: pytest.Monkey
         choose_precision({"precision": "16-mixed"})
     hardware(monkeypatch, gpu=True, gpu_bf16=True, cpu=False)
     assert choose_precision({"precision": "16-mixed"}) == "16-mixed"
-
-
-@pytest.mark.parametrize(
-    ("environment", "first"),
-    [
-        ({}, True),
-        ({"LOCAL_RANK": "0"}, True),
-        ({"LOCAL_RANK": "1"}, False),
-        ({"LOCAL_RANK": "0", "NODE_RANK": "1"}, False),
-        ({"RANK": "0", "LOCAL_RANK": "0"}, True),
-        ({"RANK": "2", "LOCAL_RANK": "0"}, False),
-        ({"SLURM_PROCID": "3"}, False),
-    ],
-)
-def test_only_one_process_writes_the_folder(
-    environment: dict[str, str], first: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    assert is_first_process() is first

@@ -45,6 +45,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
     from triptych.training import checks
     from triptych.training.devices import out_of_memory_advice
+    from triptych.training.processes import decided_by_rank_0, prepare_in_turn, start_processes
     from triptych.training.run_folder import check_run_folder
     from triptych.training.trainer import train
 
@@ -54,17 +55,18 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     # These checks precede the reading of the data, which can take minutes.
     trainer = checks.trainer_settings(values["trainer"])
     probe = checks.probe_trainer(checks.check_settings(config, trainer))
+    start_processes(probe)
     folder = Path(config.run.directory) / config.run.name
-    check_run_folder(folder, resume=resume)
+    resumes = decided_by_rank_0(lambda: check_run_folder(folder, resume=resume))
     vocabulary, config = given_vocabulary(
-        config, domain.name, folder if resume else None, max_epochs=trainer.get("max_epochs")
+        config, domain.name, folder if resumes else None, max_epochs=trainer.get("max_epochs")
     )
-    task, train_loader, validation_loader = domain.prepare(config, vocabulary)
+    task, train_loader, validation_loader = prepare_in_turn(domain.prepare, config, vocabulary)
     settings = checks.trainer_settings(values["trainer"])
     checks.check_batches(probe, len(train_loader), len(validation_loader))
     with out_of_memory_advice(memory_advice(config)):
         folder = train(task, train_loader, validation_loader, settings, resume=resume)
-    if folder.exists():
+    if folder.exists() and probe.is_global_zero:
         print(f"the run is in {folder}", file=sys.stderr)
     return 0
 
@@ -96,10 +98,14 @@ def parser(domain: Domain) -> ArgumentParser:
     settings.usage = "%(prog)s --config FILE [--run.seed 8 ...] [--trainer.max_steps 500 ...]"
     settings.add_argument(
         "--resume",
-        action="store_true",
+        nargs="?",
+        const=True,
+        choices=[True, "auto"],
+        metavar="auto",
         default=argparse.SUPPRESS,  # no setting of the run, so --print_config leaves it out
         help="Continue the run of this name from its last good checkpoint, with the same order of "
-        "the data; without it an existing run is never changed. (default: off)",
+        "the data; without it an existing run is never changed. auto: continue the run if it has a "
+        "checkpoint, begin it otherwise. (default: off)",
     )
     settings.add_class_arguments(Trainer, "trainer", skip={*NOT_OPTIONS, "precision"})
     settings.add_argument(

@@ -20,8 +20,8 @@ Locate = Callable[[str], str]
 
 def check_keys(parser: argparse.ArgumentParser, plain: Any, locate: Locate) -> None:
     """Raise UserError for an unknown key, and for a value in place of a group of settings."""
-    flags = {action.dest for action in parser._actions if action.nargs == 0}
-    known = {key: hint for key, hint in _types(parser).items() if key not in flags}
+    commands = {a.dest for a in parser._actions if a.nargs == 0 or a.default is argparse.SUPPRESS}
+    known = {key: hint for key, hint in _types(parser).items() if key not in commands}
     _check_group(plain, "", known, locate)
 
 

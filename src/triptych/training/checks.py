@@ -13,6 +13,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
 from triptych.errors import UserError
@@ -38,6 +39,9 @@ OBJECTS = ("callbacks", "logger", "plugins")
 # `overfit_batches` stays an option, so that its refusal names the alternative.
 NOT_OPTIONS = ({*NOT_ALLOWED, *OBJECTS, "model_registry"} - {"overfit_batches"}) & set(PARAMETERS)
 """Arguments that the run sets itself or that a command line cannot express."""
+
+_SHARDED = ("fsdp", "deepspeed")
+"""Words in the names of strategies in which no process has the whole model."""
 
 _SMALLEST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "log_every_n_steps": 1}
 _REFUSALS = (MisconfigurationException, ValueError, TypeError, ImportError)
@@ -83,6 +87,7 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
             raise UserError(f"trainer.{name} must be at least {_SMALLEST[name]}, got {value}")
         if name in ("max_steps", "max_epochs", "limit_train_batches") and value == 0:
             raise UserError(f"trainer.{name} is 0; nothing would be trained")
+    check_strategy(trainer.get("strategy") or "auto")
     interval = trainer.get("val_check_interval")
     if isinstance(interval, int | float) and interval <= 0:
         raise UserError(
@@ -119,6 +124,24 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
     if kept.get("num_sanity_val_steps") is None:
         kept["num_sanity_val_steps"] = 1
     return {**kept, "precision": choose_precision(trainer)}
+
+
+def check_strategy(strategy: Any) -> None:
+    """Raise UserError for a strategy that shares the weights among processes, such as FSDP.
+
+    The optimisers, the clipping, the moving average and the checkpoints need whole weights.
+    """
+    if isinstance(strategy, str):
+        supported, name = not any(word in strategy for word in _SHARDED), strategy
+    else:
+        supported = isinstance(strategy, DDPStrategy | SingleDeviceStrategy)
+        name = type(strategy).__name__
+    if not supported:
+        raise UserError(
+            f"trainer.strategy is {name}, but every process needs the whole model here; use ddp "
+            "(for less memory: model.transformer.activation_checkpointing, a smaller batch with "
+            "trainer.accumulate_grad_batches)"
+        )
 
 
 @functools.cache
@@ -163,11 +186,10 @@ def probe_trainer(arguments: dict[str, Any]) -> pl.Trainer:
 def check_batches(probe: pl.Trainer, n_train: int, n_validation: int) -> None:
     """Raise UserError where a limit leaves no batch, or where no epoch is long enough to validate.
 
-    n_train, n_validation: batches of all processes together.
+    n_train, n_validation: batches of each process.
     """
     left = {}
-    for name, count in (("train", n_train), ("val", n_validation)):
-        each = -(-count // probe.world_size)
+    for name, each in (("train", n_train), ("val", n_validation)):
         limit = getattr(probe, f"limit_{name}_batches")
         left[name] = min(each, limit) if isinstance(limit, int) else int(each * limit)
         if limit > 0 and left[name] == 0:

@@ -221,6 +221,7 @@ class ResumableLoader:
             "epoch": self._epoch,
             "index": self._index,
             "batches_taken": self.batches_taken,
+            "processes": rank_and_world()[1],
             "plan": self._fingerprint(self._epoch),
         }
 

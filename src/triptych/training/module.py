@@ -93,7 +93,10 @@ class TrainingModule(pl.LightningModule, ABC):
         """Return ratios from the sums over a whole split; names contain the unit."""
 
     def generation_metrics(self) -> dict[str, float]:
-        """Return metrics of generated output, after each validation; on rank 0 only."""
+        """Return metrics of generated output, after each validation; on all ranks, and equal.
+
+        The ranks can share the work with `processes.shared`.
+        """
         return {}
 
     def log_samples(self, folder: Path) -> None:
@@ -236,21 +239,17 @@ class TrainingModule(pl.LightningModule, ABC):
         if self.trainer.sanity_checking:
             return
         started = time.monotonic()
-        metrics = self.metrics(totals)
-        generated: dict[str, float] = {}
         samples: list[Path] = []
         step = self.trainer.global_step
-        if self.trainer.is_global_zero:
-            with full_precision(self.device):
-                generated = self.generation_metrics()
-                if self.samples_folder is not None:
-                    folder = self.samples_folder / f"step-{step:08d}"
-                    folder.mkdir(parents=True, exist_ok=True)
-                    self.log_samples(folder)
-                    samples = sorted(folder.iterdir())
-                    if not samples:
-                        folder.rmdir()
-        metrics = {**metrics, **self.trainer.strategy.broadcast(generated)}
+        with full_precision(self.device):
+            metrics = {**self.metrics(totals), **self.generation_metrics()}
+            if self.trainer.is_global_zero and self.samples_folder is not None:
+                folder = self.samples_folder / f"step-{step:08d}"
+                folder.mkdir(parents=True, exist_ok=True)
+                self.log_samples(folder)
+                samples = sorted(folder.iterdir())
+                if not samples:
+                    folder.rmdir()
         if not math.isfinite(metrics[self.monitor]):
             raise Diverged(
                 f"val/{self.monitor} is {metrics[self.monitor]} at step {step}; checkpoints "

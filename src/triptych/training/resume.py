@@ -12,7 +12,7 @@ from triptych import pretrained
 from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
 from triptych.training.checkpoint import check_domain, read_checkpoint
-from triptych.training.data import ResumableLoader
+from triptych.training.data import ResumableLoader, rank_and_world
 from triptych.training.module import TrainingModule
 
 SAME_FUNCTION = ("model.transformer.activation_checkpointing",)
@@ -158,11 +158,21 @@ def resume(
         raise UserError(f"{path} has another vocabulary than this run{why}; it cannot be resumed")
     if (wrong := _misfit(content["state_dict"], task.state_dict())) is not None:
         raise UserError(f"{path} cannot be resumed: {wrong}{why}; {_ANEW}")
-    loader.load_state_dict(content["loops"]["fit_loop"]["state_dict"]["combined_loader"][0])
+    position = content["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]
+    loader.load_state_dict(position)
     if path.name != "last.ckpt":
         say(f"{path.with_name('last.ckpt')} is missing or damaged.")
     for change in changed:
         say(f"Changed since the run began: {change}.")
+    _, processes = rank_and_world()
+    before = position.get("processes", processes)
+    if processes != before:
+        say(
+            f"The run had {before} processes and has {processes} now: the order of the data goes "
+            f"on, but an update takes {processes / before:g} times as many batches unless "
+            "trainer.accumulate_grad_batches makes up for it, and dropout and the ends of epochs "
+            "differ."
+        )
     step = int(header["step"])
     say(f"Resuming from step {step}, {path}.")
     return step

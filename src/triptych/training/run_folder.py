@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import yaml
 
@@ -17,13 +16,8 @@ from triptych.errors import UserError
 from triptych.training.checkpoint import code_commit, versions
 from triptych.training.files import why_unwritable, write_atomically
 
-
-def is_first_process() -> bool:
-    """Return whether this process writes the run's folder, before Lightning starts others."""
-    if os.environ.get("RANK"):
-        return int(os.environ["RANK"]) == 0
-    names = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID")
-    return all(int(os.environ.get(name) or 0) == 0 for name in names)
+Resume: TypeAlias = bool | Literal["auto"]
+"""Whether a run goes on from its last checkpoint; auto: if there is one."""
 
 
 def holds_checkpoint(folder: Path) -> bool:
@@ -31,28 +25,33 @@ def holds_checkpoint(folder: Path) -> bool:
     return any((folder / "checkpoints" / name).exists() for name in ("last.ckpt", "best.ckpt"))
 
 
-def check_run_folder(folder: Path, *, resume: bool) -> None:
-    """Raise UserError where the run cannot start, or not be resumed, in this folder.
+def is_occupied(folder: Path) -> bool:
+    """Return whether the folder exists and contains anything."""
+    return folder.is_dir() and any(folder.iterdir())
 
-    Creates nothing. Only the first of several processes checks, because it creates the folder
-    before the others get here.
+
+def check_run_folder(folder: Path, *, resume: Resume) -> bool:
+    """Return whether the run goes on from a checkpoint in this folder.
+
+    resume: "auto" goes on where there is a checkpoint and begins otherwise, also in the folder of a
+    run that was killed before its first checkpoint. Creates nothing. Raises UserError where the run
+    can neither begin nor go on.
     """
-    if not is_first_process():
-        return
     checkpoints = folder / "checkpoints"
-    occupied = folder.is_dir() and any(folder.iterdir())
-    if occupied and not holds_checkpoint(folder):
+    occupied, resumable = is_occupied(folder), holds_checkpoint(folder)
+    may_restart = resume == "auto" and (folder / "versions.json").is_file()
+    if occupied and not resumable and not may_restart:
         raise UserError(
             f"the folder {folder} is not empty, but {checkpoints} holds no last.ckpt or best.ckpt: "
             "there is nothing to resume, and nothing is overwritten; delete it, or choose another "
             "--run.name"
         )
-    if resume and not occupied:
+    if resume is True and not resumable:
         raise UserError(
             f"there is nothing to resume: there is no {checkpoints / 'last.ckpt'} or best.ckpt; "
-            "leave --resume out to start the run"
+            "leave --resume out to start the run, or give --resume auto to do whichever fits"
         )
-    if occupied and not resume:
+    if resumable and not resume:
         raise UserError(
             f"the folder {folder} holds a run already and nothing is overwritten: give --resume to "
             "go on with it, or another --run.name"
@@ -62,6 +61,7 @@ def check_run_folder(folder: Path, *, resume: bool) -> None:
             f"the folder {folder} of the run cannot be written: {why}; choose another with "
             "--run.directory"
         )
+    return resumable
 
 
 @contextmanager

@@ -26,13 +26,15 @@ from triptych.training.files import remove_unfinished
 from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.wandb import open_wandb
 from triptych.training.module import TrainingModule
+from triptych.training.processes import decided_by_rank_0, start_processes
 from triptych.training.resume import find_checkpoint, initialize_from
 from triptych.training.resume import resume as resume_run
 from triptych.training.run_folder import (
+    Resume,
     check_run_folder,
     deleted_unless,
     holds_checkpoint,
-    is_first_process,
+    is_occupied,
     write_config,
     write_versions,
 )
@@ -43,12 +45,12 @@ def train(
     train_loader: ResumableLoader,
     validation_loader: FixedBatches,
     trainer: dict[str, Any],
-    resume: bool = False,
+    resume: Resume = False,
 ) -> Path:
     """Train the task and return the run's folder.
 
     trainer: arguments of Lightning's Trainer (max_steps, devices, strategy, ...). resume: continue
-    from last.ckpt of the run, or from best.ckpt if that is damaged.
+    from last.ckpt of the run, or from best.ckpt if that is damaged; "auto": if there is one.
 
     The folder contains config.yaml, versions.json, metrics.csv, samples/, checkpoints/best.ckpt and
     checkpoints/last.ckpt; fast_dev_run leaves none. Raises UserError before the first step for
@@ -58,13 +60,32 @@ def train(
     quiet_lightning()
     run = task.config.run
     arguments = check_settings(task.config, trainer)
+    precision = arguments["precision"]
     folder = Path(run.directory) / run.name
-    check_run_folder(folder, resume=resume)
-    found = find_checkpoint(folder) if resume else None
-    first = is_first_process()
-    is_new = first and found is None
     trial = bool(arguments.get("fast_dev_run"))
     stop = StopOnSignal(task)
+    keep = KeepCheckpoints(task, folder / "checkpoints", minutes=run.save_minutes)
+    callbacks: list[Callback] = [stop, keep]
+    if task.optim.ema_decay:
+        callbacks.append(WeightAverage(task.optim.ema_decay))
+    if run.early_stopping_patience is not None:
+        callbacks.append(Patience(task, run.early_stopping_patience))
+    if arguments.pop("enable_progress_bar", True):
+        callbacks.append(ShowProgress(task))
+    lightning = pl.Trainer(
+        **arguments,
+        callbacks=callbacks + _listed(trainer.get("callbacks")),
+        logger=_listed(trainer.get("logger")),
+        plugins=[AtomicCheckpointIO(), *_listed(trainer.get("plugins"))],
+        default_root_dir=str(folder),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    start_processes(lightning)
+    resumes = decided_by_rank_0(lambda: check_run_folder(folder, resume=resume))
+    found = find_checkpoint(folder) if resumes else None
+    first = lightning.is_global_zero
+    is_new = first and not is_occupied(folder)
     full = False  # the memory of a GPU; the run starts again with smaller batches
 
     def folder_is_kept() -> bool:
@@ -81,27 +102,11 @@ def train(
         task.samples_folder = folder / "samples" if run.samples else None
         # Compiled is the function, not the module: names in checkpoints and validation stay.
         task.compiled_loss = torch.compile(task.training_loss) if run.compile else None
-        precision = arguments["precision"]
-        loggers = _open_loggers(task, folder, trainer, precision, step) if first else []
-        keep = KeepCheckpoints(task, folder / "checkpoints", minutes=run.save_minutes)
-        callbacks: list[Callback] = [stop, keep]
-        if task.optim.ema_decay:
-            callbacks.append(WeightAverage(task.optim.ema_decay))
-        if run.early_stopping_patience is not None:
-            callbacks.append(Patience(task, run.early_stopping_patience))
-        if arguments.pop("enable_progress_bar", True):
-            callbacks.append(ShowProgress(task))
+        if first and not trial:
+            own = _open_loggers(task, folder, trainer, precision, step)
+            lightning.loggers = [*own, *lightning.loggers]
         began = time.monotonic()
         try:
-            lightning = pl.Trainer(
-                **arguments,
-                callbacks=callbacks + _listed(trainer.get("callbacks")),
-                logger=loggers + _listed(trainer.get("logger")),
-                plugins=[AtomicCheckpointIO(), *_listed(trainer.get("plugins"))],
-                default_root_dir=str(folder),
-                enable_progress_bar=False,
-                enable_model_summary=False,
-            )
             _introduce(task, lightning, folder, precision)
             on_gpu = lightning.strategy.root_device.type == "cuda"
             train_loader.pin_memory = validation_loader.pin_memory = on_gpu
@@ -156,9 +161,18 @@ def _open_loggers(
 def _introduce(task: TrainingModule, trainer: pl.Trainer, folder: Path, precision: str) -> None:
     device = trainer.strategy.root_device
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
-    many = f"{trainer.world_size} x " if trainer.world_size > 1 else ""
-    where = f"{many}{kind} in {precision}"
-    say(f"Training {_size(task):,} parameters on {where}; the run is in {folder}.")
+    processes, batches = trainer.world_size, trainer.accumulate_grad_batches
+    many = f"{processes} x " if processes > 1 else ""
+    update = (
+        f"; an update takes {processes * batches} batches of data.batch_size or data.max_tokens "
+        f"({processes} processes x {batches})"
+        if processes > 1
+        else ""
+    )
+    say(
+        f"Training {_size(task):,} parameters on {many}{kind} in {precision}{update}; the run is "
+        f"in {folder}."
+    )
 
 
 def _size(task: TrainingModule) -> int:

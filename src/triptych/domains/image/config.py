@@ -20,7 +20,7 @@ class DataConfig:
     bits: int | None = None
     """Bits kept of each 8-bit value, 1 to 7; null keeps all levels of the source."""
     batch_size: int = 64
-    """Images per training batch."""
+    """Images per training batch of one process."""
     evaluation_batch_size: int = 64
     """Images per validation batch; no effect on the result."""
     validation_limit: int | None = None

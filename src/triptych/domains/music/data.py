@@ -37,7 +37,7 @@ class DataConfig:
     """Overlap of consecutive windows, in tokens: every scored token has at least this context where
     the piece has it; in sampling, the tokens kept when the window is full."""
     batch_size: int = 16
-    """Windows in a batch."""
+    """Windows in a batch of one process."""
     augmentation: Augmentation = field(default_factory=Augmentation)
     """Random variation of training pieces."""
     samples: int = 1

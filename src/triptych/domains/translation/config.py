@@ -26,7 +26,7 @@ class DataConfig:
     """Whether one vocabulary is learnt from both languages together, or one from each."""
     max_tokens: int = 4_096
     """Maximum size of a batch in tokens, padding included, on the source side and on the target
-    side."""
+    side; each process has its own batch."""
     max_length: int = 256
     """Maximum length of a training pair in tokens, end included, on either side; longer pairs are
     left out of training, and of nothing else."""

@@ -28,6 +28,7 @@ from triptych.domains.translation.tokenizer import PAD, Tokenizers
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
+from triptych.training.processes import shared
 
 
 class TranslationTrainingModule(LikelihoodScores, TrainingModule):
@@ -65,8 +66,12 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         # The model itself in use: a search without double precision is enough here.
         model = TranslationModel(self.config, self.model, self.tokenizers)
         model.repeats_near_ties = False
-        found = model.search(sources, beam=data.validation_beam)
-        self.hypotheses = [best[0] for best in model.texts(found)]
+
+        def translated(lines: Sequence[str]) -> list[str]:
+            found = model.search(lines, beam=data.validation_beam)
+            return [best[0] for best in model.texts(found)]
+
+        self.hypotheses = shared(sources, translated)
         tokenizer = data.source.bleu_tokenizer()
         return score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
 

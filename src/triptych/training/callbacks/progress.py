@@ -22,6 +22,8 @@ QUIET = (
     # Notices between libraries.
     r".*isinstance\(treespec, LeafSpec\).*",
     r".*`lr_scheduler\.step\(\)` before.*",
+    # Its successor is not in the oldest torch that we support.
+    r".*`broadcast_buffers` is deprecated.*",
     # The loaders start workers themselves, see run.data_workers.
     r".*does not have many workers.*",
 )

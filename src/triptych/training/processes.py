@@ -1,0 +1,138 @@
+"""Several processes that train one model: start, decisions of rank 0, shared work.
+
+Lightning's strategies do the rest. With one process every function here does its work directly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import pytorch_lightning as pl
+from lightning_utilities.core.apply_func import apply_to_collection
+from pytorch_lightning.strategies import DDPStrategy
+from torch import Tensor, distributed
+
+from triptych.errors import UserError
+from triptych.training.data import (
+    FixedBatches,
+    ResumableLoader,
+    generator_for,
+    rank_and_world,
+)
+from triptych.training.module import TrainingModule
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+DDP_DEFAULTS = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
+"""Arguments of DistributedDataParallel: buffers are constants here, and gradients need no copy."""
+
+Prepared = tuple[TrainingModule, ResumableLoader, FixedBatches]
+"""What `Domain.prepare` returns."""
+
+
+class Prepare(Protocol):
+    """`Domain.prepare`."""
+
+    def __call__(self, config: Any, vocabulary: Any = None) -> Prepared:
+        """Read the data."""
+
+
+def start_processes(trainer: pl.Trainer) -> None:
+    """Start the processes that Lightning has to start, and connect all ranks.
+
+    Lightning does so in `fit`; here it happens before the data are read, so that rank 0 can decide
+    for all. Nothing happens with one process, or a second time.
+    """
+    strategy = trainer.strategy
+    if isinstance(strategy, DDPStrategy):
+        strategy._ddp_kwargs = {**DDP_DEFAULTS, **strategy._ddp_kwargs}
+    if trainer.world_size > 1 and not distributed.is_initialized():
+        assert strategy.launcher is not None
+        strategy.launcher.launch(lambda: None)
+        strategy.setup_environment()
+
+
+def decided_by_rank_0(decide: Callable[[], R]) -> R:
+    """Return what `decide` returns on rank 0; the others only wait.
+
+    A UserError of rank 0 ends all processes, the others without a message.
+    """
+    rank, world = rank_and_world()
+    if world == 1:
+        return decide()
+    answer: list[Any] = [None, None]
+    error: UserError | None = None
+    if rank == 0:
+        try:
+            answer[0] = decide()
+        except UserError as refusal:
+            error, answer[1] = refusal, refusal.exit_code
+    distributed.broadcast_object_list(answer)
+    if error is not None:
+        raise error
+    if answer[1] is not None:
+        raise SystemExit(answer[1])
+    decided: R = answer[0]
+    return decided
+
+
+def prepare_in_turn(prepare: Prepare, config: Any, vocabulary: Any) -> Prepared:
+    """Return what `prepare` returns, which rank 0 calls first.
+
+    The others wait, so that files which rank 0 makes exist, and use the vocabulary that it has
+    learnt. Raises UserError where the ranks have read different data.
+    """
+    rank, world = rank_and_world()
+    if world == 1:
+        return prepare(config, vocabulary)
+    made: list[Prepared] = []
+
+    def first() -> Any:
+        made.append(prepare(config, vocabulary))
+        return made[0][0].metadata["vocabulary"]
+
+    learnt = decided_by_rank_0(first)
+    if rank > 0:
+        with contextlib.redirect_stderr(io.StringIO()):  # rank 0 has said the same
+            made.append(prepare(config, learnt))
+    _, loader, validation = made[0]
+    found: list[Any] = [None] * world
+    distributed.all_gather_object(found, [data_hash(loader), len(validation.batches)])
+    for other, content in enumerate(found):
+        if content != found[0]:
+            raise UserError(
+                f"process {other} has read other data than process 0: hash of the training data "
+                f"and validation batches are {content}, those of process 0 are {found[0]}; all "
+                "nodes need the same files"
+            )
+    return made[0]
+
+
+def data_hash(loader: ResumableLoader) -> int:
+    """Return a hash of the order of the first epoch and of the content of its first batch."""
+    contents = [repr(loader.state_dict()).encode()]
+    apply_to_collection(
+        loader.make_batch(loader.batches_of(0)[0], generator_for(loader.seed, 0, 0, 1)),
+        Tensor,
+        lambda tensor: contents.append(tensor.numpy().tobytes()),
+    )
+    return zlib.crc32(b"".join(contents))
+
+
+def shared(items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]]) -> list[R]:
+    """Return work(items), one result for each item; the ranks share the items.
+
+    All ranks call it with the same items and get all results.
+    """
+    rank, world = rank_and_world()
+    mine = work(items[rank::world])
+    if world == 1:
+        return list(mine)
+    parts: list[Any] = [None] * world
+    distributed.all_gather_object(parts, mine)
+    return [parts[number % world][number // world] for number in range(len(items))]

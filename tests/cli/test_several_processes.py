@@ -1,0 +1,250 @@
+"""`triptych train` in two processes on the CPU: scores of one process, a killed rank, launchers."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from triptych.training.checkpoint import read_checkpoint
+
+pytestmark = pytest.mark.slow
+
+Settings = Callable[[str], dict[str, Any]]
+LEARNING = {
+    "translation": {"optimizer": "muon", "ema_decay": 0.9, "weight_decay": 0.1},
+    "image": {"ema_decay": 0.9},
+    "music": {"optimizer": "muon"},
+}
+MONITOR = {"image": "bits_per_dim"}
+LAUNCHER_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+def free_port() -> int:
+    with contextlib.closing(socket.socket()) as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+class Folder:
+    """A folder with one settings file, in which `triptych train` runs as processes of its own."""
+
+    def __init__(self, path: Path, domain: str, content: dict[str, Any]) -> None:
+        self.path, self.domain = path, domain
+        content["run"]["directory"] = str(path / "runs")
+        content["trainer"] |= {"precision": "32-true", "log_every_n_steps": 1}
+        content["optim"] = {"learning_rate": 0.01, "warmup_steps": 2, **LEARNING[domain]}
+        (path / "settings.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+
+    def start(self, name: str, *words: object, **variables: object) -> subprocess.Popen[str]:
+        kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
+        command = ["-m", "triptych.cli", "train", self.domain, "--config", "settings.yaml"]
+        return subprocess.Popen(
+            [sys.executable, *command, "--run.name", name, *map(str, words)],
+            cwd=self.path,
+            env={**kept, "OMP_NUM_THREADS": "1", **{k: str(v) for k, v in variables.items()}},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,  # so that all its processes can be ended with it
+        )
+
+    def run(self, name: str, *words: object, **variables: object) -> str:
+        (said,) = self.finish([self.start(name, *words, **variables)])
+        return said
+
+    @staticmethod
+    def finish(processes: Sequence[subprocess.Popen[str]], code: int = 0) -> list[str]:
+        said = []
+        for process in processes:
+            try:
+                said.append(process.communicate(timeout=300)[0])
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            assert process.returncode == code, said[-1]
+        return said
+
+    def last(self, name: str) -> dict[str, Any]:
+        return read_checkpoint(self.path / "runs" / name / "checkpoints/last.ckpt")
+
+    def rows(self, name: str) -> list[dict[str, str]]:
+        with (self.path / "runs" / name / "metrics.csv").open(encoding="utf-8") as file:
+            return list(csv.DictReader(file))
+
+    def scores(self, name: str) -> list[dict[str, float]]:
+        return [
+            {key: float(row[key]) for key in row if key.startswith("val/")}
+            for row in self.rows(name)
+            if row[f"val/{MONITOR.get(self.domain, 'nats_per_token')}"]
+        ]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, tiny_settings: Settings) -> Callable[..., Folder]:
+    return lambda domain="image": Folder(tmp_path, domain, tiny_settings(domain))
+
+
+def differing(one: Any, other: Any, path: str = "") -> list[str]:
+    """Paths of everything that differs between two checkpoints; times and names may."""
+    if isinstance(one, dict):
+        keys = [*one, *(key for key in other if key not in one)]
+        return [
+            found
+            for key in keys
+            for found in differing(one.get(key), other.get(key), f"{path}/{key}")
+        ]
+    if isinstance(one, (list, tuple)):
+        pairs = zip(one, other, strict=True)
+        return [f for i, (a, b) in enumerate(pairs) for f in differing(a, b, f"{path}/{i}")]
+    same = torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+    return [] if same or path.endswith("/run/name") else [path]
+
+
+@pytest.mark.parametrize("domain", ["translation", "image", "music"])
+def test_two_processes_score_as_one_with_the_same_global_batch(
+    folder: Callable[..., Folder], domain: str
+) -> None:
+    """Accumulation, moving average and Muon are in it, see LEARNING."""
+    runs = folder(domain)
+    # Lightning ends an update with the epoch, so each epoch needs a multiple of 4 batches.
+    sizes = ["--data.batch_size", 1] if domain == "music" else []
+    steps = [*sizes, "--trainer.max_steps", 6, "--trainer.val_check_interval"]
+    accumulated = "--trainer.accumulate_grad_batches"
+    said = runs.run("two", *steps, 6, accumulated, 2, "--trainer.devices", 2, "--resume", "auto")
+    runs.run("one", *steps, 12, accumulated, 4)
+    assert said.count("an update takes 4 batches") == said.count("Finished at step 6") == 1
+    two, one = runs.scores("two"), runs.scores("one")
+    assert len(two) == len(one) == 2
+    for pair in zip(two, one, strict=True):
+        assert pair[0] == pytest.approx(pair[1], rel=1e-5)
+    assert one[0] != one[1], "it learns"
+    kept, alone = runs.last("two"), runs.last("one")
+    assert kept["triptych"]["vocabulary"] == alone["triptych"]["vocabulary"]
+    positions = [c["loops"]["fit_loop"]["state_dict"]["combined_loader"][0] for c in (kept, alone)]
+    assert positions[0]["batches_taken"] == positions[1]["batches_taken"] == 24
+    assert positions[0]["plan"] == positions[1]["plan"]
+
+
+@pytest.mark.parametrize("domain", ["translation", "image", "music"])
+def test_a_killed_rank_and_resume_auto_end_in_the_same_checkpoint(
+    folder: Callable[..., Folder], domain: str
+) -> None:
+    runs = folder(domain)
+    words = ["--trainer.max_steps", 40, "--trainer.val_check_interval", 8, "--trainer.devices", 2]
+    words += ["--trainer.accumulate_grad_batches", 2, "--resume", "auto"]
+    words += ["--model.transformer.dropout", 0.1]
+    runs.run("whole", *words)
+    process = runs.start("cut", *words)
+    last = runs.path / "runs/cut/checkpoints/last.ckpt"
+    deadline = time.monotonic() + 300
+    while not last.exists() and time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+    said = process.communicate(timeout=300)[0]
+    assert process.returncode != 0, said
+    assert 0 < runs.last("cut")["global_step"] < 40, "the kill came too late to say anything"
+    again = runs.run("cut", *words)
+    assert "Resuming from step" in again
+    assert differing(runs.last("whole"), runs.last("cut")) == []
+    assert runs.scores("whole") == runs.scores("cut")
+
+
+def test_another_number_of_processes_is_told_and_the_order_of_the_data_goes_on(
+    folder: Callable[..., Folder],
+) -> None:
+    runs = folder()
+    words = ["--trainer.val_check_interval", 6, "--trainer.max_steps"]
+    runs.run("run", *words, 6, "--trainer.devices", 2)
+    said = runs.run("run", *words, 12, "--resume", "auto")
+    assert "The run had 2 processes and has 1 now: the order of the data goes on, " in said
+    assert "0.5 times as many batches" in said
+    position = runs.last("run")["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]
+    assert (position["batches_taken"], position["processes"]) == (12 + 6, 1)
+
+
+def manual(rank: int, port: int) -> dict[str, object]:
+    """Variables of a process that the user starts."""
+    return {"LOCAL_RANK": rank, "WORLD_SIZE": 2, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+
+
+def test_processes_with_different_data_refuse_to_train(folder: Callable[..., Folder]) -> None:
+    runs, port = folder(), free_port()
+    sizes = ["--data.batch_size", 8], ["--data.batch_size", 9]
+    said = Folder.finish(
+        [
+            runs.start("run", "--trainer.devices", 2, *size, **manual(rank, port))
+            for rank, size in enumerate(sizes)
+        ],
+        code=2,
+    )
+    assert all("process 1 has read other data than process 0" in text for text in said)
+    assert not (runs.path / "runs/run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "says", "times"),
+    [
+        (["--resume"], "there is nothing to resume", [1, 0]),
+        # An epoch of 180 batches.
+        (["--trainer.val_check_interval", 91, "--trainer.check_val_every_n_epoch", 1],
+         "but an epoch has 90 batches", [1, 1]),
+    ],
+)  # fmt: skip
+def test_a_refusal_ends_all_processes(
+    folder: Callable[..., Folder], options: list[object], says: str, times: list[int]
+) -> None:
+    """A decision of rank 0 is told once; what each process finds itself, by each."""
+    runs, port = folder(), free_port()
+    words = ["--trainer.devices", 2, *options]
+    said = Folder.finish(
+        [runs.start("run", *words, **manual(rank, port)) for rank in range(2)], code=2
+    )
+    assert [text.count(says) for text in said] == times
+
+
+def slurm(rank: int, port: int, folder: Path) -> dict[str, object]:
+    """Variables of `srun` on two nodes with one task each."""
+    return {
+        "SLURM_JOB_ID": 4321, "SLURM_NTASKS": 2, "SLURM_NTASKS_PER_NODE": 1, "SLURM_NNODES": 2,
+        "SLURM_PROCID": rank, "SLURM_NODEID": rank, "SLURM_LOCALID": 0, "MASTER_PORT": port,
+        "SLURM_NODELIST": "localhost",
+    }  # fmt: skip
+
+
+def lsf(rank: int, port: int, folder: Path) -> dict[str, object]:
+    """Variables of `jsrun` on one host with two tasks."""
+    hosts = folder / "hosts"
+    hosts.write_text(f"launcher\n{socket.gethostname()}\n{socket.gethostname()}\n")
+    return {
+        "LSB_JOBID": 4321, "LSB_DJOB_RANKFILE": hosts, "JSM_NAMESPACE_LOCAL_RANK": rank,
+        "JSM_NAMESPACE_SIZE": 2, "JSM_NAMESPACE_RANK": rank, "MASTER_PORT": port,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("cluster", [slurm, lsf])
+def test_one_process_of_a_cluster_writes_the_folder(
+    folder: Callable[..., Folder], cluster: Callable[..., dict[str, object]]
+) -> None:
+    runs, port = folder(), free_port()
+    machines = ["--trainer.num_nodes", 2] if cluster is slurm else ["--trainer.devices", 2]
+    said = Folder.finish(
+        [runs.start("run", *machines, **cluster(rank, port, runs.path)) for rank in range(2)]
+    )
+    assert ["Finished at step 3" in text for text in said] == [True, False]
+    assert len(runs.scores("run")) == 1
+    assert len(yaml.safe_load((runs.path / "runs/run/versions.json").read_text())["starts"]) == 1
