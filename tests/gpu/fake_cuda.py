@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -68,13 +68,31 @@ class Launches(TorchDispatchMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         name = function._schema.name.removeprefix("aten::")
-        if name not in NO_KERNEL:
+        result = function(*args, **(kwargs or {}))
+        if reads_on_the_host(name, result, args):
+            raise DataDependentOutputException(function)
+        if name not in NO_KERNEL and (name.endswith("_") or not same_memory(result, args)):
             self.by_name[name] += 1
-        return function(*args, **(kwargs or {}))
+        return result
 
     @property
     def count(self) -> int:
         return self.by_name.total()
+
+
+def reads_on_the_host(name: str, result: Any, args: Any) -> bool:
+    """Whether an operation copies from the device to the host, for which the host waits."""
+    if name not in ("to", "_to_copy", "copy_"):
+        return False
+    return bool(args[name == "copy_"].is_cuda and not result.is_cuda)
+
+
+def same_memory(result: Any, args: Any) -> bool:
+    """Whether the result is a view of the first argument, or that argument: a `to` to its dtype."""
+    first = args[0] if args else None
+    if not isinstance(result, Tensor) or not isinstance(first, Tensor):
+        return False
+    return result.untyped_storage()._cdata == first.untyped_storage()._cdata
 
 
 class FusedAttention(TorchFunctionMode):

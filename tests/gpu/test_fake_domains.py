@@ -1,0 +1,126 @@
+"""Laws of CUDA for each domain's model, as its configuration builds it, on fake tensors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from fake_cuda import fake_cuda
+from gpu.estimate import STEPS, Step
+from torch import Tensor
+
+from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.decoding.generate import generate
+from triptych.decoding.sampling import Sampling
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+BOUNDS = {
+    "image/mnist": (14, 14),
+    "image/cifar10-logistics": (14, 14),
+    "image/cifar10": (14, 14),
+    "music/maestro": (16, 17),
+    "music/jsb-pitch-time": (17, 24),
+    "music/jsb-modern": (20, 20),
+    "translation/multi30k-en-de": (36, 19),
+}
+"""Most launches of one more layer in a training pass (for translation of an encoder layer and a
+decoder layer) and in a decoding step: attention, feed-forward layer, norms and residuals."""
+
+
+def step_of(config: str, n_layers: int) -> Step:
+    """A shipped configuration with another number of layers."""
+    settings = yaml.safe_load((CONFIGS / f"{config}.yaml").read_text(encoding="utf-8"))
+    settings.pop("trainer")
+    settings["model"]["transformer"]["n_layers"] = n_layers
+    return STEPS[config.split("/")[0]](settings)
+
+
+def training_launches(step: Step) -> Counter[str]:
+    task = step.task.train()
+    with fake_cuda(task) as launches, torch.no_grad():
+        batch = step.make_batch()
+        task.training_loss(batch)  # makes what is cached
+        launches.by_name.clear()
+        loss, count = task.training_loss(batch)
+        assert loss.device.type == "cuda"
+        assert not isinstance(count, Tensor) or count.device.type == "cuda"
+        return launches.by_name.copy()
+
+
+def decoding_launches(step: Step, length: int, **options: Any) -> Counter[str]:
+    """Launches of sampling two rows of `length` positions."""
+    task = step.task.eval()
+    with fake_cuda(task) as launches, torch.no_grad():
+        batch = step.make_batch()
+        model = getattr(task.model, "core", task.model)
+        if hasattr(model, "encode"):
+            start = torch.zeros(2, dtype=torch.int64, device="cuda")
+            options |= {"condition": model.encode(batch.source[:2]), "previous": start}
+        launches.by_name.clear()
+        made = generate(model, batch=2, length=length, **options)
+        assert made.device.type == "cuda"
+        return launches.by_name.copy()
+
+
+def per_step(step: Callable[[], Step], **options: Any) -> Counter[str]:
+    """Launches of 16 decoding steps, with sampling and with what 16 steps share."""
+    first, second = (decoding_launches(step(), length, **options) for length in (1, 17))
+    second.subtract(first)
+    return second
+
+
+@pytest.mark.parametrize("config", BOUNDS)
+def test_a_training_pass_never_waits_and_a_layer_launches_few_kernels(config: str) -> None:
+    one, two = (training_launches(step_of(config, n_layers)) for n_layers in (1, 2))
+    two.subtract(one)
+    assert two.total() <= BOUNDS[config][0], two
+
+
+@pytest.mark.parametrize("config", BOUNDS)
+def test_a_decoding_step_never_waits_and_a_layer_launches_few_kernels(config: str) -> None:
+    one, two = (per_step(lambda n=n: step_of(config, n)) for n in (1, 2))  # type: ignore[misc]
+    two.subtract(one)
+    assert two.total() <= 16 * BOUNDS[config][1], two
+
+
+def test_sampling_under_the_grammar_of_events_never_waits() -> None:
+    step = step_of("music/maestro", 1)
+    grammar = step.task.config.data.source.tokenizer.constraint(2, seconds=None, n_prompt=0)
+    decoding_launches(step, 20, constraint=grammar, sampling=Sampling(0.9, top_p=0.95))
+
+
+def item(x: Tensor) -> object:
+    return x.sum().item()
+
+
+def mask_on_the_cpu(x: Tensor) -> object:
+    return x.masked_fill(torch.zeros(x.shape, dtype=torch.bool), 0.0)
+
+
+def copy_to_the_cpu(x: Tensor) -> object:
+    return x.cpu().max() + x.max()
+
+
+@pytest.mark.parametrize("fault", [item, mask_on_the_cpu, copy_to_the_cpu])
+@pytest.mark.parametrize("launches", [training_launches, lambda step: decoding_launches(step, 3)])
+def test_a_planted_fault_breaks_the_laws(
+    fault: Callable[[Tensor], object],
+    launches: Callable[[Step], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project = MultiHeadAttention._merge
+
+    def merge(self: MultiHeadAttention, y: Tensor) -> Tensor:
+        fault(y)
+        return project(self, y)
+
+    step = step_of("music/maestro", 1)
+    launches(step)
+    monkeypatch.setattr(MultiHeadAttention, "_merge", merge)
+    with pytest.raises(Exception, match=r"(?i)device|_local_scalar_dense"):
+        launches(step_of("music/maestro", 1))
