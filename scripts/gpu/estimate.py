@@ -8,8 +8,9 @@ operations: those of matrix products and of attention over the pairs that its ru
     B, where recomputation does not count).
 memory: weights, gradients and the optimiser's averages in float32, all that the forward pass keeps
     for the backward pass, and two tensors as large as the largest one: at the beginning of the
-    backward pass the gradients of the logits and of their softmax. Without the allocator's
-    fragments and the context of CUDA, which takes about half a GiB.
+    backward pass the gradients of the logits and of their softmax. With activation checkpointing
+    the inputs of all blocks and what the largest block keeps. Without the allocator's fragments
+    and the context of CUDA.
 hours: all steps at `MFU` of `PEAK`, without validation and samples.
 """
 
@@ -37,6 +38,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
 from fake_cuda import fake_cuda
 
 from triptych.config.schema import from_plain
+from triptych.core.transformer import Stack
 from triptych.training.module import TrainingModule
 
 PEAK = 312e12
@@ -63,14 +65,16 @@ class Estimate:
     """Weights, gradients, moments and average."""
     activation_bytes: int
     """What the forward pass of one batch keeps for the backward pass."""
+    checkpointed_bytes: int
+    """The same with activation checkpointing."""
     largest_bytes: int
     """The largest tensor of the forward pass."""
     steps: int
 
-    @property
-    def memory_bytes(self) -> int:
-        """The largest sum of all tensors at a time."""
-        return self.state_bytes + self.activation_bytes + 2 * self.largest_bytes
+    def memory_bytes(self, *, checkpointed: bool = False) -> int:
+        """The largest sum of all tensors at a time, with activation checkpointing or as set."""
+        kept = self.checkpointed_bytes if checkpointed else self.activation_bytes
+        return self.state_bytes + kept + 2 * self.largest_bytes
 
     @property
     def hours(self) -> float:
@@ -83,15 +87,14 @@ class Estimate:
             "parameters M": f"{self.parameters / 1e6:.1f}",
             "targets a step": f"{self.targets:,}",
             "TFLOP a step": f"{self.flops / 1e12:.2f}",
-            "memory GiB": f"{self.memory_bytes / 2**30:.1f}",
+            "memory GiB": f"{self.memory_bytes() / 2**30:.1f}",
+            "checkpointed": f"{self.memory_bytes(checkpointed=True) / 2**30:.1f}",
             "steps": f"{self.steps:,}",
             "hours": f"{self.hours:.1f}" if self.hours >= 1 else f"{self.hours:.2f}",
         }
 
 
-STATED = re.compile(
-    rf"^#   ({'|'.join(Estimate('', 0, 0, 0, 0, 0, 0, 0).figures())}) +(\S+)$", re.MULTILINE
-)
+STATED = re.compile(rf"^#   ({'|'.join(Estimate('', *[0] * 8).figures())}) +(\S+)$", re.MULTILINE)
 """A line of a configuration's comment: name and figure."""
 
 
@@ -104,12 +107,15 @@ def estimate(path: Path, *, bf16: bool = True) -> Estimate:
     trainer = settings.pop("trainer")
     step = STEPS[path.parent.name](settings)
     task = step.task.train()
+    stacks = [module for module in task.modules() if isinstance(module, Stack)]
+    checkpointed = any(stack.activation_checkpointing for stack in stacks)
     saved, sizes = SavedTensors(task), LargestTensor()
     numbers = autocast_on_fake_tensors() if bf16 else ExitStack()
     with fake_cuda(task, visible_share=step.visible_share) as launches, numbers:
         counter = FlopCounterMode(display=False)
-        with saved.kept(), sizes, counter:
+        with saved.kept(), sizes, counter, saved.in_blocks(stacks) as blocks:
             task.training_loss(step.make_batch())
+    rerun = saved.n_bytes + blocks.change()
     forward = counter.get_total_flops() + launches.attention_flops
     parts = trainer.get("accumulate_grad_batches", 1)
     return Estimate(
@@ -118,9 +124,10 @@ def estimate(path: Path, *, bf16: bool = True) -> Estimate:
         targets=step.targets * parts,
         flops=3 * forward * parts,
         state_bytes=state_bytes(task),
-        activation_bytes=saved.n_bytes,
+        activation_bytes=rerun if checkpointed else saved.n_bytes,
+        checkpointed_bytes=rerun,
         largest_bytes=sizes.n_bytes,
-        steps=trainer["max_steps"],
+        steps=max(trainer.get("max_steps", 0), 0),
     )
 
 
@@ -144,10 +151,41 @@ class SavedTensors:
         self._alive.append(tensor)
         return tensor
 
+    @contextmanager
+    def in_blocks(self, stacks: list[Stack]) -> Iterator[Blocks]:
+        """Note what each block keeps without checkpointing, which asks for a real GPU."""
+        found, before = Blocks([], []), [0]
+
+        def enter(block: nn.Module, inputs: tuple[Any, ...]) -> None:
+            before[0] = self.n_bytes
+            found.inputs.append(inputs[0].untyped_storage().nbytes())
+
+        def leave(block: nn.Module, inputs: Any, output: Any) -> None:
+            found.kept.append(self.n_bytes - before[0])
+
+        for stack in stacks:
+            stack.activation_checkpointing = False
+            for block in stack.blocks:
+                block.register_forward_pre_hook(enter)
+                block.register_forward_hook(leave)
+        yield found
+
     @property
     def n_bytes(self) -> int:
         own = {parameter.untyped_storage()._cdata for parameter in self._module.parameters()}
         return sum(size for key, size in self._sizes.items() if key not in own)
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Bytes that blocks keep, and bytes of their inputs, one number a block."""
+
+    kept: list[int]
+    inputs: list[int]
+
+    def change(self) -> int:
+        """Bytes more, usually below 0, if the blocks are run again one after the other."""
+        return sum(self.inputs) - sum(self.kept) + max(self.kept, default=0)
 
 
 class LargestTensor(TorchDispatchMode):
@@ -205,7 +243,8 @@ def image_step(settings: dict[str, Any]) -> Step:
     from triptych.domains.image.task import Config, ImageTrainingModule
 
     config = from_plain(Config, settings)
-    shape = IMAGES[type(config.data.source).__name__]
+    source = config.data.source
+    shape = IMAGES.get(type(source).__name__) or (source.height, source.width, 3)
     vocabulary = {"shape": shape, "levels": 256, "class_names": [str(n) for n in range(10)]}
     task = ImageTrainingModule(config, vocabulary)
     size = (config.data.batch_size, *shape)
@@ -219,8 +258,8 @@ def image_step(settings: dict[str, Any]) -> Step:
     return Step(task, batch, targets, visible_share(config, grid))
 
 
-IMAGES = {"MNIST": (28, 28, 1), "CIFAR10": (32, 32, 3)}
-"""Height, width and channels of a source's images."""
+IMAGES = {"Digits": (8, 8, 1), "MNIST": (28, 28, 1), "CIFAR10": (32, 32, 3)}
+"""Height, width and channels of the images of sources that do not set them."""
 
 
 def music_step(settings: dict[str, Any]) -> Step:
