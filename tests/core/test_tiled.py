@@ -54,8 +54,8 @@ def assert_tiles_hold_the_visible_pairs(
         seen[tile.queries, tile.keys] += pairs
         distance = queries.unsqueeze(1) - keys
         smallest = int(distance.min())
-        assert tile.vectors.start == length - 1 - distance.max()
-        assert tile.vectors.stop == length - (max(0, smallest) if pattern.causal else smallest)
+        assert tile.distances.start == length - 1 - distance.max()
+        assert tile.distances.stop == length - (max(0, smallest) if pattern.causal else smallest)
     assert torch.equal(seen, pattern.visible(position.unsqueeze(1), position).long())
 
 

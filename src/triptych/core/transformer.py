@@ -105,8 +105,8 @@ class Block(nn.Module):
         self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: LayerCache | None = None
     ) -> Tensor:
         """x [B, L, D] -> [B, L, D]; cache: of `init_cache`, filled where given."""
-        memory = self._project_memory(context) if cache is None else cache
-        return self._sublayers(x, lambda y: self.attention(y, context, cache), memory)
+        projected_memory = self._project_memory(context) if cache is None else cache
+        return self._sublayers(x, lambda y: self.attention(y, context, cache), projected_memory)
 
     def init_cache(
         self, batch: int, max_length: int, lookahead: int, context: ForwardContext
@@ -126,13 +126,13 @@ class Block(nn.Module):
         return self.cross.project_memory(context.memory, context.memory_padding)
 
     def _sublayers(
-        self, x: Tensor, self_attention: Callable[[Tensor], Tensor], memory: LayerCache
+        self, x: Tensor, self_attention: Callable[[Tensor], Tensor], projected_memory: LayerCache
     ) -> Tensor:
-        """All sub-layers: x [B, L, D] -> [B, L, D]; memory: its keys and values by name."""
+        """All sub-layers: x [B, L, D] -> [B, L, D]."""
         x = self.attention_residual(x, self_attention)
         cross = self.cross
         if cross is not None:
-            x = self.cross_residual(x, lambda y: cross(y, memory))
+            x = self.cross_residual(x, lambda y: cross(y, projected_memory))
         x = self.feed_forward_residual(x, self.feed_forward)
         return x
 

@@ -10,6 +10,8 @@ LayerCache = dict[str, Tensor]
 """Cache of one layer: tensors only, B first, shapes fixed while decoding."""
 KVCache = list[LayerCache]
 """Cache of a stack: one dict of tensors per layer."""
+MEMORY = "memory_"
+"""Prefix of the projected memory in a layer cache: all hypotheses of a source sentence share it."""
 
 
 @dataclass(frozen=True)

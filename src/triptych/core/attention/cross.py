@@ -6,7 +6,7 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from triptych.core.attention.backends.dispatch import attend_by_sdpa
-from triptych.core.attention.context import LayerCache
+from triptych.core.attention.context import MEMORY, LayerCache
 from triptych.core.attention.multihead import attention_weights
 
 
@@ -30,8 +30,8 @@ class CrossAttention(nn.Module):
         k, v = rearrange(
             self.kv_proj(memory), "b k (two h e) -> two b h k e", two=2, h=self.n_heads
         ).unbind(0)  # 2 x [B, H, K, E]
-        cache = {"memory_key": k, "memory_value": v}
-        return cache if padding is None else cache | {"memory_padding": padding}
+        cache = {MEMORY + "key": k, MEMORY + "value": v}
+        return cache if padding is None else cache | {MEMORY + "padding": padding}
 
     def forward(self, x: Tensor, cache: LayerCache) -> Tensor:
         """Read the projected memory of B sentences: x [B, L, D], or [B N, L, D] -> the shape of x.
@@ -39,11 +39,11 @@ class CrossAttention(nn.Module):
         The N hypotheses of a sentence are consecutive rows, and N times as many queries to one
         copy of its keys and values. A row whose memory is all padding gets zeros.
         """
-        keys, values = cache["memory_key"], cache["memory_value"]  # [B, H, K, E]
+        keys, values = cache[MEMORY + "key"], cache[MEMORY + "value"]  # [B, H, K, E]
         n = x.shape[0] // keys.shape[0]
         q = rearrange(self.q_proj(x), "(b n) l (h e) -> b h (n l) e", n=n, h=self.n_heads)
         dropout = self.dropout if self.training else 0.0
-        padding = cache.get("memory_padding")
+        padding = cache.get(MEMORY + "padding")
         y = attend_by_sdpa(q, keys, values, padding=padding, dropout=dropout)  # [B, H, N L, E]
         merged = rearrange(y, "b h (n l) e -> (b n) l (h e)", n=n)  # [B N, L, D]
         out: Tensor = self.out_proj(merged)
@@ -54,7 +54,7 @@ class CrossAttention(nn.Module):
 
         Rows add up to 1, or to 0 where all of the memory is padding.
         """
-        keys, padding = cache["memory_key"], cache.get("memory_padding")
+        keys, padding = cache[MEMORY + "key"], cache.get(MEMORY + "padding")
         q = rearrange(self.q_proj(x), "b l (h e) -> b h l e", h=self.n_heads)
         mask = None if padding is None else ~padding[:, None, None, :]  # [B, 1, 1, K]
         return attention_weights(q, keys, mask)

@@ -18,7 +18,7 @@ UNLIMITED = 2**30
 class CacheLayout(nn.Module):
     """Slot of the cache for the key of each position: a ring of slots.
 
-    reach: number of positions up to the query's own one that hold all keys it sees; None for all.
+    A query sees itself and at most `reach` - 1 positions before it; None: no limit.
     """
 
     def __init__(self, reach: int | None = None) -> None:
@@ -28,7 +28,7 @@ class CacheLayout(nn.Module):
     def n_slots(self, max_length: int, lookahead: int = 0) -> int:
         """Capacity of the cache to decode at most `max_length` positions.
 
-        lookahead: number of positions that a step may write after one that is still read.
+        lookahead: as in `MultiHeadAttention.init_cache`.
         """
         return max_length if self.reach is None else min(self.reach + lookahead, max_length)
 
@@ -75,8 +75,9 @@ class MaskPattern(nn.Module, ABC):
         """
 
     def key_span(self, first: int, stop: int, length: int) -> tuple[int, int, int, int]:
-        """Keys a <= b, c <= d of queries first..stop-1 of a sequence: no query sees a key outside
-        a..d-1, and every query sees all keys of b..c-1 (none where b >= c).
+        """Bounds (a, b, c, d) of the keys that queries first..stop-1 of a sequence see.
+
+        No query sees a key outside a..d-1; every query sees all of b..c-1 (none where b >= c).
         """
         end = stop if self.causal else length
         return 0, end, end, end

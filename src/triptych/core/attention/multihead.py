@@ -128,7 +128,8 @@ class MultiHeadAttention(nn.Module):
     def init_cache(self, batch: int, max_length: int, lookahead: int = 0) -> LayerCache:
         """Storage to decode at most `max_length` positions of `batch` sequences.
 
-        lookahead: number of positions that a step takes after its first one, or goes back.
+        lookahead: positions that a step may read beyond its first, or by which it may go back and
+        overwrite.
         """
         n_slots = self.mask_pattern.layout.n_slots(max_length, lookahead)
         # SDPA reads a few queries' keys several times slower in bfloat16 than in float32 on a CPU.
@@ -174,8 +175,7 @@ class MultiHeadAttention(nn.Module):
     def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
         """One position, or P consecutive ones: x [B, P, D] -> [B, P, D].
 
-        They may begin before the last one taken, which is then overwritten. Both only as far as
-        the lookahead of the cache allows.
+        P above 1, or a position that was already read, is allowed only within the lookahead.
         """
         dtype = cache["key"].dtype
         q, k, v = (part.to(dtype) for part in self._heads(x, context.rotation))  # [B, H, P, E]

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
 from triptych.core.attention.relative_bias import RelativeBias
+from triptych.errors import at_least
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,7 @@ class PitchTime(AttentionConfig):
     """Number of pitches: token ids 0 to n_pitches - 1, a semitone apart; others are no pitch."""
 
     def __post_init__(self) -> None:
-        for name in ("max_distance", "n_voices", "max_time", "n_pitches"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        at_least(self, 1, "max_distance", "n_voices", "max_time", "n_pitches")
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         if not causal:

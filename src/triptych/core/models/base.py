@@ -8,12 +8,10 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from triptych.core.attention.context import KVCache, StepContext
+from triptych.core.attention.context import MEMORY, KVCache, StepContext
 from triptych.core.heads import Head
 from triptych.core.transformer import Decoder
 
-MEMORY = "memory_"
-"""Prefix of the tensors that all hypotheses of a source sentence share."""
 MIN_DROP_SHARE = 0.25
 """Smallest share of finished rows for which decoding copies the cache without them."""
 CHECK_INTERVAL = 16
@@ -38,7 +36,8 @@ class AutoregressiveModel(nn.Module, ABC):
     ) -> KVCache:
         """Storage for predictions of at most `max_length` positions.
 
-        lookahead: number of positions that a step reads after its first one, or steps back.
+        lookahead: positions that a step may read beyond its first, or by which it may go back and
+        overwrite.
         condition [B, ...]: input of all predictions, such as class vectors; kept in the cache.
         """
 
@@ -60,9 +59,9 @@ class AutoregressiveModel(nn.Module, ABC):
     ) -> Tensor:
         """Read the values before P consecutive positions and predict the values at them.
 
-        values int64 [B, P, *value_shape]; positions int64 [P], on the device. P above 1, and
-        positions before the last one read, which are then overwritten, only as far as the cache's
-        lookahead. context: the element of `step_contexts` for a single position -> [B, P, Z].
+        values int64 [B, P, *value_shape]; positions int64 [P], on the device. P above 1, or a
+        position that was already read (it is overwritten), is allowed only within the lookahead.
+        context: the element of `step_contexts` for a single position -> [B, P, Z].
         """
 
     def step_contexts(self, positions: Tensor, cache: KVCache) -> Sequence[StepContext | None]:

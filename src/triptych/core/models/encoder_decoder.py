@@ -62,20 +62,20 @@ class EncoderDecoder(TransformerModel):
     def forward(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
-        """Logits of every next token under teacher forcing: [B, T, V].
+        """Logits of every next token under teacher forcing: [B, L, V].
 
-        source int64 [B, S]; source_padding [B, S], True on padding; target_input int64 [B, T]
+        source int64 [B, K]; source_padding [B, K], True on padding; target_input int64 [B, L]
         begins with the start token. Its padding is at the end, where no real position reads it.
         """
-        memory = self.encode(source, source_padding)  # [B, S, D]
-        x = self._embed(self.target_embedding, target_input)  # [B, T, D]
+        memory = self.encode(source, source_padding)  # [B, K, D]
+        x = self._embed(self.target_embedding, target_input)  # [B, L, D]
         context = ForwardContext(memory=memory, memory_padding=source_padding)
-        logits: Tensor = self.head(self.decoder(x, context))  # [B, T, V]
+        logits: Tensor = self.head(self.decoder(x, context))  # [B, L, V]
         return logits
 
     def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Tensor:
-        """The memory that the decoder reads: [B, S] -> [B, S, D]."""
-        x = self._embed(self.source_embedding, source)  # [B, S, D]
+        """The memory that the decoder reads: [B, K] -> [B, K, D]."""
+        x = self._embed(self.source_embedding, source)  # [B, K, D]
         memory: Tensor = self.encoder(x, ForwardContext(padding=source_padding))
         return memory
 
@@ -88,7 +88,7 @@ class EncoderDecoder(TransformerModel):
         condition: Tensor | None = None,
         padding: Tensor | None = None,
     ) -> KVCache:
-        """As in `AutoregressiveModel`; condition [B, S, D]: the memory, padding [B, S]: its own."""
+        """As in `AutoregressiveModel`; condition [B, K, D]: the memory, padding [B, K]: its own."""
         context = ForwardContext(memory=condition, memory_padding=padding)
         return self.decoder.init_cache(batch, max_length, context, lookahead=lookahead)
 

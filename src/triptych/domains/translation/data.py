@@ -23,24 +23,24 @@ class Batch(NamedTuple):
     """Sentence pairs as ids, padded at the end of each row."""
 
     source: Tensor
-    """Source ids, int64 [B, S]; each row ends with END."""
+    """Source ids, int64 [B, K]; each row ends with END."""
     target: Tensor
-    """Target ids, int64 [B, T + 1]; each row begins with START and ends with END."""
+    """Target ids, int64 [B, L + 1]; each row begins with START and ends with END."""
 
     @property
     def source_padding(self) -> Tensor:
-        """True on padding, bool [B, S]."""
+        """True on padding, bool [B, K]."""
         return self.source == PAD
 
     @property
     def target_input(self) -> Tensor:
-        """Decoder input, [B, T]: all columns but the last."""
-        return self.target[:, :-1]  # [B, T]
+        """Decoder input, [B, L]: all columns but the last."""
+        return self.target[:, :-1]  # [B, L]
 
     @property
     def expected(self) -> Tensor:
-        """Targets to predict, [B, T]: all columns but START."""
-        return self.target[:, 1:]  # [B, T]
+        """Targets to predict, [B, L]: all columns but START."""
+        return self.target[:, 1:]  # [B, L]
 
 
 class EncodedPairs:

@@ -41,11 +41,11 @@ def search_sources(
     """Yield the key and the result of each source (its ids and END), the longest first."""
     lengths = {key: len(source) for key, source in sources.items()}
     for keys in plan_rows(lengths, batch_size, max_positions(model, beam)):
-        source = pad_rows([sources[key] for key in keys]).to(device_of(model))  # [B, S]
-        padding = source == PAD  # [B, S]
+        source = pad_rows([sources[key] for key in keys]).to(device_of(model))  # [B, K]
+        padding = source == PAD  # [B, K]
         limits = [len(sources[key]) + EXTRA_TOKENS for key in keys]
         with scoring(model):
-            memory = model.encode(source, padding)  # [B, S, D]
+            memory = model.encode(source, padding)  # [B, K, D]
             cache = model.init_cache(len(keys), max(limits), condition=memory, padding=padding)
             results = beam_search(
                 model,

@@ -78,7 +78,7 @@ class Tile(NamedTuple):
     partial_masks: tuple[tuple[slice, Tensor], ...]
     """Runs of keys, counted from the tile's first, of which some are hidden: bool [Q, keys of the
     run], True where hidden."""
-    vectors: slice
+    distances: slice
     """Distances query - key of the tile's pairs, counted downwards from L - 1; without those below
     0 where the pattern is causal."""
 
@@ -105,8 +105,8 @@ def tiles_of(
             if run < run_end
         )
         nearest = 0 if pattern.causal else start - end + 1
-        vectors = slice(length - stop + first, length - nearest)
-        tiles.append(Tile(slice(start, stop), slice(first, end), masks, vectors))
+        distances = slice(length - stop + first, length - nearest)
+        tiles.append(Tile(slice(start, stop), slice(first, end), masks, distances))
     return tuple(tiles)
 
 
@@ -177,7 +177,7 @@ def _gradients(
         _add_product(dk[:, keys], d_logits.mT, q[:, queries])
         dq_tile = d_logits.bmm(k[:, keys])  # [N, Q, E + M]
         if vectors is not None and d_vectors is not None:
-            part = tile.vectors
+            part = tile.distances
             d_by_distance = _by_phase(unskewed(d_logits, _size(part)), plan)
             q_by_phase = _by_phase(q[:, queries, : v.shape[-1]], plan)  # [h T, B Q / T, E]
             _add_product(d_vectors[:, part], d_by_distance.mT, q_by_phase)
@@ -194,7 +194,7 @@ def _weights(q: Tensor, k: Tensor, vectors: Tensor | None, tile: Tile, plan: _Pl
     logits = q.bmm(k[:, tile.keys].mT)  # [N, Q, K]
     if vectors is not None:
         by_phase = _by_phase(q[..., : vectors.shape[-1]], plan)  # [h T, B Q / T, E]
-        by_distance = by_phase.bmm(vectors[:, tile.vectors].mT)  # [h T, B Q / T, n]
+        by_distance = by_phase.bmm(vectors[:, tile.distances].mT)  # [h T, B Q / T, n]
         logits += skewed(_by_row(by_distance, q.shape[1], plan), logits.shape[2])
     masks = tile.partial_masks
     if plan.padding is not None:
