@@ -1,4 +1,4 @@
-"""Training loss, likelihood, and scores of translations: BLEU, chrF and exact match.
+"""Likelihood, and scores of translations: BLEU, chrF and exact match.
 
 BLEU and chrF are sacrebleu's (Post 2018, arXiv 1804.08771) on raw text in true case. Each comes
 with its signature: scores with different signatures cannot be compared.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from triptych.core.heads import at_least_float32, cross_entropy
+from triptych.core.heads import cross_entropy
 from triptych.domains.translation.tokenizer import PAD
 from triptych.training.evaluate import in_double
 
@@ -31,23 +31,6 @@ LABELS = {
 """Descriptions of the scores for printing."""
 
 
-def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
-    """Label-smoothed cross-entropy in nats, averaged over the targets that are not padding.
-
-    The share `smoothing` of each target distribution is uniform over all tokens but padding
-    (1706.03762, section 5.4); `F.cross_entropy` would give padding its share too.
-
-    logits [B, T, V], expected int64 [B, T] -> scalar, float32 or wider; 0 if all targets are
-    padding.
-    """
-    log_p = at_least_float32(logits).log_softmax(-1)  # [B, T, V]
-    target_log_p = log_p.gather(-1, expected.unsqueeze(-1)).squeeze(-1)  # [B, T]
-    uniform_log_p = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.shape[-1] - 1)  # [B, T]
-    nats = -((1.0 - smoothing) * target_log_p + smoothing * uniform_log_p)  # [B, T]
-    real = expected != PAD  # [B, T]
-    return nats.masked_fill(~real, 0.0).sum() / real.sum().clamp(min=1)
-
-
 class LikelihoodScores:
     """Sums over a batch and their ratio, for the training module and the trained model."""
 
@@ -60,8 +43,8 @@ class LikelihoodScores:
 
         Ends count as tokens, padding does not.
         """
-        logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, T, V]
-        nats = cross_entropy(logits, batch.expected)  # [B, T]
+        logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, L, V]
+        nats = cross_entropy(logits, batch.expected)  # [B, L]
         return {
             "nats": in_double(nats.masked_fill(batch.expected == PAD, 0.0)).sum(),
             "tokens": in_double((batch.expected != PAD).sum()),

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from triptych.core.heads import at_least_float32
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import (
     Batch,
@@ -18,17 +19,30 @@ from triptych.domains.translation.data import (
     read_training_data,
 )
 from triptych.domains.translation.inference import TranslationModel
-from triptych.domains.translation.metrics import (
-    LikelihoodScores,
-    score_translations,
-    smoothed_cross_entropy,
-)
+from triptych.domains.translation.metrics import LikelihoodScores, score_translations
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizer import PAD, Tokenizers
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
 from triptych.training.processes import shared
+
+
+def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
+    """Label-smoothed cross-entropy in nats, averaged over the targets that are not padding.
+
+    The share `smoothing` of each target distribution is uniform over all tokens but padding
+    (1706.03762, section 5.4); `F.cross_entropy` would give padding its share too.
+
+    logits [B, L, V], expected int64 [B, L] -> scalar, float32 or wider; 0 if all targets are
+    padding.
+    """
+    log_p = at_least_float32(logits).log_softmax(-1)  # [B, L, V]
+    target_log_p = log_p.gather(-1, expected.unsqueeze(-1)).squeeze(-1)  # [B, L]
+    uniform_log_p = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.shape[-1] - 1)  # [B, L]
+    nats = -((1.0 - smoothing) * target_log_p + smoothing * uniform_log_p)  # [B, L]
+    real = expected != PAD  # [B, L]
+    return nats.masked_fill(~real, 0.0).sum() / real.sum().clamp(min=1)
 
 
 class TranslationTrainingModule(LikelihoodScores, TrainingModule):
@@ -51,7 +65,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the smoothed loss in nats per target and the number of targets."""
-        logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, T, V]
+        logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, L, V]
         smoothing = self.config.model.label_smoothing
         loss = smoothed_cross_entropy(logits, batch.expected, smoothing)
         return loss, (batch.expected != PAD).sum()
