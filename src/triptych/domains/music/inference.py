@@ -36,7 +36,6 @@ from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.sources.base import PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
@@ -267,11 +266,10 @@ class MusicModel(MusicScores, TrainedModel):
 def _baselines(source: PieceSource, held_out: list[Ids], *, counted: bool) -> dict[str, float]:
     """Return nats per token of simple models on the scored pieces.
 
-    counted: include the count models, which need the training pieces. They are left out for
-    performances, of which reading a folder takes minutes, and where there are no training pieces.
+    counted: include the count models, where the source has training pieces for them.
     """
     train: list[Ids] = []
-    if counted and isinstance(source.tokenizer, ChoraleTokenizer):
+    if counted and source.trains_baselines:
         with suppress(UserError):
             train = [source.tokenizer.tokens(piece.content) for piece in source.load("train")]
     return count_models(source.tokenizer, train, held_out)

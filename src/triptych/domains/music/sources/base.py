@@ -33,6 +33,8 @@ class PieceSource(ABC):
 
     tokenizer: ClassVar[MusicTokenizer]
     """Tokenizer of the pieces."""
+    trains_baselines: ClassVar[bool] = True
+    """Whether scoring reads the training pieces too, for the baselines that count."""
 
     @abstractmethod
     def load(self, split: str) -> list[Piece]:

@@ -39,6 +39,7 @@ class MidiFolder(HashedSource):
     """Largest number of files per split, the first by name; null for all."""
 
     tokenizer: ClassVar[EventTokenizer] = EventTokenizer()
+    trains_baselines: ClassVar[bool] = False  # reading a folder takes minutes
 
     def __post_init__(self) -> None:
         super().__post_init__()
