@@ -1,8 +1,10 @@
-"""Ends of a command that are told in one sentence, and checks of numbers in settings."""
+"""Ends of a command that are told in one sentence, and checks of what a user wrote."""
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class UserError(Exception):
@@ -40,6 +42,11 @@ class Interrupted(TrainingStopped):
         self.exit_code = 128 + signum
 
 
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that is most similar to an unknown one; None if none is similar."""
+    return next(iter(get_close_matches(word, list(known), n=1)), None)
+
+
 def at_least(settings: object, least: int, *names: str) -> None:
     """Raise ValueError where one of these fields is a number below `least`; None is allowed."""
     for name in names:
@@ -52,3 +59,11 @@ def check_seed(seed: int) -> None:
     """Raise ValueError for a seed outside of the range of torch's generators."""
     if not 0 <= seed < 2**63:
         raise ValueError(f"seed must be from 0 to 2^63 - 1, got {seed}")
+
+
+def check_sampling(temperature: float, top_p: float | None) -> None:
+    """Raise ValueError for a temperature or a top-p from which no value can be sampled."""
+    if not 0 <= temperature < float("inf"):
+        raise ValueError(f"temperature must be 0 or more, got {temperature}")
+    if top_p is not None and not 0 < top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")

@@ -6,7 +6,6 @@ slip in the YAML appear at once.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import logging
 import os
@@ -16,7 +15,7 @@ from collections.abc import Sequence
 import triptych
 from triptych import domains
 from triptych.domains.base import Domain
-from triptych.errors import TrainingStopped, UserError
+from triptych.errors import TrainingStopped, UserError, nearest
 
 COMMANDS = ("train", "evaluate", "translate", "sample", "attention", "pretrained")
 
@@ -95,8 +94,8 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
-        near = difflib.get_close_matches(command, COMMANDS, n=1)
-        instead = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"
+        near = nearest(command, COMMANDS)
+        instead = f"did you mean {near}?" if near else f"expected one of {', '.join(COMMANDS)}"
         raise UserError(f"unknown command {command!r}; {instead}")
     if command == "pretrained":
         return int(importlib.import_module("triptych.cli.pretrained").run(rest))

@@ -59,5 +59,5 @@ def write_lines(stream: BinaryIO, found: Sequence[str | Sequence[str]], *, n_bes
     for texts in found:
         best = [texts] if isinstance(texts, str) else list(texts)
         for text in (best + [""] * n_best)[:n_best]:
-            stream.write(text.replace("\r", " ").replace("\n", " ").encode("utf-8") + b"\n")
+            stream.write(text.encode("utf-8") + b"\n")
     stream.flush()

@@ -6,14 +6,13 @@ the YAML is reported at once.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from triptych.errors import UserError
+from triptych.errors import UserError, nearest
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,8 @@ def _near(path: Path) -> str:
     if not path.parent.is_dir():
         return f", nor does its folder {path.parent}"
     there = [other.name for other in path.parent.iterdir() if other.suffix in (".yaml", ".yml")]
-    near = difflib.get_close_matches(path.name, there, n=1)
-    return f"; did you mean {path.parent / near[0]}?" if near else "; expected a YAML file"
+    near = nearest(path.name, there)
+    return f"; did you mean {path.parent / near}?" if near else "; expected a YAML file"
 
 
 def _collect_lines(node: yaml.MappingNode, prefix: str, lines: dict[str, int], path: Path) -> None:

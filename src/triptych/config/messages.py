@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pkgutil import resolve_name
 from typing import Any, get_type_hints
 
 from triptych.config.hints import class_in, in_words, is_part, subclass_paths
-from triptych.errors import UserError
+from triptych.errors import UserError, nearest
 
 Locate = Callable[[str], str]
 """Returns where a dotted key was set, as the beginning of a sentence: `configs/x.yaml, line 12`."""
@@ -97,9 +96,8 @@ def _unknown(key: str, known: Iterable[str], *, dashes: str = "") -> str:
 
 def _instead(word: str, names: dict[str, str]) -> str:
     """Return the end of a sentence: the full form of the name nearest to a word, or all names."""
-    near = difflib.get_close_matches(word, names, n=1)
-    if near:
-        return f"; did you mean {names[near[0]]}?"
+    if near := nearest(word, names):
+        return f"; did you mean {names[near]}?"
     return f"; allowed here: {', '.join(names) or 'nothing'}"
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.heads import Head, at_least_float32
+from triptych.errors import at_least, check_sampling
 
 MIN_TEMPERATURE = 1e-20
 """Smallest divisor of logits that keeps them finite in float32."""
@@ -27,12 +28,8 @@ class Sampling:
     (Holtzman et al. 2020, nucleus sampling)."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be 0 or more, got {self.temperature}")
-        if self.top_k is not None and self.top_k < 1:
-            raise ValueError(f"top_k must be at least 1, got {self.top_k}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        at_least(self, 1, "top_k")
+        check_sampling(self.temperature, self.top_p)
 
 
 class LogitsConstraint(Protocol):

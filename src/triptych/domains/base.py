@@ -140,6 +140,8 @@ class TrainedModel(ABC):
     ) -> list[str] | list[list[str]]:
         """Return one translation per line, or a list of at most n_best where n_best is above 1.
 
+        A translation contains no line end.
+
         options: beam, length_penalty, batch_size and progress, as in `TranslateOptions`.
         """
         raise NotImplementedError

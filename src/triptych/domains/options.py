@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from triptych.errors import UserError, at_least, check_seed
+from triptych.errors import UserError, at_least, check_sampling, check_seed
 from triptych.types import Dtype
 
 
@@ -120,10 +120,7 @@ class SampleOptions(FolderOptions):
     def __post_init__(self) -> None:
         at_least(self, 1, "count", "top_k")
         check_seed(self.seed)
-        if not 0 <= self.temperature < float("inf"):
-            raise ValueError(f"temperature must be 0 or more, got {self.temperature}")
-        if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, got {self.top_p}")
+        check_sampling(self.temperature, self.top_p)
         if self.compile and self.dtype == "int8":
             raise ValueError("dtype int8 cannot be compiled; expected fp32 or bf16 with compile")
 

@@ -8,12 +8,11 @@ Imports nothing heavy, so that a wrong name is reported at once.
 
 from __future__ import annotations
 
-import difflib
 import json
 from pathlib import Path
 from typing import Any
 
-from triptych.errors import UserError
+from triptych.errors import UserError, nearest
 
 PREFIX = "pretrained:"
 """Begins a name given in place of a checkpoint file; `./pretrained:NAME` is a file of that name."""
@@ -36,8 +35,8 @@ def find(name: str) -> Path:
     known = names()
     if name in known:
         return FOLDER / f"{name}{WEIGHTS}"
-    near = difflib.get_close_matches(name, known, n=1)
-    meant = f"did you mean {PREFIX}{near[0]}? There are" if near else "there are"
+    near = nearest(name, known)
+    meant = f"did you mean {PREFIX}{near}? There are" if near else "there are"
     listed = f"{meant} {', '.join(known)}" if known else "none comes with this installation"
     raise UserError(f"there is no pretrained model {name!r}; {listed}")
 

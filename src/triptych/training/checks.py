@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import functools
 import inspect
 import math
@@ -16,7 +15,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
-from triptych.errors import UserError
+from triptych.errors import UserError, nearest
 from triptych.training.callbacks.progress import quiet_lightning
 from triptych.training.devices import choose_precision, uses_cuda
 from triptych.training.run_config import RunSettings
@@ -78,8 +77,8 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
     run, optim = config.run, config.optim
     for name, value in trainer.items():
         if name not in PARAMETERS or name == "self":
-            near = difflib.get_close_matches(name, list(PARAMETERS), n=1)
-            hint = f"; did you mean trainer.{near[0]}?" if near else ""
+            near = nearest(name, PARAMETERS)
+            hint = f"; did you mean trainer.{near}?" if near else ""
             raise UserError(f"trainer.{name} is no argument of Lightning's Trainer{hint}")
         if name in NOT_ALLOWED and value is not None and value != PARAMETERS[name].default:
             raise UserError(f"trainer.{name} is set by the run: {NOT_ALLOWED[name]}")

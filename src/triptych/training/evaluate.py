@@ -1,4 +1,7 @@
-"""Scores of a split: sums over batches in float64, on the device, read once. Needs no Lightning."""
+"""Scores of a split: sums over batches in float64, on the device, read once.
+
+Imports `lightning_utilities`, which starts quickly, and not Lightning.
+"""
 
 from __future__ import annotations
 

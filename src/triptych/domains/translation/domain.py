@@ -16,9 +16,9 @@ NUMBERS = "attention.json"
 class TranslationEvaluateOptions(EvaluateOptions):
     """Options of `triptych evaluate translation`."""
 
-    beam: int = 4
+    beam: int = TranslateOptions.beam
     """Number of hypotheses in beam search, 1 for greedy search."""
-    length_penalty: str = "gnmt:0.6"
+    length_penalty: str = TranslateOptions.length_penalty
     """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
     gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
     hypotheses: str | None = None
@@ -47,7 +47,7 @@ class TranslationAttentionOptions(AttentionOptions):
     """Text file (UTF-8), one sentence a line; null for standard input."""
     encoder: bool = False
     """Draw the encoder's self-attention too, as one more .png per sentence."""
-    beam: int = 4
+    beam: int = TranslateOptions.beam
     """Number of hypotheses in beam search, 1 for greedy search."""
 
     description = (

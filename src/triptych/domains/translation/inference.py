@@ -14,7 +14,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
-from triptych.domains.options import check_layer_and_head, counted
+from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
 from triptych.domains.sources import known_entropy, source_to_score
 from triptych.domains.translation.attention_maps import SentenceAttention, sentence_attention
 from triptych.domains.translation.config import Config
@@ -29,8 +29,6 @@ from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, device_of, sum_scores
 from triptych.types import Progress
 
-BATCH_SIZE = 64
-"""Default number of lines to translate at a time."""
 MAX_SCORING_TOKENS = 4_096
 """Maximum number of tokens to score at a time: a training batch for a large GPU may not fit."""
 SAMPLE_ROWS = 20
@@ -83,10 +81,10 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         self,
         lines: Sequence[str],
         *,
-        beam: int = 4,
+        beam: int = TranslateOptions.beam,
         n_best: int = 1,
-        batch_size: int = BATCH_SIZE,
-        length_penalty: str = "gnmt:0.6",
+        batch_size: int = TranslateOptions.batch_size,
+        length_penalty: str = TranslateOptions.length_penalty,
         progress: Progress | None = None,
     ) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each line, best first; none for a blank line.
@@ -140,7 +138,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         self,
         lines: Sequence[str],
         *,
-        beam: int = 4,
+        beam: int = TranslateOptions.beam,
         layer: int | None = None,
         head: int | None = None,
     ) -> Iterator[SentenceAttention]:
@@ -190,8 +188,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         data: str | Path | None = None,
         batch_size: int | None = None,
         limit: int | None = None,
-        beam: int = 4,
-        length_penalty: str = "gnmt:0.6",
+        beam: int = TranslateOptions.beam,
+        length_penalty: str = TranslateOptions.length_penalty,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Return nats per token, BLEU, chrF and exact match of a whole split.
@@ -218,7 +216,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             sources,
             beam=beam,
             length_penalty=length_penalty,
-            batch_size=BATCH_SIZE if batch_size is None else batch_size,
+            batch_size=batch_size or TranslateOptions.batch_size,
             progress=progress,
         )
         seconds = time.perf_counter() - started
