@@ -86,12 +86,12 @@ def write_to_folder(command: str, domain: Domain, arguments: Sequence[str]) -> i
 
     Raises UserError for bad input.
     """
-    from triptych.training.devices import out_of_memory_advice
-
     options, overwrite = read_options(command, domain, arguments)
     out = OutputFolder(options.out, overwrite=overwrite)
     out.check_free(options.output_names())
     model = open_model(domain, options)
+    from triptych.training.devices import out_of_memory_advice
+
     write = model.write_samples if command == "sample" else model.write_attention
     lower = "lower --count or use" if command == "sample" else "use"
     with out_of_memory_advice(f"{lower} --device cpu"):

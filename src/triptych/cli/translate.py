@@ -19,8 +19,6 @@ and a large input shows output early."""
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Translate standard input; raises UserError, before a line is read where possible."""
-    from triptych.training.devices import out_of_memory_advice
-
     options, _ = read_options("translate", domain, arguments)
     names = ("beam", "n_best", "batch_size", "length_penalty")
     settings = {name: getattr(options, name) for name in names}
@@ -28,6 +26,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     translator = open_model(domain, options)
     translator.translate([], **settings)  # refuses impossible settings before a line is read
     lines = read_input_lines(None)
+    from triptych.training.devices import out_of_memory_advice
+
     report = ProgressLine("translated lines")
     size = options.batch_size * BATCHES_PER_PART
     seconds = 0.0
