@@ -28,6 +28,9 @@ class RunConfig:
     """Processes that make batches ahead of the training; 0 makes them between the steps."""
     compile: bool = False
     """Compile the training loss with torch.compile; needs a C++ compiler (Triton on a GPU)."""
+    tf32: bool = False
+    """Multiply float32 matrices in TF32 on an NVIDIA GPU: faster, with factors of 11 significant
+    bits. It concerns training in 32-true, and every validation."""
     wandb: Literal["auto", "online", "offline", "off"] = "auto"
     """Mode of Weights & Biases; auto is online if a key is found, otherwise offline."""
     wandb_project: str = "triptych"
