@@ -107,11 +107,11 @@ def train(
             lightning.loggers = [*own, *lightning.loggers]
         began = time.monotonic()
         try:
-            if run.tf32 and lightning.strategy.root_device.type == "cuda":
+            on_gpu = lightning.strategy.root_device.type == "cuda"
+            if run.tf32 and on_gpu:
                 torch.set_float32_matmul_precision("high")
                 precision = f"{precision}, float32 products in TF32"
             _introduce(task, lightning, folder, precision)
-            on_gpu = lightning.strategy.root_device.type == "cuda"
             train_loader.pin_memory = validation_loader.pin_memory = on_gpu
             lightning.fit(
                 task,
