@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 import torch
 from torch import Tensor, nn
@@ -78,7 +78,9 @@ def learning_rate_at(
         progress = min(1.0, (step - warmup) / max(1, total_steps - warmup))
         share = 0.5 * (1.0 + math.cos(math.pi * progress))
         return peak * (config.min_lr_ratio + (1.0 - config.min_lr_ratio) * share)
-    return peak
+    if config.schedule == "constant":
+        return peak
+    assert_never(config.schedule)
 
 
 def build(config: OptimConfig, module: nn.Module) -> torch.optim.Optimizer:
