@@ -13,7 +13,7 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.feed_forward import GELU
-from triptych.core.heads import CategoricalHead
+from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
@@ -124,6 +124,13 @@ def test_forbidden_values_never_come(model: DecoderOnly) -> None:
 
     values = generate(model, batch=30, length=20, constraint=no_repeats)
     assert (values[:, 1:] != values[:, :-1]).all()
+
+
+def test_a_constraint_needs_a_categorical_head(model: DecoderOnly) -> None:
+    model.head = MixtureOfLogisticsHead(12, levels=6, channels=1, components=2)  # 6 parameters
+    forbidden = torch.zeros(2, 6, dtype=torch.bool)
+    with pytest.raises(ValueError, match="categories"):
+        generate(model, batch=2, length=3, constraint=lambda values: forbidden)
 
 
 def test_a_seed_gives_the_same_again(model: DecoderOnly) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.context import KVCache, StepContext
+from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import (
     CHECK_INTERVAL,
     MIN_DROP_SHARE,
@@ -70,6 +71,8 @@ def generate(
     torch.compile. draft: verify drafted values in steps of several positions; the same values from
     the same generator, faster where the drafts are good. It cannot be combined with compiled.
     """
+    if constraint is not None and not isinstance(model.head, CategoricalHead):
+        raise ValueError("a constraint forbids categories, and this model's head has none")
     sampling = sampling or Sampling()
     device = next(model.parameters()).device
     if prefix is None:

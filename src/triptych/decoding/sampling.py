@@ -42,7 +42,8 @@ class LogitsConstraint(Protocol):
             return forbidden.scatter(1, values[:, -1:], True)
 
     It runs at every position, so it should not wait for the device. It must leave at least one
-    value in each row. Forbidden values are removed before temperature, top-k and top-p apply.
+    value in each row. Forbidden values are removed before temperature, top-k and top-p apply: it
+    needs a categorical head, whose parameters are the logits of the values.
     """
 
     def __call__(self, values: Tensor, /) -> Tensor:
