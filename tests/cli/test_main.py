@@ -157,7 +157,7 @@ def test_train_help_lists_the_kinds_of_a_part_and_hides_nothing_else(cli) -> Non
     for path in ("core.attention.local2d.Local2D", "domains.image.sources.ImageFolder"):
         assert f"triptych.{path}" in out
     assert "--model CONFIG" not in out
-    assert "--trainer.logger" not in out, "the run sets it itself"
+    assert "--trainer.plugins" not in out, "the run sets it itself"
     assert len(out.splitlines()[0]) < 120
 
 

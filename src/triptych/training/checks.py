@@ -36,7 +36,7 @@ OBJECTS = ("callbacks", "logger", "plugins")
 """Trainer arguments that are objects; `train` adds them to its own."""
 
 # `overfit_batches` stays an option, so that its refusal names the alternative.
-NOT_OPTIONS = ({*NOT_ALLOWED, *OBJECTS, "model_registry"} - {"overfit_batches"}) & set(PARAMETERS)
+NOT_OPTIONS = ({*NOT_ALLOWED, "plugins", "model_registry"} - {"overfit_batches"}) & set(PARAMETERS)
 """Arguments that the run sets itself or that a command line cannot express."""
 
 _SHARDED = ("fsdp", "deepspeed")
@@ -56,7 +56,9 @@ def trainer_settings(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _argument(name: str, value: Any) -> Any:
-    if "class_path" in getattr(value, "__dict__", {}):  # a strategy or accelerator by its class
+    if isinstance(value, list):  # callbacks or loggers
+        return [_argument(name, item) for item in value]
+    if "class_path" in getattr(value, "__dict__", {}):  # an object by its class
         arguments = vars(value.get("init_args") or argparse.Namespace()).items()
         kind = resolve_name(value.class_path)
         try:

@@ -7,6 +7,7 @@ import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -21,6 +22,7 @@ from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.checkpoint import header
 from triptych.training.data import derive_seed, rank_and_world
 from triptych.training.evaluate import MetricSums, full_precision
+from triptych.training.flops import attention_flops, peak_flops
 from triptych.training.loggers.csv import RunLogger
 from triptych.training.optim import TargetWeights
 from triptych.training.run_config import RunSettings
@@ -43,6 +45,8 @@ class TrainingModule(pl.LightningModule, ABC):
     monitor: ClassVar[str]
     """Metric, without "val/", that selects the best checkpoint."""
     monitor_mode: ClassVar[Literal["min", "max"]] = "min"
+    sequence_length: int = 0
+    """Positions of a sequence, for the operations of attention; 0 for short and unequal ones."""
 
     def __init__(self, model: nn.Module, config: RunSettings, vocabulary: Any) -> None:
         super().__init__()
@@ -70,6 +74,7 @@ class TrainingModule(pl.LightningModule, ABC):
         self._stop_votes = torch.zeros(len(STOP_SIGNALS))
         self._sums = MetricSums()
         self._step_before = -1
+        self._gradient_norm: Tensor | float = math.nan
 
     # Methods that a domain implements or overrides
 
@@ -118,6 +123,9 @@ class TrainingModule(pl.LightningModule, ABC):
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Rescale accumulated gradients and set the learning rate of the update."""
         self._target_weights.rescale(self.parameters())
+        if self._report_is_due(self.trainer.global_step + 1):
+            gradients = [p.grad for p in self.parameters() if p.grad is not None]
+            self._gradient_norm = nn.utils.get_total_norm(gradients)
         rate = self.learning_rate(self.trainer.global_step + 1)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -206,20 +214,45 @@ class TrainingModule(pl.LightningModule, ABC):
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Log the mean loss since the last report, the speed and the learning rate."""
         step = self.trainer.global_step
-        interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
-        due = step == 1 or step % max(1, interval) == 0
-        if not due or not self.whole_step:
+        if not self._report_is_due(step) or not self.whole_step:
             return
         self.check_finite()
         values = {
             "train/loss": self.throughput.loss(),
             "train/learning_rate": self.learning_rate(step),
+            "train/gradient_norm": float(self._gradient_norm),
             "time/tokens_per_s": self.throughput.tokens_per_second(),
             "time/data_share": self.throughput.data_share(),
             "time/seconds": self.throughput.total_seconds(),
+            **self.device_use(),
         }
         self.throughput.reset()
         self._log(values, step)
+
+    def _report_is_due(self, step: int) -> bool:
+        interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
+        return step == 1 or step % max(1, interval) == 0
+
+    def device_use(self) -> dict[str, float]:
+        """Return peak memory in GiB and the share of the peak of all GPUs (MFU); {} elsewhere.
+
+        The share is left out for devices of unknown peak.
+        """
+        if self.device.type != "cuda":
+            return {}
+        use = {"time/peak_memory_gib": torch.cuda.max_memory_allocated(self.device) / 2**30}
+        peak = peak_flops(torch.cuda.get_device_name(self.device))
+        if peak is not None:
+            _, world = rank_and_world()
+            achieved = self.throughput.tokens_per_second() * self.flops_per_target
+            use["time/mfu"] = achieved / (peak * world)
+        return use
+
+    @cached_property
+    def flops_per_target(self) -> float:
+        """Operations of a training step per target: 6 per parameter, and those of attention."""
+        attention = attention_flops(self.model, self.sequence_length) if self.sequence_length else 0
+        return 6 * sum(p.numel() for p in self.model.parameters()) + attention
 
     # Validation
 

@@ -12,6 +12,12 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers.logger import Logger
+from pytorch_lightning.profilers import (
+    AdvancedProfiler,
+    Profiler,
+    PyTorchProfiler,
+    SimpleProfiler,
+)
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from triptych.errors import Interrupted
@@ -72,6 +78,7 @@ def train(
         callbacks.append(Patience(task, run.early_stopping_patience))
     if arguments.pop("enable_progress_bar", True):
         callbacks.append(ShowProgress(task))
+    arguments["profiler"] = _profiler(arguments.get("profiler"), folder)
     lightning = pl.Trainer(
         **arguments,
         callbacks=callbacks + _listed(trainer.get("callbacks")),
@@ -180,6 +187,19 @@ def _introduce(task: TrainingModule, trainer: pl.Trainer, folder: Path, precisio
 
 def _size(task: TrainingModule) -> int:
     return sum(parameter.numel() for parameter in task.parameters())
+
+
+def _profiler(wanted: Profiler | str | None, folder: Path) -> Profiler | str | None:
+    """Return a profiler by its name; it writes fit-profile.txt into the run's folder.
+
+    Lightning's own choice by name prints the report as a message of its logger, which is silent.
+    """
+    kinds: dict[Any, type[Profiler]] = {
+        "simple": SimpleProfiler,
+        "advanced": AdvancedProfiler,
+        "pytorch": PyTorchProfiler,
+    }
+    return kinds[wanted](folder, "profile") if wanted in kinds else wanted
 
 
 def _listed(value: Any) -> list[Any]:

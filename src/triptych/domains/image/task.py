@@ -27,6 +27,7 @@ class ImageTrainingModule(ImageScores, TrainingModule):
 
     def __init__(self, config: Config, vocabulary: dict[str, Any]) -> None:
         super().__init__(config.build_model(vocabulary), config, vocabulary)
+        self.sequence_length = self.model.order.length
 
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         return True  # `prepare` has compared them

@@ -29,6 +29,7 @@ class MusicTrainingModule(MusicScores, TrainingModule):
 
     def __init__(self, config: Config) -> None:
         super().__init__(config.build_model(), config, config.data.source.tokenizer.vocabulary)
+        self.sequence_length = config.data.sequence_length
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         count = batch.scored.sum()

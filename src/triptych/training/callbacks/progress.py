@@ -55,7 +55,8 @@ def clock(seconds: float | None) -> str:
 
 
 class ShowProgress(Callback):
-    """Print step, loss, tokens per second, share of waiting for data, and the time left.
+    """Print step, loss, tokens per second, share of waiting for data, and the time left; on a GPU
+    also its peak memory and MFU.
 
     seconds_between: interval of lines in a log; a terminal line is rewritten more often. The time
     left is an average over all steps made, including validations.
@@ -85,9 +86,13 @@ class ShowProgress(Callback):
         self._shown = now
         step, speed = trainer.global_step, self.task.throughput
         of = f"/{self._total}" if self._total else ""
+        use = self.task.device_use()
+        memory = f"  {use['time/peak_memory_gib']:.1f} GiB" if use else ""
+        mfu = f"  MFU {use['time/mfu']:.0%}" if "time/mfu" in use else ""
         self._line(
             f"step {step}{of}  loss {speed.loss():.4f}  {speed.tokens_per_second():,.0f} tokens/s"
-            f"  data {speed.data_share():.0%}  {clock(self.seconds_left(step, now))} left"
+            f"  data {speed.data_share():.0%}{memory}{mfu}"
+            f"  {clock(self.seconds_left(step, now))} left"
         )
 
     def seconds_left(self, step: int, now: float) -> float | None:
