@@ -158,9 +158,10 @@ def test_the_published_models_are_here() -> None:
 def test_a_config_states_the_figures_of_its_run(path: Path) -> None:
     found = estimate(path).figures()
     figures = stated(path.read_text(encoding="utf-8"))
-    assert figures.keys() == found.keys(), "scripts/gpu_estimate --write renews the figures"
+    help_text = "scripts/gpu_estimate --write renews the figures; docs/scaling.md has them too"
+    assert figures.keys() == found.keys(), help_text
     for name, figure in found.items():
-        assert number(figures[name]) == pytest.approx(number(figure), rel=0.05), name
+        assert number(figures[name]) == pytest.approx(number(figure), rel=0.05), help_text
     assert number(found["memory GiB"]) < 70, "the file is for a GPU with 80 GB"
 
 
