@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ import yaml
 
 from triptych.training.checkpoint import read_checkpoint
 
+ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 
 Settings = Callable[[str], dict[str, Any]]
@@ -49,10 +51,14 @@ class Folder:
         (path / "settings.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
     def start(self, name: str, *words: object, **variables: object) -> subprocess.Popen[str]:
-        kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
         command = ["-m", "triptych.cli", "train", self.domain, "--config", "settings.yaml"]
+        named = ["--run.name", name, *map(str, words)]
+        return self.execute([sys.executable, *command, *named], **variables)
+
+    def execute(self, command: list[str], **variables: object) -> subprocess.Popen[str]:
+        kept = {k: v for k, v in os.environ.items() if k not in LAUNCHER_VARIABLES}
         return subprocess.Popen(
-            [sys.executable, *command, "--run.name", name, *map(str, words)],
+            command,
             cwd=self.path,
             env={**kept, "OMP_NUM_THREADS": "1", **{k: str(v) for k, v in variables.items()}},
             stdout=subprocess.PIPE,
@@ -77,6 +83,13 @@ class Folder:
             assert process.returncode == code, said[-1]
         return said
 
+    def wait_for_checkpoint(self, name: str, process: subprocess.Popen[str]) -> None:
+        deadline = time.monotonic() + 300
+        while not (self.path / "runs" / name / "checkpoints/last.ckpt").exists():
+            assert process.poll() is None, process.communicate()[0]
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
     def last(self, name: str) -> dict[str, Any]:
         return read_checkpoint(self.path / "runs" / name / "checkpoints/last.ckpt")
 
@@ -90,6 +103,11 @@ class Folder:
             for row in self.rows(name)
             if row[f"val/{MONITOR.get(self.domain, 'nats_per_token')}"]
         ]
+
+
+def child_of(process: subprocess.Popen[str]) -> int:
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return int(children.split()[0])
 
 
 @pytest.fixture
@@ -148,13 +166,8 @@ def test_a_killed_rank_and_resume_auto_end_in_the_same_checkpoint(
     words += ["--model.transformer.dropout", 0.1]
     runs.run("whole", *words)
     process = runs.start("cut", *words)
-    last = runs.path / "runs/cut/checkpoints/last.ckpt"
-    deadline = time.monotonic() + 300
-    while not last.exists() and time.monotonic() < deadline:
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.01)
-    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    os.kill(int(children[0]), signal.SIGKILL)
+    runs.wait_for_checkpoint("cut", process)
+    os.kill(child_of(process), signal.SIGKILL)
     said = process.communicate(timeout=300)[0]
     assert process.returncode != 0, said
     assert 0 < runs.last("cut")["global_step"] < 40, "the kill came too late to say anything"
@@ -248,3 +261,93 @@ def test_one_process_of_a_cluster_writes_the_folder(
     assert ["Finished at step 3" in text for text in said] == [True, False]
     assert len(runs.scores("run")) == 1
     assert len(yaml.safe_load((runs.path / "runs/run/versions.json").read_text())["starts"]) == 1
+
+
+STUBS = {
+    "triptych": 'exec "$PYTHON" -m triptych.cli "$@"',
+    "torchrun": 'exec "$PYTHON" -m torch.distributed.run "$@"',
+    "scontrol": 'echo "$@" >> requeued',
+    # Two nodes with one task each, as the variables of `slurm`.
+    "srun": """
+        shift
+        for rank in 0 1; do
+            SLURM_PROCID=$rank SLURM_NODEID=$rank "$@" & tasks="$tasks $!"
+        done
+        echo $tasks > tasks
+        for task in $tasks; do wait $task || code=$?; done
+        exit ${code:-0}
+    """,
+}
+
+
+class Recipes:
+    """Commands of docs/scaling.md, made small, with stand-ins for what a cluster installs."""
+
+    def __init__(self, runs: Folder) -> None:
+        self.runs, self.port = runs, free_port()
+        (runs.path / "bin").mkdir()
+        for name, script in STUBS.items():
+            program = runs.path / "bin" / name
+            program.write_text(f"#!/bin/bash\n{script}\n", encoding="utf-8")
+            program.chmod(0o755)
+
+    def start(
+        self, section: str, program: str, each: int, **variables: object
+    ) -> subprocess.Popen[str]:
+        """each: processes of a node."""
+        page = (ROOT / "docs/scaling.md").read_text(encoding="utf-8")
+        text = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]
+        blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+        script = next(block for block in blocks if program in block)
+        for before, after in (
+            ("configs/gpu/image/cifar10.yaml", "settings.yaml"),
+            ("--nproc-per-node 8", f"--nproc-per-node {each}"),
+            ("--trainer.devices 8", f"--trainer.devices {each}"),
+            ("node0:29500", f"127.0.0.1:{self.port}"),
+        ):
+            script = script.replace(before, after)
+        path = f"{self.runs.path / 'bin'}:{os.environ['PATH']}"
+        script = script if "\nsrun" in script else f"exec {script}"
+        return self.runs.execute(
+            ["bash", "-c", script], PATH=path, PYTHON=sys.executable, **variables
+        )
+
+
+@pytest.fixture
+def recipes(tmp_path: Path, tiny_settings: Settings) -> Recipes:
+    content = tiny_settings("image")
+    content["trainer"] |= {"max_steps": 40, "val_check_interval": 8}
+    return Recipes(Folder(tmp_path, "image", content))
+
+
+def test_the_recipe_for_several_gpus_with_and_without_torchrun(recipes: Recipes) -> None:
+    """torchrun starts all processes again after one was killed; the checkpoint is the same."""
+    runs = recipes.runs
+    Folder.finish([recipes.start("Several GPUs", "triptych", 2)])
+    (runs.path / "runs/run").rename(runs.path / "runs/whole")
+    process = recipes.start("Several GPUs", "torchrun", 2)
+    runs.wait_for_checkpoint("run", process)
+    os.kill(child_of(process), signal.SIGKILL)
+    (said,) = Folder.finish([process])
+    assert "Resuming from step" in said
+    assert differing(runs.last("whole"), runs.last("run")) == []
+
+
+def test_the_recipe_for_several_nodes(recipes: Recipes) -> None:
+    said = Folder.finish([recipes.start("Several nodes", "torchrun", 1) for _ in range(2)])
+    assert sum(text.count("Finished at step 40") for text in said) == 1
+
+
+def test_the_recipe_for_slurm_queues_a_stopped_job_again(recipes: Recipes) -> None:
+    runs = recipes.runs
+    variables = slurm(0, recipes.port, runs.path)
+    process = recipes.start("SLURM", "srun", 1, **variables)
+    runs.wait_for_checkpoint("run", process)
+    for task in (runs.path / "tasks").read_text().split():
+        os.kill(int(task), signal.SIGTERM)
+    Folder.finish([process], code=143)
+    assert (runs.path / "requeued").read_text() == "requeue 4321\n"
+    (said,) = Folder.finish([recipes.start("SLURM", "srun", 1, **variables)])
+    assert "Resuming from step" in said
+    assert said.count("Finished at step 40") == 1
+    assert (runs.path / "requeued").read_text() == "requeue 4321\n"

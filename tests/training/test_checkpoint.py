@@ -148,6 +148,24 @@ def test_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         check_run_folder(Path("/proc/triptych"), resume=False)
 
 
+def test_resume_auto_goes_on_where_there_is_a_checkpoint(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    assert not check_run_folder(folder, resume="auto")
+    folder.mkdir()
+    (folder / "notes.txt").touch()
+    with pytest.raises(UserError, match="is not empty"):
+        check_run_folder(folder, resume="auto")
+    (folder / "versions.json").touch()  # a run that was killed before its first checkpoint
+    assert not check_run_folder(folder, resume="auto")
+    with pytest.raises(UserError, match="is not empty"):
+        check_run_folder(folder, resume=False)
+    (folder / "checkpoints").mkdir()
+    (folder / "checkpoints/best.ckpt").touch()
+    assert check_run_folder(folder, resume="auto")
+    with pytest.raises(UserError, match="holds a run already"):
+        check_run_folder(folder, resume=False)
+
+
 def test_saving_a_small_checkpoint_is_quick(tmp_path: Path) -> None:
     started = time.monotonic()
     AtomicCheckpointIO().save_checkpoint(content(), tmp_path / "a.ckpt")

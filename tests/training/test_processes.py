@@ -15,6 +15,7 @@ import pytest
 import torch
 from toy_task import ToyTask, train, train_loader, validation_loader
 
+from triptych.training import processes
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.evaluate import sum_scores
 from triptych.training.run_config import RunConfig
@@ -102,6 +103,7 @@ def test_two_processes_give_the_validation_metrics_of_one(tmp_path: Path) -> Non
     assert double.returncode == 0, double.stdout + double.stderr
     assert "2 x CPU" in double.stdout
     assert "sync_dist" not in double.stdout + double.stderr
+    assert double.stdout.count("DDP False True") == 2, "buffers stay, gradients are not copied"
     assert double.stdout.count("Finished at step 6") == 1
     content = read_checkpoint(tmp_path / "two" / "toy" / "checkpoints" / "last.ckpt")
 
@@ -126,3 +128,21 @@ def test_signal_to_one_of_two_processes_stops_both_at_one_step(tmp_path: Path) -
     content = read_checkpoint(tmp_path / "toy" / "checkpoints" / "last.ckpt")
     assert all(torch.isfinite(value).all() for value in content["state_dict"].values())
     assert 0 < content["triptych"]["step"] < 400
+
+
+@pytest.mark.parametrize("count", [0, 1, 7])
+def test_ranks_share_items_and_keep_their_order(count: int, monkeypatch: Any) -> None:
+    items = list(range(count))
+
+    def doubled(some: Any) -> list[int]:
+        return [2 * item for item in some]
+
+    parts = [doubled(items[rank::3]) for rank in range(3)]
+    monkeypatch.setattr(processes, "rank_and_world", lambda: (1, 3))
+
+    def gather(found: list[Any], mine: list[int]) -> None:
+        assert mine == parts[1]
+        found[:] = parts
+
+    monkeypatch.setattr(processes.distributed, "all_gather_object", gather)
+    assert processes.shared(items, doubled) == doubled(items)

@@ -380,3 +380,22 @@ def test_fast_dev_run_leaves_nothing_behind(
     config = RunConfig(name="toy", directory=str(tmp_path), wandb="off")
     train(ToyTask(), train_loader(), validation_loader(), config, more, resume=True)
     assert (tmp_path / "toy/checkpoints/last.ckpt").read_bytes() == kept
+
+
+def test_resume_auto_begins_anew_after_a_kill_before_the_first_checkpoint(tmp_path: Path) -> None:
+    whole = run(tmp_path / "whole")
+    run(tmp_path / "cut", steps=2)
+    (tmp_path / "cut/toy/checkpoints/last.ckpt").unlink()
+    config = RunConfig(name="toy", directory=str(tmp_path / "cut"), wandb="off")
+    trainer = {"max_steps": 6, "val_check_interval": 3, "check_val_every_n_epoch": None}
+    task = ToyTask()
+    train(
+        task, train_loader(), validation_loader(), config,
+        {**trainer, "accelerator": "cpu", "log_every_n_steps": 2}, resume="auto",
+    )  # fmt: skip
+    assert task.seen == whole.seen
+    steps = []
+    for name in ("whole", "cut"):
+        text = (tmp_path / name / "toy/metrics.csv").read_text(encoding="utf-8")
+        steps.append([line.partition(",")[0] for line in text.splitlines()])
+    assert steps[0] == steps[1], "no row comes twice"

@@ -13,6 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from torch.nn.parallel import DistributedDataParallel
 from toy_task import Batch, ToyTask, train, train_loader, validation_loader
 
 from triptych.errors import TrainingStopped, UserError
@@ -20,7 +21,17 @@ from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
 
 
-class Slow(ToyTask):
+class Told(ToyTask):
+    """Says how DDP is set."""
+
+    def on_train_start(self) -> None:
+        super().on_train_start()
+        wrapped = self.trainer.strategy.model
+        if isinstance(wrapped, DistributedDataParallel):
+            print("DDP", wrapped.broadcast_buffers, wrapped.gradient_as_bucket_view, flush=True)
+
+
+class Slow(Told):
     """Takes its time, so that a signal comes between the steps."""
 
     def training_loss(self, batch: Batch) -> Any:
@@ -31,7 +42,7 @@ class Slow(ToyTask):
 def main() -> int:
     folder, trainer, *flags = sys.argv[1:]
     averaged = OptimConfig(learning_rate=0.01, ema_decay=0.9)
-    kind = Slow if "--slow" in flags else ToyTask
+    kind = Slow if "--slow" in flags else Told
     task = kind(averaged if "--average" in flags else None)
     config = RunConfig(name="toy", directory=folder, wandb="off")
     loaders = train_loader(), validation_loader(batch_size=2)

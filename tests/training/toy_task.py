@@ -16,6 +16,7 @@ from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_
 from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig, RunSettings
+from triptych.training.run_folder import Resume
 
 PADDING = -1
 
@@ -138,7 +139,7 @@ def train(
     validation_loader: FixedBatches,
     run: RunConfig,
     trainer: dict[str, Any],
-    resume: bool = False,
+    resume: Resume = False,
 ) -> Path:
     """Train with these settings of the run."""
     task.config = replace(task.config, run=run)

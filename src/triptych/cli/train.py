@@ -134,7 +134,8 @@ def given_vocabulary(
     from triptych.training.resume import check_resumable, find_checkpoint, read_initial
 
     start = config.run.init_from
-    if resumed is not None and (found := find_checkpoint(resumed)) is not None:
+    if resumed is not None:
+        found = find_checkpoint(resumed)
         check_resumable(*found, domain=domain, config=to_plain(config), max_epochs=max_epochs)
         header = found[1]["triptych"]
         if header["config"]["run"].get("init_from") is None:

@@ -88,10 +88,10 @@ def _misfit(kept: dict[str, Tensor], built: dict[str, Tensor]) -> str | None:
     return None
 
 
-def find_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
+def find_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]]:
     """Return path and content of last.ckpt, or of best.ckpt if last.ckpt is damaged.
 
-    None if the run has no checkpoint. Raises UserError if all are damaged.
+    Raises UserError if both are damaged, or missing: another process has found one.
     """
     refused: list[str] = []
     for name in ("last.ckpt", "best.ckpt"):
@@ -101,9 +101,11 @@ def find_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
                 return path, read_checkpoint(path)
             except UserError as error:
                 refused.append(str(error))
-    if refused:
-        raise UserError("; ".join(refused))
-    return None
+    raise UserError(
+        "; ".join(refused)
+        or f"process 0 has a checkpoint in {folder} and this process has none; all nodes need the "
+        "same run.directory"
+    )
 
 
 def check_resumable(
