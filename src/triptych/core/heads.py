@@ -145,11 +145,12 @@ class MixtureOfLogisticsHead(Head):
     def forward(self, x: Tensor) -> Tensor:
         # Not in half precision under autocast: near 1 a bfloat16 mean has steps of 1/256, half a
         # level of 256, and above 1 twice that.
-        if torch.is_autocast_enabled(x.device.type):
-            x = at_least_float32(x)
-        with torch.autocast(x.device.type, enabled=False):
+        kind = x.device.type
+        if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
             parameters: Tensor = self.parameters_of(x)  # [..., Z]
-        return parameters
+            return parameters
+        with torch.autocast(kind, enabled=False):
+            return self(at_least_float32(x))
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         mixture, means, log_scales, coefficients = self._split(parameters)

@@ -43,7 +43,7 @@ class MultiHeadAttention(nn.Module):
         self.n_heads = n_heads
         self.d_head = head_width(d_model, n_heads)
         self.mask_pattern = pattern
-        self.register_module("pattern", bias)  # the name of its tables in checkpoints
+        self.bias = bias
         self.dropout = dropout
         self.rotary = rotary
         self.qkv_proj = nn.Linear(d_model, 3 * d_model)
@@ -51,12 +51,7 @@ class MultiHeadAttention(nn.Module):
         # A scalar that follows the dtype and the device, also where the matrices are int8.
         self.register_buffer("placeholder", torch.zeros(()), persistent=False)
 
-    pattern: RelativeBias | None
     placeholder: Tensor
-
-    @property
-    def bias(self) -> RelativeBias | None:
-        return self.pattern
 
     @property
     def uses_token_ids(self) -> bool:
