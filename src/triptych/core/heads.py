@@ -146,11 +146,11 @@ class MixtureOfLogisticsHead(Head):
         # Not in half precision under autocast: near 1 a bfloat16 mean has steps of 1/256, half a
         # level of 256, and above 1 twice that.
         kind = x.device.type
-        if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
-            parameters: Tensor = self.parameters_of(x)  # [..., Z]
-            return parameters
-        with torch.autocast(kind, enabled=False):
-            return self(at_least_float32(x))
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return self.forward(at_least_float32(x))
+        parameters: Tensor = self.parameters_of(x)  # [..., Z]
+        return parameters
 
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         mixture, means, log_scales, coefficients = self._split(parameters)
