@@ -20,7 +20,7 @@ def test_every_section_runs(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
     names = {table["key"].split("/")[0] for table in data["tables"]}
     assert names == {
-        "training", "attention", "images", "decoding", "drafts", "late", "translation",
+        "loader", "training", "attention", "images", "decoding", "drafts", "late", "translation",
     }  # fmt: skip
     rows = [row for table in data["tables"] for row in table["rows"]]
     measured = [row for row in rows if not row["problem"]]

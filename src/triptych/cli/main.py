@@ -17,7 +17,7 @@ from triptych import domains
 from triptych.domains.base import Domain
 from triptych.errors import TrainingStopped, UserError, nearest
 
-COMMANDS = ("train", "evaluate", "translate", "sample", "attention", "pretrained")
+COMMANDS = ("train", "pack", "evaluate", "translate", "sample", "attention", "pretrained")
 
 _HELP = """\
 usage: triptych COMMAND [DOMAIN] [OPTIONS]
@@ -26,6 +26,7 @@ A toolkit for generative Transformers of text, images and music.
 
 commands:
   train DOMAIN --config FILE          train a model; every setting of the file is an option too
+  pack DOMAIN --config F --out FOLDER write data larger than memory into files for training
   evaluate DOMAIN --checkpoint FILE   score a checkpoint on a held-out split
   translate --checkpoint FILE         translate lines from standard input to standard output
   sample DOMAIN --checkpoint FILE     sample into a folder ({sample})

@@ -22,6 +22,7 @@ from triptych.domains.options import (
     SampleOptions,
     TranslateOptions,
 )
+from triptych.errors import UserError
 from triptych.types import Dtype, Progress
 
 if TYPE_CHECKING:
@@ -183,6 +184,20 @@ class Domain:
         made: tuple[TrainingModule, ResumableLoader, FixedBatches]
         made = self._find("task", "prepare")(config, vocabulary)
         return made
+
+    def pack(self, config: Any, out: str, report: ProgressFactory) -> str:
+        """Write the data into a folder that training reads; return a sentence about it.
+
+        Raises UserError for missing data, for a folder that cannot be written, and for a domain
+        without a module `packed`.
+        """
+        from triptych.domains import module_exists
+        from triptych.training.packed import PackWriter
+
+        if not module_exists(name := f"{type(self).__module__.rpartition('.')[0]}.packed"):
+            raise UserError(f"the domain {self.name} has no packed form of its data")
+        summary: str = import_module(name).pack(config, PackWriter(out), report)
+        return summary
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
         """Return the trained model of a checkpoint's content, on a device.

@@ -17,6 +17,7 @@ from torch import Tensor, distributed
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from triptych.errors import UserError
+from triptych.training.packed import release_maps
 from triptych.training.ragged import Items, Ragged
 
 Batches: TypeAlias = Ragged | Sequence[Items]
@@ -57,11 +58,40 @@ def rank_and_world() -> tuple[int, int]:
 
 def shuffled_batches(n_items: int, batch_size: int) -> Plan:
     """Return a plan that shuffles all items in each epoch; the last batch may be smaller."""
+    return lambda epoch, generator: shuffled(range(n_items), generator, batch_size)
 
-    def plan(epoch: int, generator: torch.Generator) -> Ragged:
-        return cut(torch.randperm(n_items, generator=generator).numpy(), batch_size)
 
-    return plan
+def shuffled(items: range, generator: torch.Generator, batch_size: int) -> Ragged:
+    """Return the items in random order in batches of batch_size; the last one may be smaller."""
+    order = torch.randperm(len(items), generator=generator).numpy()
+    return cut(items.start + order, batch_size)
+
+
+PART = 2**20
+"""Items that are shuffled together; one plan is in memory at a time."""
+
+
+def parts(n_items: int) -> list[range]:
+    """Return the parts of a data set: PART consecutive items each."""
+    return [range(start, min(start + PART, n_items)) for start in range(0, n_items, PART)]
+
+
+def plan_parts(
+    n_items: int, plan: Callable[[range, torch.Generator], Batches], *, seed: int
+) -> Plan:
+    """Return a plan of one part at a time, in an order of (seed, epoch).
+
+    plan: returns the batches of a part. The numbers of the parts run on over the epochs, see
+    `ResumableLoader`.
+    """
+    every = parts(n_items)
+
+    def plan_next(number: int, generator: torch.Generator) -> Batches:
+        epoch, turn = divmod(number, len(every))
+        order = torch.randperm(len(every), generator=generator_for(seed, epoch, 3)).tolist()
+        return plan(every[order[turn]], generator)
+
+    return plan_next
 
 
 def cut(items: Items | range, batch_size: int) -> Ragged:
@@ -70,13 +100,21 @@ def cut(items: Items | range, batch_size: int) -> Ragged:
     return Ragged(np.asarray(items, dtype=np.int64), ends)
 
 
+RELEASE_EVERY = 64
+"""Batches after which a process gives the memory of mapped files back."""
+
+
 class _Batches(Dataset[Any]):
     """Batches by their key."""
 
     def __init__(self, make_batch: MakeBatch) -> None:
         self.make_batch = make_batch
+        self._made = 0
 
     def __getitem__(self, key: Key) -> Any:
+        self._made += 1
+        if self._made % RELEASE_EVERY == 0:
+            release_maps()
         items, seeds = key
         batch = self.make_batch(items, None if seeds is None else generator_for(*seeds))
         if get_worker_info() is None:
@@ -89,8 +127,7 @@ class _Loader:
     """Batches of these keys in order, as tensors.
 
     workers: processes that make the batches ahead, started with the first iteration; 0 makes each
-    batch when it is asked for. pin_memory: of the batches, so that Lightning copies them to the GPU
-    while it computes.
+    batch when it is asked for. pin_memory: see `ResumableLoader`.
     """
 
     def __init__(
@@ -131,9 +168,9 @@ class ResumableLoader:
     Neither torch's DataLoader nor Lightning resumes in the middle of an epoch.
 
     n_items: number of training items. name: of the training set, for messages. workers: number of
-    processes that make batches; 0 makes them in this process. pin_memory: whether
-    batches lie in pinned memory. UserError
-    for an epoch without items.
+    processes that make batches; 0 makes them in this process. n_parts: number of plans that are one
+    epoch; an "epoch" of the plan, the seeds and the state is then one part of an epoch. UserError
+    for a plan without batches.
     """
 
     def __init__(
@@ -145,6 +182,7 @@ class ResumableLoader:
         seed: int,
         name: str = "the training set",
         workers: int = 0,
+        n_parts: int = 1,
     ) -> None:
         self.n_items = n_items
         self.plan = plan
@@ -153,6 +191,7 @@ class ResumableLoader:
         self.name = name
         self.workers = workers
         self.pin_memory = False
+        """Whether the batches lie in pinned memory, from which a GPU copies while it computes."""
         self.batches_taken = 0
         """Batches handed out on all ranks, over all epochs."""
         self.seconds_taken = 0.0
@@ -162,6 +201,8 @@ class ResumableLoader:
         self._planned: dict[int, Batches] = {}
         self._stream: Iterator[Any] | None = None
         self._first_length = len(self.batches_of(0))
+        for number in range(1, n_parts):
+            self._first_length += len(plan(number, generator_for(seed, number)))
 
     def __len__(self) -> int:
         """Batches per epoch and rank."""
@@ -209,7 +250,7 @@ class ResumableLoader:
             batches = self.plan(epoch, generator_for(self.seed, epoch))
             if not len(batches):
                 raise UserError(f"{self.name} is empty in epoch {epoch}; expected a batch or more")
-            self._planned = {e: b for e, b in self._planned.items() if e >= self._epoch - 1}
+            self._planned = {e: b for e, b in self._planned.items() if e >= epoch - 1}
             self._planned[epoch] = batches
         return self._planned[epoch]
 

@@ -15,7 +15,7 @@ Items: TypeAlias = Sequence[int] | NDArray[np.int64]
 class Ragged:
     """Rows of whole numbers; row i is `values[offsets[i] : offsets[i + 1]]`.
 
-    values: [offsets[-1]], in memory or mapped from a file. offsets: int64 [N + 1], from 0 upwards.
+    values: [offsets[-1]], in memory or mapped from a file. offsets: int64 [N + 1], rising.
     """
 
     def __init__(self, values: NDArray[Any], offsets: NDArray[np.int64]) -> None:
@@ -42,6 +42,10 @@ class Ragged:
     def __iter__(self) -> Iterator[NDArray[Any]]:
         """Yield the rows in order."""
         return (self[index] for index in range(len(self)))
+
+    def part(self, rows: range) -> Ragged:
+        """Return consecutive rows, without a copy."""
+        return Ragged(self.values, self.offsets[rows.start : rows.stop + 1])
 
     @property
     def lengths(self) -> NDArray[np.int64]:

@@ -36,7 +36,7 @@ def pairs(tokenizers: Tokenizers) -> EncodedPairs:
     def line() -> str:
         return " ".join(draw.choices(WORDS, k=draw.randrange(1, 12)))
 
-    return EncodedPairs([(line(), line()) for _ in range(500)], tokenizers)
+    return EncodedPairs.of([(line(), line()) for _ in range(500)], tokenizers)
 
 
 def planned(pairs: EncodedPairs, seed: int | None, budget: int = 200) -> list[list[int]]:
@@ -123,7 +123,7 @@ def test_no_pairs_make_no_batches(pairs: EncodedPairs) -> None:
 
 
 def test_rows_carry_start_and_end_and_pad_behind_them(tokenizers: Tokenizers) -> None:
-    encoded = EncodedPairs([("ein Hund", "Hund"), ("", "und die große Wiese")], tokenizers)
+    encoded = EncodedPairs.of([("ein Hund", "Hund"), ("", "und die große Wiese")], tokenizers)
     batch = encoded.batch([0, 1])
     source, target = tokenizers.source.encode("ein Hund"), tokenizers.target.encode("Hund")
     assert batch.source[0].tolist() == [*source, END]
@@ -140,7 +140,7 @@ def test_rows_carry_start_and_end_and_pad_behind_them(tokenizers: Tokenizers) ->
 def test_the_length_filter_counts_the_end_on_both_sides(tokenizers: Tokenizers) -> None:
     source, target = "ein Hund bellt", "Wiese"
     pairs = [(source, target), (target, source), (target, target)]
-    encoded = EncodedPairs(pairs, tokenizers)
+    encoded = EncodedPairs.of(pairs, tokenizers)
     length = len(tokenizers.source.encode(source)) + 1
     assert encoded.lengths.tolist() == [length, length, len(tokenizers.source.encode(target)) + 1]
 

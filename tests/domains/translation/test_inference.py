@@ -96,7 +96,7 @@ def test_sources_in_use_look_as_they_did_in_training(
     used: list[torch.Tensor] = []
     encode = taught.model.encode
     lines = ["seven", "two hundred and thirty-four"]
-    batch = EncodedPairs([(line, "x") for line in lines], taught.tokenizers).batch([1, 0])
+    batch = EncodedPairs.of([(line, "x") for line in lines], taught.tokenizers).batch([1, 0])
 
     def spy(seen: list[torch.Tensor]) -> object:
         return lambda source, padding: (seen.append(source), encode(source, padding))[1]

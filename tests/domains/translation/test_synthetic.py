@@ -189,7 +189,7 @@ def task() -> TranslationTrainingModule:
 def test_every_word_is_one_token(task: TranslationTrainingModule) -> None:
     for split in TINY.splits():
         pairs = TINY.pairs(split)
-        encoded = EncodedPairs(pairs, task.tokenizers)
+        encoded = EncodedPairs.of(pairs, task.tokenizers)
         assert encoded.target_lengths.tolist() == [len(t.split()) + 1 for _, t in pairs]
         assert encoded.source_lengths.tolist() == [len(s.split()) + 1 for s, _ in pairs]
 
@@ -218,7 +218,7 @@ class Perfect(nn.Module):
 def test_a_perfect_model_scores_what_the_law_scores(task: TranslationTrainingModule) -> None:
     perfect = TranslationTrainingModule(task.config, task.tokenizers)
     perfect.model = Perfect(task.tokenizers)  # type: ignore[assignment]
-    encoded = EncodedPairs(TINY.pairs("test"), task.tokenizers)
+    encoded = EncodedPairs.of(TINY.pairs("test"), task.tokenizers)
     totals = sum_scores(perfect, perfect.score, evaluation_batches(encoded, 64))
     metrics = perfect.metrics(totals)
     law = law_nats() / totals["tokens"]

@@ -49,7 +49,7 @@ def test_a_uniform_model_scores_exactly_log_v(tiny_config: Config) -> None:
 def test_nats_do_not_depend_on_batches_padding_smoothing_or_dropout(
     taught: TranslationTrainingModule,
 ) -> None:
-    pairs = EncodedPairs(taught.config.data.source.pairs("validation"), taught.tokenizers)
+    pairs = EncodedPairs.of(taught.config.data.source.pairs("validation"), taught.tokenizers)
     figures = [
         taught.metrics(sum_scores(taught, taught.score, evaluation_batches(pairs, budget)))[
             "nats_per_token"
@@ -76,7 +76,9 @@ def test_nats_do_not_depend_on_batches_padding_smoothing_or_dropout(
 
 
 def test_more_padding_changes_no_loss(taught: TranslationTrainingModule) -> None:
-    pairs = EncodedPairs([("one", "eins"), ("seven hundred", "siebenhundert")], taught.tokenizers)
+    pairs = EncodedPairs.of(
+        [("one", "eins"), ("seven hundred", "siebenhundert")], taught.tokenizers
+    )
     batch = pairs.batch([0, 1])
     wider = Batch(
         torch.nn.functional.pad(batch.source, (0, 5), value=PAD),

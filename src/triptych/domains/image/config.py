@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from triptych.domains.image.data import SPLITS, ImageDataset
+from triptych.domains.image.data import SPLITS, ImageDataset, read_pack
 from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.image.sources import Digits, ImageSource
 from triptych.domains.sources import ALL
@@ -17,6 +17,9 @@ class DataConfig:
 
     source: ImageSource = field(default_factory=Digits)
     """Source of the images: Digits, MNIST, CIFAR10, ImageFolder or CopiedRows."""
+    packed: str | None = None
+    """Folder that `triptych pack image` has written, from which training and validation images are
+    read in place of the source, with the bits of the pack; null for none."""
     bits: int | None = None
     """Bits kept of each 8-bit value, 1 to 7; null keeps all levels of the source."""
     batch_size: int = 64
@@ -44,6 +47,8 @@ class DataConfig:
                 f"images have the splits train, validation and test, and all for a folder given "
                 f"with --data; got {split!r}"
             )
+        if self.packed is not None and split in ("train", "validation"):
+            return read_pack(self.packed, split)
         images = self.source.load_all() if split == ALL else self.source.load(split)
         return images if self.bits is None else images.quantize(self.bits)
 

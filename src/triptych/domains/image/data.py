@@ -9,6 +9,7 @@ from torch import Tensor
 
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, cut
+from triptych.training.packed import Pack
 from triptych.training.ragged import Items
 
 SPLITS = ("train", "validation", "test")
@@ -44,6 +45,8 @@ class ImageDataset:
 
     def first(self, count: int | None) -> "ImageDataset":
         """Return the first `count` images; all for None."""
+        if count is None:
+            return self
         return self.select(torch.arange(len(self))[:count])
 
     def batch(self, indices: Items, generator: torch.Generator | None = None) -> Batch:
@@ -71,6 +74,18 @@ class ImageDataset:
             "levels": self.levels,
             "class_names": list(self.class_names),
         }
+
+
+def read_pack(folder: str, split: str) -> ImageDataset:
+    """Return the packed images of a split; UserError for a folder without a pack of images."""
+    pack = Pack(folder, "image")
+    labels = f"{split}.labels"
+    return ImageDataset(
+        torch.from_numpy(pack.array(f"{split}.pixels")),
+        torch.from_numpy(pack.array(labels)) if labels in pack else None,
+        pack.about["vocabulary"]["levels"],
+        tuple(pack.about["vocabulary"]["class_names"]),
+    )
 
 
 def permutation(count: int, seed: int) -> Tensor:

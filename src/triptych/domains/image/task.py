@@ -2,6 +2,7 @@
 
 import math
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,11 @@ from triptych.domains.image.data import Batch, check_same_images
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.image.render import write_grid
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader, shuffled_batches
+from triptych.training.data import FixedBatches, ResumableLoader, parts, plan_parts, shuffled
 from triptych.training.module import TrainingModule
+
+COUNTED_IMAGES = 100_000
+"""Training images, from the first on, in the histogram that a run prints."""
 
 
 class ImageTrainingModule(ImageScores, TrainingModule):
@@ -79,6 +83,7 @@ def prepare(
         f"per position {histogram:.2f}",
         file=sys.stderr,
     )
-    plan = shuffled_batches(len(train), config.data.batch_size)
-    loader = ResumableLoader(len(train), plan, train.batch, seed=config.run.seed)
+    size, seed, n_parts = config.data.batch_size, config.run.seed, len(parts(len(train)))
+    plan = plan_parts(len(train), partial(shuffled, batch_size=size), seed=seed)
+    loader = ResumableLoader(len(train), plan, train.batch, seed=seed, n_parts=n_parts)
     return task, loader, validation.fixed_batches(config.data.evaluation_batch_size)

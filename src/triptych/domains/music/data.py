@@ -1,6 +1,6 @@
 """From pieces to batches: random crops for training, windows that score each token once."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,6 +15,7 @@ from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicToken
 from triptych.domains.sources import ALL
 from triptych.errors import UserError, at_least
 from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
+from triptych.training.packed import Pack
 from triptych.training.ragged import Items, Ragged
 
 PADDING = -1
@@ -31,6 +32,9 @@ class DataConfig:
 
     source: PieceSource = field(default_factory=Music21Chorales)
     """Source of the pieces, such as Music21Chorales, JSBChorales or MidiFolder."""
+    packed: str | None = None
+    """Folder that `triptych pack music` has written, from which training and validation pieces are
+    read in place of the source; null for none."""
     sequence_length: int = 512
     """Length of a window, in tokens: the most that the model sees at once."""
     overlap: int = 256
@@ -171,6 +175,16 @@ class TrainingPieces:
         dtype = np.min_scalar_type(tokenizer.vocabulary_size)
         return cls(Ragged.of(rows, dtype), np.array(whole), Ragged.of(speeds), np.array(pitches))
 
+    @classmethod
+    def from_pack(cls, pack: Pack) -> "TrainingPieces":
+        """Return the packed pieces."""
+        return cls(
+            pack.ragged("tokens"),
+            pack.array("whole"),
+            pack.ragged("speeds"),
+            pack.array("pitches"),
+        )
+
     def crop(self, number: int, config: DataConfig, generator: torch.Generator) -> Window:
         """Draw a crop of a piece at a random speed and transposition."""
         tokenizer = config.source.tokenizer
@@ -200,6 +214,27 @@ def training_batches(pieces: TrainingPieces, config: DataConfig, *, seed: int) -
 
     plan = shuffled_batches(len(items), config.batch_size)
     return ResumableLoader(len(items), plan, batch, seed=seed, name="the training music")
+
+
+def read_training_and_validation(config: DataConfig) -> tuple[TrainingPieces, Sequence[Ids]]:
+    """Return the training pieces and the ids of each validation piece.
+
+    Raises UserError for missing data and for a pack of other ids or speeds.
+    """
+    tokenizer = config.source.tokenizer
+    if config.packed is None:
+        train = TrainingPieces.of(config.source.load("train"), config)
+        validation = config.source.load("validation")
+        return train, [tokenizer.tokens(piece.content) for piece in validation]
+    pack = Pack(config.packed, "music")
+    tokenizer.check_vocabulary(pack.about["vocabulary"], f"data.packed {config.packed}")
+    speeds = pack.about["data"]["augmentation"]["stretch"]
+    if list(config.augmentation.stretch) != speeds:
+        raise UserError(
+            f"data.packed {config.packed} holds music at the speeds {speeds}, and "
+            f"data.augmentation.stretch is {list(config.augmentation.stretch)}: pack again"
+        )
+    return TrainingPieces.from_pack(pack), list(pack.ragged("validation"))
 
 
 def evaluation_batches(

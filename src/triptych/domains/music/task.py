@@ -11,8 +11,8 @@ from triptych.domains.music import render
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import (
     Batch,
-    TrainingPieces,
     evaluation_batches,
+    read_training_and_validation,
     training_batches,
 )
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
@@ -20,6 +20,9 @@ from triptych.domains.music.sampling import sample_pieces
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
+
+COUNTED_PIECES = 10_000
+"""Training pieces, from the first on, in the count models that a run prints."""
 
 
 class MusicTrainingModule(MusicScores, TrainingModule):
@@ -63,12 +66,11 @@ def prepare(
         task = MusicTrainingModule(config)
     except ValueError as error:
         raise UserError(f"the model does not fit the music: {error}") from error
-    train = TrainingPieces.of(data.source.load("train"), data)
-    validation = [tokenizer.tokens(piece.content) for piece in data.source.load("validation")]
+    train, validation = read_training_and_validation(data)
     loader = training_batches(train, data, seed=config.run.seed)
     batches = evaluation_batches(validation, data, batch_size=data.batch_size)
     whole = [train.tokens[row] for row in train.whole]
-    baselines = count_models(tokenizer, whole, validation)
+    baselines = count_models(tokenizer, whole[:COUNTED_PIECES], validation)
     print(
         f"{len(whole):,} pieces ({sum(map(len, whole)):,} tokens) for training and "
         f"{len(validation):,} for validation; baselines in nats per token: "

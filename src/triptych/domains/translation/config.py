@@ -19,6 +19,9 @@ class DataConfig:
 
     source: Corpus = field(default_factory=NumberWords)
     """Corpus: NumberWords, ReversedSentences, ParallelText or TabSeparated."""
+    packed: str | None = None
+    """Folder that `triptych pack translation` has written, from which training and validation pairs
+    and the vocabulary are read in place of the source; null for none."""
     vocabulary_size: int = 8_000
     """Size of the byte-level BPE vocabulary in tokens, special ids and 256 bytes included; a small
     corpus gives fewer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,10 +13,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.translation.config import DataConfig
+from triptych.domains.translation.packed import read_pack
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader, padding_share
+from triptych.training.data import (
+    FixedBatches,
+    ResumableLoader,
+    generator_for,
+    padding_share,
+    parts,
+    plan_parts,
+)
 from triptych.training.ragged import Items, Ragged
 
 
@@ -44,23 +53,43 @@ class Batch(NamedTuple):
 
 
 class EncodedPairs:
-    """Sentence pairs as ids, sources with END, targets with START and END.
+    """Sentence pairs as ids, sources with END, targets with START and END."""
 
-    source_lengths, target_lengths: tokens of each source and tokens to predict for each target,
-    END included, int64 [N]. lengths: of the longer side.
-    """
+    def __init__(self, sources: Ragged, targets: Ragged) -> None:
+        self.sources = sources
+        self.targets = targets
 
-    def __init__(self, pairs: Sequence[Pair], tokenizers: Tokenizers) -> None:
+    @classmethod
+    def of(cls, pairs: Sequence[Pair], tokenizers: Tokenizers) -> EncodedPairs:
+        """Return the ids of pairs."""
         sources = tokenizers.source.encode_batch([source for source, _ in pairs])
         targets = tokenizers.target.encode_batch([target for _, target in pairs])
-        self.sources = Ragged.of(([*row, END] for row in sources), np.int32)
-        self.targets = Ragged.of(([START, *row, END] for row in targets), np.int32)
-        self.source_lengths = self.sources.lengths
-        self.target_lengths = self.targets.lengths - 1
-        self.lengths = np.maximum(self.source_lengths, self.target_lengths)
+        return cls(
+            Ragged.of(([*row, END] for row in sources), np.int32),
+            Ragged.of(([START, *row, END] for row in targets), np.int32),
+        )
 
     def __len__(self) -> int:
-        return len(self.lengths)
+        return len(self.sources)
+
+    @cached_property
+    def source_lengths(self) -> NDArray[np.int64]:
+        """Tokens of each source, END included, [N]."""
+        return self.sources.lengths
+
+    @cached_property
+    def target_lengths(self) -> NDArray[np.int64]:
+        """Tokens to predict for each target, END included, [N]."""
+        return self.targets.lengths - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Length of the longer side of each pair, [N]."""
+        return np.maximum(self.source_lengths, self.target_lengths)
+
+    def part(self, items: range) -> EncodedPairs:
+        """Return consecutive pairs, without a copy."""
+        return EncodedPairs(self.sources.part(items), self.targets.part(items))
 
     def batch(self, indices: Items, generator: torch.Generator | None = None) -> Batch:
         """Return the pairs of these indices as one batch; nothing is augmented."""
@@ -83,6 +112,57 @@ def read_training_data(
     learn; see `Tokenizers.to_plain`. Prints the number of pairs, tokens and batches. Raises
     UserError for missing or damaged files and without a training pair.
     """
+    if config.packed is not None:
+        tokenizers, *sides, left_out = read_pack(config.packed, "train")
+        encoded = EncodedPairs(*sides)
+        if vocabulary not in (None, tokenizers.to_plain()):
+            raise UserError(
+                f"data.packed {config.packed} has another vocabulary than the checkpoint whose "
+                "weights the run starts with"
+            )
+    else:
+        tokenizers, encoded, left_out = _read_source(config, vocabulary)
+
+    def chosen(items: range) -> tuple[EncodedPairs, NDArray[np.int64]]:
+        part = encoded.part(items)
+        return part, np.flatnonzero(part.lengths <= config.max_length)
+
+    n_chosen = sum(len(chosen(items)[1]) for items in parts(len(encoded)))
+    counts = (
+        f"{n_chosen:,} training pairs; left out: {left_out:,} with an empty side, "
+        f"{len(encoded) - n_chosen:,} longer than {config.max_length} tokens (data.max_length)"
+    )
+    if not n_chosen:
+        raise UserError(f"no training pair is left: {counts}")
+
+    def plan(items: range, generator: torch.Generator) -> Ragged:
+        batches = plan_batches(*chosen(items), max_tokens=config.max_tokens, generator=generator)
+        return Ragged(batches.values + items.start, batches.offsets)
+
+    loader = ResumableLoader(
+        n_chosen,
+        plan_parts(len(encoded), plan, seed=seed),
+        encoded.batch,
+        seed=seed,
+        name="the training split",
+        n_parts=len(parts(len(encoded))),
+    )
+    first = parts(len(encoded))[0]
+    part = encoded.part(first)
+    batches = plan(first, generator_for(seed, 0))
+    share = padding_share(batches, part.source_lengths, part.target_lengths)
+    print(
+        f"{counts}; {tokenizers}\n{len(loader):,} batches in the first epoch; {share:.1%} of "
+        "their tokens are padding",
+        file=sys.stderr,
+    )
+    return tokenizers, loader
+
+
+def _read_source(
+    config: DataConfig, vocabulary: dict[str, Any] | None
+) -> tuple[Tokenizers, EncodedPairs, int]:
+    """Return the vocabulary, the training pairs and the number of pairs with an empty side."""
     read = config.source.pairs("train")
     pairs = [pair for pair in read if pair[0] and pair[1]]
     if vocabulary is None:
@@ -98,28 +178,21 @@ def read_training_data(
             "the vocabulary is the checkpoint's; the settings of data do not apply to it",
             file=sys.stderr,
         )
-    encoded = EncodedPairs(pairs, tokenizers)
-    chosen = np.flatnonzero(encoded.lengths <= config.max_length)
-    counts = (
-        f"{len(chosen):,} training pairs; left out: {len(read) - len(pairs):,} with an empty side, "
-        f"{len(pairs) - len(chosen):,} longer than {config.max_length} tokens (data.max_length)"
-    )
-    if not len(chosen):
-        raise UserError(f"no training pair is left: {counts}")
+    return tokenizers, EncodedPairs.of(pairs, tokenizers), len(read) - len(pairs)
 
-    def plan(epoch: int, generator: torch.Generator) -> Ragged:
-        return plan_batches(encoded, chosen, max_tokens=config.max_tokens, generator=generator)
 
-    name = "the training split"
-    loader = ResumableLoader(len(chosen), plan, encoded.batch, seed=seed, name=name)
-    batches = loader.batches_of(0)
-    share = padding_share(batches, encoded.source_lengths, encoded.target_lengths)
-    print(
-        f"{counts}; {tokenizers}\n{len(batches):,} batches in the first epoch; {share:.1%} of "
-        "their tokens are padding",
-        file=sys.stderr,
+def read_validation_pairs(config: DataConfig) -> list[Pair]:
+    """Return the validation pairs; those of a pack are decoded, as byte-level ids lose nothing."""
+    if config.packed is None:
+        return config.source.pairs("validation")
+    tokenizers, sources, targets, _ = read_pack(config.packed, "validation")
+    return list(
+        zip(
+            tokenizers.source.decode_batch(row.tolist() for row in sources),
+            tokenizers.target.decode_batch(row.tolist() for row in targets),
+            strict=True,
+        )
     )
-    return tokenizers, loader
 
 
 def evaluation_batches(pairs: EncodedPairs, max_tokens: int) -> FixedBatches:

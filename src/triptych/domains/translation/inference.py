@@ -207,7 +207,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         totals = sum_scores(
             self.model,
             self.score,
-            evaluation_batches(EncodedPairs(pairs, self.vocabulary), max_tokens),
+            evaluation_batches(EncodedPairs.of(pairs, self.vocabulary), max_tokens),
         )
         sources = [source for source, _ in pairs]
         references = [target for _, target in pairs]

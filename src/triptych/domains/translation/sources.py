@@ -8,7 +8,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,7 +43,7 @@ class Corpus(ABC):
         """Return the names of all splits: train, validation, test and any others."""
 
     @abstractmethod
-    def read(self, split: str) -> list[Pair]:
+    def read(self, split: str) -> Iterable[Pair]:
         """Return all pairs of one of the splits in order, stripped, also with an empty side."""
 
     def pairs(self, split: str) -> list[Pair]:
@@ -54,7 +54,7 @@ class Corpus(ABC):
         """
         if split not in self.splits():
             raise UserError(f"the corpus has no split {split!r}; it has {', '.join(self.splits())}")
-        pairs = self.read(split)
+        pairs = list(self.read(split))
         if not pairs:
             raise UserError(f"the {split} split of the corpus has no sentence pairs")
         return pairs
@@ -100,10 +100,10 @@ class FileCorpus(Corpus):
         """Return the names of the splits that the files hold."""
 
     @abstractmethod
-    def read_files(self, split: str) -> list[Pair]:
-        """Return all pairs that the files hold for a split."""
+    def read_files(self, split: str) -> Iterator[Pair]:
+        """Yield all pairs that the files hold for a split, with one file in memory at a time."""
 
-    def read(self, split: str) -> list[Pair]:
+    def read(self, split: str) -> Iterator[Pair]:
         """Return the pairs of a split, without those held out and with those that it holds out.
 
         All pairs of one source sentence are in one split, so no held-out source is trained on; the
@@ -113,15 +113,14 @@ class FileCorpus(Corpus):
         if not shares or split not in ("train", *shares):
             return self.read_files(split)
         pairs = self.read_files("train")
-        return [pair for pair in pairs if split_by_hash(pair[0].encode(), shares) == split]
+        return (pair for pair in pairs if split_by_hash(pair[0].encode(), shares) == split)
 
     def path(self, name: str) -> Path:
         """Return the path of a file of the folder; `~` is the user's home."""
         return Path(self.directory).expanduser() / name
 
-    def read_aligned(self, names: Sequence[str]) -> list[Pair]:
-        """Return the pairs of line-aligned files; for names see `ParallelText.files`."""
-        pairs: list[Pair] = []
+    def read_aligned(self, names: Sequence[str]) -> Iterator[Pair]:
+        """Yield the pairs of line-aligned files; for names see `ParallelText.files`."""
         for name in names:
             source, target = name.split(" | ", 1) if " | " in name else (name, name)
             source_path = self.path(source.replace("{language}", self.source_language))
@@ -140,8 +139,7 @@ class FileCorpus(Corpus):
                     f"{source_path} has {len(sources):,} lines and {target_path} has "
                     f"{len(targets):,}; line-aligned files have the same number"
                 )
-            pairs.extend(zip(sources, targets, strict=True))
-        return pairs
+            yield from zip(sources, targets, strict=True)
 
 
 @dataclass(frozen=True)
@@ -164,7 +162,7 @@ class ParallelText(FileCorpus):
     def file_splits(self) -> list[str]:
         return list(self.files)
 
-    def read_files(self, split: str) -> list[Pair]:
+    def read_files(self, split: str) -> Iterator[Pair]:
         return self.read_aligned(self.files[split])
 
 
@@ -209,19 +207,18 @@ class TabSeparated(FileCorpus):
     def file_splits(self) -> list[str]:
         return [*(["train"] if self.shares else self.split_names), *self.aligned]
 
-    def read_files(self, split: str) -> list[Pair]:
+    def read_files(self, split: str) -> Iterator[Pair]:
         if split in self.aligned:
-            return self.read_aligned(self.aligned[split])
+            yield from self.read_aligned(self.aligned[split])
+            return
         columns = [self.source_column, self.target_column]
         if self.split_column is not None:
             columns.append(self.split_column)
-        pairs: list[Pair] = []
         for name in self.files:
             path = self.path(name.replace("{split}", self.split_names.get(split, split)))
             for source, target, *row_split in read_columns(path, columns):
                 if not row_split or row_split[0] == self.split_names[split]:
-                    pairs.append((source, target))
-        return pairs
+                    yield source, target
 
 
 def read_lines(path: Path) -> list[str]:

@@ -17,6 +17,7 @@ from triptych.domains.translation.data import (
     EncodedPairs,
     evaluation_batches,
     read_training_data,
+    read_validation_pairs,
 )
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.metrics import LikelihoodScores, score_translations
@@ -111,7 +112,7 @@ def prepare(
     vocabulary: of the checkpoint that initialises the run; None to learn one. Raises UserError for
     missing or damaged files, if no training pair is left, and for a model that cannot read text.
     """
-    pairs = config.data.source.pairs("validation")
+    pairs = read_validation_pairs(config.data)
     tokenizers, loader = read_training_data(
         config.data, seed=config.run.seed, vocabulary=vocabulary
     )
@@ -120,5 +121,5 @@ def prepare(
         task = TranslationTrainingModule(config, tokenizers, pairs[: config.data.validation_lines])
     except ValueError as error:  # an attention variant that cannot read sentences
         raise UserError(f"the model does not fit sentences: {error}") from error
-    validation = evaluation_batches(EncodedPairs(pairs, tokenizers), config.data.max_tokens)
+    validation = evaluation_batches(EncodedPairs.of(pairs, tokenizers), config.data.max_tokens)
     return task, loader, validation

@@ -1,0 +1,85 @@
+"""Rates of the training loaders without a model, and their memory on a corpus of any size."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from torch.utils import benchmark
+
+from benchmarks.measure import Row, Table
+from benchmarks.setting import Setting
+from triptych.domains.music.data import DataConfig as MusicConfig
+from triptych.domains.music.data import TrainingPieces, training_batches
+from triptych.domains.music.sources.base import Piece
+from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.tokenizers.notes import Notes, settle
+from triptych.domains.translation.config import DataConfig
+from triptych.domains.translation.data import read_training_data
+from triptych.domains.translation.tokenizer import END, MIN_VOCABULARY, START, Tokenizers
+from triptych.training.data import ResumableLoader, parts
+from triptych.training.packed import PackWriter
+from triptych.training.ragged import Ragged
+
+PAIRS = 29_000
+"""Pairs of Multi30k; the corpora here have such lengths and random ids."""
+BYTES_PER_PAIR = 80
+"""Ids of two bytes, about 16 a side, and an offset of eight bytes for each side."""
+
+
+def run(setting: Setting) -> Iterator[Table]:
+    seconds, size = setting.sizes((0.1, 3e6), (3.0, 3e8), (20.0, 4e9))
+    table = Table("loader", "Batches of the training loaders, no model", unit="tokens")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, pairs in (("text", PAIRS), ("large text", int(size / BYTES_PER_PAIR))):
+            write_corpus(Path(folder) / name, pairs)
+            _, loader = read_training_data(DataConfig(packed=f"{folder}/{name}"), seed=0)
+            table.rows.append(rate(f"{name}, {pairs:,} pairs", loader, seconds))
+        random = np.random.default_rng(0)
+        onsets = np.sort(random.uniform(0, 600, (8, 6000)))
+        columns = [(random.integers(21, 109, 6000), row) for row in onsets]
+        notes = [settle(Notes(pitch, on, on + 0.5, pitch)) for pitch, on in columns]
+        config = MusicConfig(MidiFolder(folder), sequence_length=2048, overlap=1024, batch_size=4)
+        pieces = TrainingPieces.of((Piece("p", piece) for piece in notes), config)
+        crops = training_batches(pieces, config, seed=0)
+        table.rows.append(rate("crops of performances", crops, seconds))
+    yield table
+
+
+def rate(name: str, loader: ResumableLoader, seconds: float) -> Row:
+    """Targets per second over some seconds, and the most memory above that at the start."""
+    tokens, most, start, first = 0, 0.0, benchmark.timer(), resident()
+    while benchmark.timer() - start < seconds:
+        for number, batch in enumerate(loader):
+            tokens += int((batch[0] > 0).sum() if len(batch) > 2 else (batch[1][:, 1:] > 0).sum())
+            if number % 100 == 0:
+                most = max(most, resident() - first)
+            if benchmark.timer() - start > seconds:
+                break
+    return Row(name, rate=tokens / (benchmark.timer() - start), extra={"memory, MB": most})
+
+
+def resident() -> float:
+    """Memory of this process in MB, pages of mapped files included; 0 off Linux."""
+    path = Path("/proc/self/statm")
+    return int(path.read_text().split()[1]) * 4096 / 1e6 if path.exists() else 0.0
+
+
+def write_corpus(folder: Path, pairs: int) -> None:
+    """Write packed pairs of random ids, for training and, 200 of them, for validation."""
+    writer, random = PackWriter(folder), np.random.default_rng(0)
+    tokenizers = Tokenizers.train([""], [""], vocabulary_size=MIN_VOCABULARY, shared=True)
+    for split, items in [("validation", range(200)), *(("train", part) for part in parts(pairs))]:
+        for side in ("sources", "targets"):
+            lengths = random.normal(16, 5, len(items)).clip(4, 60).astype(np.int64)
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            ids = random.integers(END + 1, MIN_VOCABULARY, offsets[-1], dtype=np.uint16)
+            ids[offsets[1:] - 1] = END
+            if side == "targets":
+                ids[offsets[:-1]] = START
+            writer.append_ragged(f"{split}.{side}", Ragged(ids, offsets))
+    counts = {"train": {"empty": 0}, "validation": {"empty": 0}}
+    about = {"domain": "translation", "vocabulary": tokenizers.to_plain(), "counts": counts}
+    writer.finish(about)

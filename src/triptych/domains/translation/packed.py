@@ -1,0 +1,93 @@
+"""Packed sentence pairs: the ids of the training and validation pairs in files of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import numpy as np
+
+from triptych.config.schema import to_plain
+from triptych.domains.base import ProgressFactory
+from triptych.domains.translation.config import Config
+from triptych.domains.translation.sources import Pair
+from triptych.domains.translation.tokenizer import END, START, Tokenizers
+from triptych.training.packed import Pack, PackWriter
+from triptych.training.ragged import Ragged
+
+VOCABULARY_PAIRS = 2_000_000
+"""Training pairs, from the first on, of which the vocabulary of a pack is learnt."""
+CHUNK = 10_000
+"""Pairs encoded at a time."""
+
+
+def pack(config: Config, writer: PackWriter, report: ProgressFactory) -> str:
+    """Write the training and validation pairs as ids; return a sentence about them.
+
+    Text files are read one after the other, so that the largest file has to fit into memory.
+    """
+    data = config.data
+    first = list(islice(_not_empty(data.source.read("train")), VOCABULARY_PAIRS))
+    tokenizers = Tokenizers.train(
+        [source for source, _ in first],
+        [target for _, target in first],
+        vocabulary_size=data.vocabulary_size,
+        shared=data.shared_vocabulary,
+    )
+    del first
+    counts = {}
+    for split in ("train", "validation"):
+        read, written = _write(writer, split, data.source.read(split), tokenizers, report)
+        counts[split] = {"pairs": written, "empty": read - written}
+    writer.finish(
+        {
+            "domain": "translation",
+            "data": to_plain(data),
+            "vocabulary": tokenizers.to_plain(),
+            "counts": counts,
+        }
+    )
+    return f"{counts['train']['pairs']:,} training pairs in {writer.folder}; {tokenizers}"
+
+
+def _not_empty(pairs: Iterable[Pair]) -> Iterator[Pair]:
+    return (pair for pair in pairs if pair[0] and pair[1])
+
+
+def _write(
+    writer: PackWriter,
+    split: str,
+    pairs: Iterable[Pair],
+    tokenizers: Tokenizers,
+    report: ProgressFactory,
+) -> tuple[int, int]:
+    """Write the pairs of a split, of the training only those without an empty side.
+
+    Returns the number of pairs read and written.
+    """
+    progress = report(f"{split} pairs")
+    dtype = np.min_scalar_type(max(len(tokenizers.source), len(tokenizers.target)))
+    rest, read, written = iter(pairs), 0, 0
+    while chunk := list(islice(rest, CHUNK)):
+        read += len(chunk)
+        chosen = list(_not_empty(chunk)) if split == "train" else chunk
+        sources = tokenizers.source.encode_batch([source for source, _ in chosen])
+        targets = tokenizers.target.encode_batch([target for _, target in chosen])
+        ended = Ragged.of(([*row, END] for row in sources), dtype)
+        writer.append_ragged(f"{split}.sources", ended)
+        marked = Ragged.of(([START, *row, END] for row in targets), dtype)
+        writer.append_ragged(f"{split}.targets", marked)
+        written += len(chosen)
+        progress(read, 0)
+    return read, written
+
+
+def read_pack(folder: str, split: str) -> tuple[Tokenizers, Ragged, Ragged, int]:
+    """Return the vocabulary, sources, targets and the number of pairs that were left out.
+
+    Raises UserError for a folder without a pack of sentence pairs.
+    """
+    pack = Pack(folder, "translation")
+    sides = (pack.ragged(f"{split}.{side}") for side in ("sources", "targets"))
+    empty = int(pack.about["counts"][split]["empty"])
+    return (Tokenizers.from_plain(pack.about["vocabulary"]), *sides, empty)  # type: ignore[return-value]

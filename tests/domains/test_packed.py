@@ -1,0 +1,65 @@
+"""Training from packed data is training from their source, bit by bit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from triptych.config.schema import from_plain
+from triptych.domains import find_domain
+from triptych.errors import UserError
+
+SMALL = {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}
+DATA: dict[str, dict[str, Any]] = {
+    "translation": {
+        "source": {
+            "class_path": "triptych.domains.translation.synthetic.ReversedSentences",
+            "init_args": {},
+        },
+        "max_tokens": 512,
+    },
+    "image": {
+        "source": {"class_path": "triptych.domains.image.synthetic.CopiedRows", "init_args": {}},
+    },
+    "music": {
+        "source": {
+            "class_path": "triptych.domains.music.sources.synthetic.CopiedMotifs",
+            "init_args": {},
+        },
+    },
+}
+
+
+def config_of(name: str) -> Any:
+    return from_plain(find_domain(name).config_class(), {"data": DATA[name], "model": SMALL})
+
+
+def quiet(what: str, *, at_most: bool = False) -> Any:
+    return lambda done, total: None
+
+
+def tensors(batch: Any) -> list[Tensor]:
+    return [tensor for tensor in batch if tensor is not None]
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_packed_data_give_the_same_batches(name: str, tmp_path: Path) -> None:
+    config, domain = config_of(name), find_domain(name)
+    domain.pack(config, str(tmp_path / "pack"), quiet)
+    packed = replace(config, data=replace(config.data, packed=str(tmp_path / "pack")))
+    task, *loaders = domain.prepare(config)
+    packed_task, *packed_loaders = domain.prepare(packed)
+    assert packed_task.metadata["vocabulary"] == task.metadata["vocabulary"]
+    for loader, other in zip(loaders, packed_loaders, strict=True):
+        assert len(loader) == len(other)
+        for one, two in zip(loader, other, strict=True):
+            assert all(map(torch.equal, tensors(one), tensors(two)))
+    if name == "translation":
+        assert packed_task.generated_pairs == task.generated_pairs
+    with pytest.raises(UserError, match="not empty"):
+        domain.pack(config, str(tmp_path / "pack"), quiet)

@@ -1,0 +1,111 @@
+"""Packed arrays come back as they were written, and damaged folders are refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from itertools import chain, islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from triptych.errors import UserError
+from triptych.training import data as module
+from triptych.training.data import ResumableLoader, parts, plan_parts, shuffled
+from triptych.training.packed import DESCRIPTION, Pack, PackWriter
+from triptych.training.ragged import Items, Ragged
+
+ROWS = [[5, 6], [], [7], list(range(100)), []]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    writer = PackWriter(tmp_path / "pack")
+    for start in (0, 2):
+        writer.append_ragged("rows", Ragged.of(ROWS, np.uint16).part(range(start, start + 2)))
+        writer.append("pixels", np.full((2, 3, 4), start, dtype=np.uint8))
+    writer.append_ragged("rows", Ragged.of(ROWS[4:], np.uint16))
+    writer.append_ragged("empty", Ragged.of([[], []], np.uint16))
+    writer.finish({"domain": "toy"})
+    return tmp_path / "pack"
+
+
+def test_arrays_come_back(folder: Path) -> None:
+    pack = Pack(folder, "toy")
+    assert [row.tolist() for row in pack.ragged("rows")] == ROWS
+    assert [row.tolist() for row in pack.ragged("empty")] == [[], []]
+    pixels = pack.array("pixels")
+    assert pixels.shape == (4, 3, 4)
+    assert pixels.sum() == 2 * 2 * 12
+    assert "rows.values" in pack
+    assert "labels" not in pack
+
+
+def test_damaged_folders_are_refused(folder: Path) -> None:
+    with pytest.raises(UserError, match="not empty"):
+        PackWriter(folder)
+    with pytest.raises(UserError, match="domain toy"):
+        Pack(folder, "music")
+    with (folder / "pixels").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(UserError, match="49 bytes; expected 48"):
+        Pack(folder, "toy").array("pixels")
+    for content in ("{", json.dumps({"about": {}})):
+        (folder / DESCRIPTION).write_text(content)
+        with pytest.raises(UserError, match="no finished pack"):
+            Pack(folder, "toy")
+
+
+def items_of(items: Items, generator: torch.Generator | None) -> list[int]:
+    return [int(item) for item in items]
+
+
+def in_parts(n_items: int) -> ResumableLoader:
+    def plan(part: range, generator: torch.Generator) -> Ragged:
+        return shuffled(part, generator, 3)
+
+    n_parts = len(parts(n_items))
+    plans = plan_parts(n_items, plan, seed=1)
+    return ResumableLoader(n_items, plans, items_of, seed=1, n_parts=n_parts)
+
+
+def test_an_epoch_in_parts_holds_every_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PART", 7)
+    loader = in_parts(30)
+    assert len(loader) == 4 * 3 + 1
+    first, second = list(loader), list(loader)
+    for epoch in (first, second):
+        assert sorted(item for batch in epoch for item in batch) == list(range(30))
+        together = [{item // 7 for item in batch} for batch in epoch]
+        assert all(len(part) == 1 for part in together), "a batch is of one part"
+    assert first != second
+    assert len({batch[0] // 7 for batch in (first[0], second[0], *in_parts(30))}) > 1
+    for cut in range(0, 26, 5):
+        begun = in_parts(30)
+        taken = list(islice(chain(begun, begun), cut))
+        resumed = in_parts(30)
+        resumed.load_state_dict(begun.state_dict())
+        rest = [batch for _ in range(3) for batch in resumed]
+        assert (taken + rest)[:26] == first + second
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells the memory")
+def test_reading_all_takes_the_memory_of_a_part(tmp_path: Path) -> None:
+    writer = PackWriter(tmp_path / "pack")
+    for _ in range(100):
+        writer.append("pixels", np.ones((1000, 1024), dtype=np.uint8))
+    writer.finish({"domain": "toy"})
+    pixels = Pack(tmp_path / "pack", "toy").array("pixels")
+
+    def take(items: Items, generator: torch.Generator | None) -> torch.Tensor:
+        return torch.from_numpy(pixels[items])
+
+    def resident() -> float:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
+
+    plan = plan_parts(len(pixels), lambda part, g: module.cut(part, 100), seed=0)
+    loader = ResumableLoader(len(pixels), plan, take, seed=0)
+    before = resident()
+    assert max(resident() - before for _ in loader) < 50, "of 100 MB"
