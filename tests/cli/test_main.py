@@ -84,7 +84,7 @@ def test_version(cli) -> None:
     ("words", "says"),
     [
         (["trian", "image"], ["'trian'", "did you mean train?"]),
-        (["xyz"], ["'xyz'", "expected one of train, evaluate, translate, sample"]),
+        (["xyz"], ["'xyz'", "expected one of train, pack, evaluate, translate, sample"]),
         (["train"], ["train needs a domain", "image|music|translation"]),
         (["evaluate", "imgae"], ["'imgae'", "did you mean image?"]),
         (["evaluate", "xyz"], ["'xyz'", "expected one of image, music, translation"]),

@@ -25,6 +25,7 @@ from triptych.training.data import (
     parts,
     plan_parts,
 )
+from triptych.training.packed import release_maps
 from triptych.training.ragged import Items, Ragged
 
 
@@ -125,7 +126,9 @@ def read_training_data(
 
     def chosen(items: range) -> tuple[EncodedPairs, NDArray[np.int64]]:
         part = encoded.part(items)
-        return part, np.flatnonzero(part.lengths <= config.max_length)
+        found = np.flatnonzero(part.lengths <= config.max_length)
+        release_maps()  # of the offsets
+        return part, found
 
     n_chosen = sum(len(chosen(items)[1]) for items in parts(len(encoded)))
     counts = (
