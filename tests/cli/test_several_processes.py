@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import csv
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -253,14 +255,23 @@ def lsf(rank: int, port: int, folder: Path) -> dict[str, object]:
 def test_one_process_of_a_cluster_writes_the_folder(
     folder: Callable[..., Folder], cluster: Callable[..., dict[str, object]]
 ) -> None:
+    """Each process has a working folder of its own here."""
     runs, port = folder(), free_port()
-    machines = ["--trainer.num_nodes", 2] if cluster is slurm else ["--trainer.devices", 2]
+    other = copy.copy(runs)
+    other.path = runs.path / "other"
+    other.path.mkdir()
+    shutil.copy(runs.path / "settings.yaml", other.path)
+    words = ["--trainer.num_nodes", 2] if cluster is slurm else ["--trainer.devices", 2]
+    words += ["--run.directory", "runs"]
     said = Folder.finish(
-        [runs.start("run", *machines, **cluster(rank, port, runs.path)) for rank in range(2)]
+        [
+            place.start("run", *words, **cluster(rank, port, runs.path))
+            for rank, place in enumerate([runs, other])
+        ]
     )
     assert ["Finished at step 3" in text for text in said] == [True, False]
     assert len(runs.scores("run")) == 1
-    assert len(yaml.safe_load((runs.path / "runs/run/versions.json").read_text())["starts"]) == 1
+    assert [path.name for path in other.path.iterdir()] == ["settings.yaml"]
 
 
 STUBS = {
