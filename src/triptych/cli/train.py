@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
 def memory_advice(config: Any) -> str:
     """Return what to change where the memory of a GPU is full, with the names of the settings."""
-    known = {field.name for field in fields(config.data)}
-    sizes = [f"data.{name}" for name in BATCH_SIZES if name in known]
+    sizes = [f"data.{name}" for name in BATCH_SIZES if hasattr(config.data, name)]
     return (
         f"lower {' and '.join(sizes) or 'the batch size'} and raise "
         "trainer.accumulate_grad_batches by the same factor, or set "

@@ -86,7 +86,7 @@ def test_the_weights_are_those_of_the_model_by_hand(translator: TranslationModel
     line = LINES[0]
     one = next(iter(translator.attention([line], beam=1, head=2)))
     task, model = translator, translator.full_model
-    source = torch.tensor([[*task.tokenizers.source.encode(line), END]])
+    source = torch.tensor([[*task.vocabulary.source.encode(line), END]])
     target = translator.search([line], beam=1)[0][0].tokens
     block = model.decoder.blocks[0]
     with torch.no_grad():
@@ -100,7 +100,7 @@ def test_the_weights_are_those_of_the_model_by_hand(translator: TranslationModel
         encoder = model.encoder.blocks[0]
         entered = model._embed(model.source_embedding, source)
         self_weights = encoder.attention.weights(encoder.attention_residual.norm(entered))
-    rows, _ = pieces(task.tokenizers.target, [*target, END])
+    rows, _ = pieces(task.vocabulary.target, [*target, END])
     by_hand = merge_pieces(logits.softmax(-1), rows, [1] * source.shape[1])
     assert np.array(one.cross) == pytest.approx(by_hand.numpy(), abs=1e-6)
     assert np.array(one.encoder) == pytest.approx(self_weights[0, 1].numpy(), abs=1e-6)
