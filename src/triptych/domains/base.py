@@ -12,6 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
@@ -191,10 +192,9 @@ class Domain:
         Raises UserError for missing data, for a folder that cannot be written, and for a domain
         without a module `packed`.
         """
-        from triptych.domains import module_exists
         from triptych.training.packed import PackWriter
 
-        if not module_exists(name := f"{type(self).__module__.rpartition('.')[0]}.packed"):
+        if find_spec(name := f"{type(self).__module__.rpartition('.')[0]}.packed") is None:
             raise UserError(f"the domain {self.name} has no packed form of its data")
         summary: str = import_module(name).pack(config, PackWriter(out), report)
         return summary
