@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -21,6 +22,22 @@ from triptych.training.data import (
     padding_share,
     shuffled_batches,
 )
+
+
+@pytest.fixture(autouse=True)
+def _close_loaders(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """End the workers of each test's loaders, as `train` does: they would outlive the test."""
+    made: list[ResumableLoader] = []
+    build = ResumableLoader.__init__
+
+    def recorded(self: ResumableLoader, *arguments: Any, **more: Any) -> None:
+        build(self, *arguments, **more)
+        made.append(self)
+
+    monkeypatch.setattr(ResumableLoader, "__init__", recorded)
+    yield
+    for loader in made:
+        loader.close()
 
 
 def numbers(items: list[int], generator: torch.Generator | None) -> tuple[list[int], int]:
