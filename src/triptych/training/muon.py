@@ -80,6 +80,7 @@ class MuonAdamW(torch.optim.Optimizer):
                 if not self.state[matrix]:
                     self.state[matrix]["momentum_buffer"] = torch.zeros_like(matrix)
             averages = [self.state[matrix]["momentum_buffer"] for matrix in matrices]
+            # torch._foreach_* has no public name; PyTorch's own optimisers are built on it.
             torch._foreach_lerp_(averages, gradients, 1 - momentum)
             nesterov = torch._foreach_lerp(gradients, averages, momentum)
             updates = orthogonalized(

@@ -16,6 +16,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 AVERAGE = "average"
 """Key of the checkpoint for the training weights and the number of updates."""
@@ -72,9 +73,9 @@ class WeightAverage(Callback):
         if not pl_module.whole_step:
             return
         self.updates += 1
-        new = 1.0 - decay_at(self.decay, self.updates)
+        update = get_ema_multi_avg_fn(decay_at(self.decay, self.updates))
         weights = [weight.detach().to(average.dtype) for weight, average in self._average.items()]
-        torch._foreach_lerp_(list(self._average.values()), weights, new)
+        update(list(self._average.values()), weights, self.updates)
 
     def on_validation_start(self, *_: Any) -> None:
         # Lightning validates in inference mode, whose tensors cannot be trained.
