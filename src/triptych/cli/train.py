@@ -128,8 +128,11 @@ def given_vocabulary(
 
     resumed: folder of the run to resume. The vocabulary is None where the run builds its own; the
     settings of a resumed run keep the `run.init_from` of its start. Raises UserError, before the
-    data are read, where the run cannot be resumed or the weights belong to another model.
+    data are read, where the run cannot be resumed, where the weights belong to another model and
+    where a part to train is no part of it.
     """
+    from triptych.training.checkpoint import core_weights
+    from triptych.training.fine_tuning import check_parts
     from triptych.training.resume import check_resumable, find_checkpoint, read_initial
 
     start = config.run.init_from
@@ -137,12 +140,25 @@ def given_vocabulary(
         found = find_checkpoint(resumed)
         check_resumable(*found, domain=domain, config=to_plain(config), max_epochs=max_epochs)
         header = found[1]["triptych"]
-        if header["config"]["run"].get("init_from") is None:
+        before = header["config"]["run"]
+        if before.get("init_from") is None:
             return None, config
-        start = start or header["config"]["run"]["init_from"]
+        if start is None:
+            start, kind = before["init_from"], before.get("init_vocabulary", "checkpoint")
+            config = replace(config, run=replace(config.run, init_vocabulary=kind))
     elif start is None:
+        for name in ("train_only", "lora_rank"):
+            if getattr(config.run, name):
+                raise UserError(
+                    f"run.{name} is set without run.init_from, so that new random weights "
+                    "would never be trained; set run.init_from to a trained model"
+                )
         return None, config
     else:
         check_checkpoint(start, "run.init_from")
-        header = read_initial(start, domain=domain, config=to_plain(config))["triptych"]
+        content = read_initial(start, domain=domain, config=to_plain(config))
+        check_parts(config, core_weights(content["state_dict"]))
+        if config.run.init_vocabulary == "data":
+            return None, config
+        header = content["triptych"]
     return header["vocabulary"], replace(config, run=replace(config.run, init_from=start))

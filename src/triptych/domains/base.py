@@ -78,14 +78,16 @@ class TrainedModel(ABC):
         version of Triptych does not read.
         """
         from triptych.config.schema import from_plain
-        from triptych.training.checkpoint import load_weights
+        from triptych.training.checkpoint import core_weights
         from triptych.training.devices import device_named
+        from triptych.training.lora import merge_adapters
 
         header = checkpoint["triptych"]
         config = from_plain(cls.config_class, header["config"])
         vocabulary = cls.read_vocabulary(header["vocabulary"])
         model = config.build_model(vocabulary)
-        load_weights(model, checkpoint["state_dict"])
+        weights = core_weights(checkpoint["state_dict"])
+        model.load_state_dict(merge_adapters(weights, config.run.lora_alpha))
         trained = cls(config, model.to(device_named(device)), vocabulary)
         trained.header = header
         return trained

@@ -18,7 +18,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import load
-from torch import nn
 
 import triptych
 from triptych.errors import UserError
@@ -125,9 +124,9 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     return found
 
 
-def load_weights(model: nn.Module, state_dict: Mapping[str, torch.Tensor]) -> None:
-    """Load the weights of a checkpoint into the core model; their names begin with "model."."""
-    model.load_state_dict({name.removeprefix("model."): w for name, w in state_dict.items()})
+def core_weights(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the weights of a checkpoint by their names in the core model, without "model."."""
+    return {name.removeprefix("model."): weight for name, weight in state_dict.items()}
 
 
 def check_domain(header: dict[str, Any], domain: str, named: object) -> None:

@@ -16,17 +16,19 @@ import torch
 from torch import Tensor, distributed, nn
 
 from triptych.config.schema import to_plain
-from triptych.errors import Diverged
+from triptych.errors import Diverged, UserError
 from triptych.training import optim as optimization
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.checkpoint import header
 from triptych.training.data import derive_seed, rank_and_world
 from triptych.training.evaluate import MetricSums, full_precision
+from triptych.training.fine_tuning import restrict_training
 from triptych.training.flops import attention_flops, peak_flops
 from triptych.training.loggers.csv import RunLogger
 from triptych.training.optim import TargetWeights
 from triptych.training.run_config import RunSettings
 from triptych.training.throughput import Throughput
+from triptych.training.vocabulary import RowMap
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a run with a checkpoint."""
@@ -36,8 +38,10 @@ class TrainingModule(pl.LightningModule, ABC):
     """Model with its loss and metrics; a domain implements the abstract methods.
 
     model: the core model; its parameters are `model....` in the checkpoint's "state_dict".
-    config: all settings of the run. vocabulary: of the data, of JSON types (TypeError otherwise).
-    Both are part of the checkpoint's header, from which `Domain.restore` builds the model.
+    config: all settings of the run; what `run.train_only` leaves out is frozen, and the adapters of
+    `run.lora_rank` are added to the model. vocabulary: of the data, of JSON types (TypeError
+    otherwise). Both are part of the checkpoint's header, from which `Domain.restore` builds the
+    model.
     """
 
     domain: ClassVar[str]
@@ -50,6 +54,7 @@ class TrainingModule(pl.LightningModule, ABC):
 
     def __init__(self, model: nn.Module, config: RunSettings, vocabulary: Any) -> None:
         super().__init__()
+        restrict_training(model, config)
         self.model = model
         self.config = config
         self.optim = config.optim
@@ -81,6 +86,15 @@ class TrainingModule(pl.LightningModule, ABC):
     def same_vocabulary(self, other: Any) -> bool:
         """Return whether weights of a model with the vocabulary `other` fit this model's data."""
         return bool(other == self.metadata.get("vocabulary"))
+
+    def row_maps(self, other: Any) -> list[RowMap]:
+        """Return, for each weight with rows of symbols, the rows of a model of another vocabulary.
+
+        Raises UserError for a vocabulary from which no weights can be taken.
+        """
+        raise UserError(
+            f"run.init_vocabulary is data, which models of the domain {self.domain} do not support"
+        )
 
     @abstractmethod
     def training_loss(self, batch: Any) -> tuple[Tensor, Tensor | int]:

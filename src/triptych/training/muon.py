@@ -50,7 +50,8 @@ class MuonAdamW(torch.optim.Optimizer):
             weight_decay=weight_decay,
             adjust_lr_fn="match_rms_adamw",
         )
-        self._adamw = torch.optim.AdamW(others, **adam)
+        # AdamW takes an empty group but no empty list.
+        self._adamw = torch.optim.AdamW(others or [{"params": []}], **adam)
         super().__init__([*muon.param_groups, *self._adamw.param_groups], {"lr": lr})
 
     @torch.no_grad()

@@ -13,7 +13,10 @@ from triptych.errors import UserError
 from triptych.training.callbacks.progress import say
 from triptych.training.checkpoint import check_domain, read_checkpoint
 from triptych.training.data import ResumableLoader, rank_and_world
+from triptych.training.lora import is_adapter, merge_adapters
 from triptych.training.module import TrainingModule
+from triptych.training.run_config import RunConfig
+from triptych.training.vocabulary import RowMap, with_rows
 
 SAME_FUNCTION = ("model.transformer.activation_checkpointing",)
 """Settings of the model that do not change the function that it computes."""
@@ -27,8 +30,15 @@ UNSET = "unset"
 REFUSED = {
     "optim.optimizer": "an optimiser cannot take up another's state",
     "run.seed": "the order of the data depends on it",
+    "run.train_only": "the optimiser has the state of what it trains",
+    "run.lora_rank": "the shape of the adapters depends on it",
+    "run.lora_alpha": "the adapters were trained with this factor",
+    "run.lora_layers": "the adapters belong to these layers",
 }
 """Other settings that must be as they were when the run began, and the reason."""
+
+OFF = (UNSET, None, 0)
+"""Values of `run.train_only` and `run.lora_rank` that train the whole model."""
 
 _ANEW = "give the former settings, or another --run.name to begin anew"
 
@@ -51,6 +61,12 @@ class Change(NamedTuple):
         """
         is_model = self.name.startswith("model.") and self.name not in SAME_FUNCTION
         return is_model and self.before != UNSET
+
+    def is_refused(self) -> bool:
+        """Return whether a run cannot be resumed with the change."""
+        if self.name in ("run.train_only", "run.lora_rank"):
+            return not (self.before in OFF and self.now in OFF)
+        return self.alters_model() or (self.name in REFUSED and self.before != UNSET)
 
 
 def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
@@ -126,7 +142,7 @@ def check_resumable(
     refused = [
         f"{change} ({REFUSED.get(change.name, 'a model cannot change')})"
         for change in changed
-        if change.alters_model() or (change.name in REFUSED and change.before != UNSET)
+        if change.is_refused()
     ]
     if refused:
         raise UserError(f"{path} cannot be resumed: {', '.join(refused)}; {_ANEW}")
@@ -183,8 +199,9 @@ def resume(
 def read_initial(name: str, *, domain: str, config: dict[str, Any]) -> dict[str, Any]:
     """Return the content of run.init_from: a checkpoint file, or `pretrained:NAME`.
 
-    config: settings as JSON types; needs no data. Raises UserError if there is none, or if its
-    domain or a size of its model differs (another n_heads would fit the weights).
+    Its adapters are merged into the weights. config: settings as JSON types; needs no data. Raises
+    UserError if there is none, or if its domain or a size of its model differs (another n_heads
+    would fit the weights).
     """
     path = pretrained.find(name) if name.startswith(pretrained.PREFIX) else Path(name)
     content = read_checkpoint(path)
@@ -197,28 +214,65 @@ def read_initial(name: str, *, domain: str, config: dict[str, Any]) -> dict[str,
     ]
     if sizes:
         raise UserError(f"run.init_from is {name}, a model of other sizes: {_listed(sizes)}")
-    return content
+    alpha = header["config"]["run"].get("lora_alpha", RunConfig.lora_alpha)
+    return {**content, "state_dict": merge_adapters(content["state_dict"], alpha)}
 
 
 def initialize_from(task: TrainingModule, name: str) -> None:
     """Load the weights of a checkpoint into a new run (of best.ckpt their moving average).
 
-    Optimiser, schedule and data order begin anew. Prints model settings that differ. Raises
-    UserError if a size, the vocabulary or a weight does not fit.
+    Optimiser, schedule and data order begin anew. Prints model settings that differ, and with the
+    vocabulary of the data how many of its symbols are new. Raises UserError if a size, the
+    vocabulary or a weight does not fit.
     """
     config = task.metadata["config"]
     content = read_initial(name, domain=task.domain, config=config)
     header = content["triptych"]
     altered = [c for c in changes(header["config"], config) if c.alters_model()]
     why = _listed(altered, "; settings that differ: ")
-    if not task.same_vocabulary(header["vocabulary"]):
+    own, weights = task.state_dict(), content["state_dict"]
+    maps: list[RowMap] = []
+    if task.config.run.init_vocabulary == "data":
+        maps = task.row_maps(header["vocabulary"])
+        weights = with_rows(own, weights, maps)
+    elif not task.same_vocabulary(header["vocabulary"]):
         raise UserError(
             f"run.init_from is {name}, whose vocabulary is another than that of these data{why}; "
             "the weights would mean something else"
         )
-    if (wrong := _misfit(content["state_dict"], task.state_dict())) is not None:
+    weights = {**{key: own[key] for key in filter(is_adapter, own)}, **weights}
+    if (wrong := _misfit(weights, own)) is not None:
         raise UserError(f"run.init_from is {name}, but {wrong}{why}")
-    task.load_state_dict(content["state_dict"])
+    _check_rows_trained(task, maps)
+    _check_shared(task, weights, name)
+    task.load_state_dict(weights)
+    if maps:
+        say(f"Vocabulary of the data: {'; '.join(map(str, maps))}.")
     for change in altered:
         say(f"Other than in {name}: {change}.")
     say(f"Starting with the weights of {name}, step {header['step']}.")
+
+
+def _check_rows_trained(task: TrainingModule, maps: list[RowMap]) -> None:
+    """Raise UserError where new rows of a weight would stay random, because it is frozen."""
+    parameters = dict(task.named_parameters(remove_duplicate=False))
+    for each in maps:
+        frozen = [name for name in each.weights if not parameters[name].requires_grad]
+        modules = dict.fromkeys(key.removeprefix("model.").rpartition(".")[0] for key in frozen)
+        if each.n_new and frozen:
+            raise UserError(
+                f"run.init_vocabulary is data, which adds {each.n_new:,} new {each.what}, but "
+                f"their weights would stay random; add {', '.join(modules)} to run.train_only"
+            )
+
+
+def _check_shared(task: TrainingModule, weights: dict[str, Tensor], name: str) -> None:
+    """Raise UserError where one matrix of this model is two different ones in the checkpoint."""
+    first: dict[Tensor, str] = {}
+    for key, parameter in task.named_parameters(remove_duplicate=False):
+        other = first.setdefault(parameter, key)
+        if other != key and not weights[other].equal(weights[key]):
+            raise UserError(
+                f"run.init_from is {name}, in which {other} and {key} are two matrices; in this "
+                "model they are one"
+            )

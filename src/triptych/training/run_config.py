@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -20,8 +21,22 @@ class RunConfig:
     directory: str = "runs"
     """Folder that contains the folders of all runs."""
     init_from: str | None = None
-    """Checkpoint (.ckpt), or pretrained:NAME, that gives the initial weights and the vocabulary;
-    null for new weights."""
+    """Checkpoint (.ckpt), or pretrained:NAME, that gives the initial weights; null for new
+    weights."""
+    init_vocabulary: Literal["checkpoint", "data"] = "checkpoint"
+    """Vocabulary of a run with init_from: that of the `checkpoint`, which the data have to fit, or
+    that of the `data`; then symbols that both have keep their weights and others start anew."""
+    train_only: list[str] | None = None
+    """Parts of the model to train, by their names or parts of these, such as [decoder, head] or
+    ["*embedding"]; all other weights are frozen. Needs init_from; null trains all."""
+    lora_rank: int = 0
+    """Rank of low-rank adapters (LoRA), which are trained in place of the weights; weights of
+    train_only are trained in addition. Needs init_from; 0 for no adapters."""
+    lora_alpha: float = 16.0
+    """Factor of the adapters: their output is multiplied by lora_alpha / lora_rank."""
+    lora_layers: list[str] | None = None
+    """Linear layers of the blocks that get adapters, by names as in train_only, such as
+    [qkv_proj, feed_forward]; null for all of them."""
     seed: int = 0
     """Seed of weights, data order, augmentation and dropout."""
     data_workers: int = 0
@@ -47,7 +62,12 @@ class RunConfig:
         if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
             raise ValueError(f"name is {self.name!r}; the name of a folder is needed")
         check_seed(self.seed)
-        at_least(self, 0, "data_workers", "save_minutes")
+        at_least(self, 0, "data_workers", "save_minutes", "lora_rank")
+        if not 0 < self.lora_alpha < math.inf:
+            raise ValueError(f"lora_alpha must be above 0, got {self.lora_alpha}")
+        for name in ("train_only", "lora_layers"):
+            if getattr(self, name) == []:
+                raise ValueError(f"{name} needs at least one name, or null; got an empty list")
         at_least(self, 1, "early_stopping_patience")
 
 

@@ -179,9 +179,11 @@ def _introduce(task: TrainingModule, trainer: pl.Trainer, folder: Path, precisio
         if processes > 1
         else ""
     )
+    trained = sum(weight.numel() for weight in task.parameters() if weight.requires_grad)
+    part = f"{trained:,} of " if trained < _size(task) else ""
     say(
-        f"Training {_size(task):,} parameters on {many}{kind} in {precision}{update}; the run is "
-        f"in {folder}."
+        f"Training {part}{_size(task):,} parameters on {many}{kind} in {precision}{update}; "
+        f"the run is in {folder}."
     )
 
 

@@ -98,14 +98,27 @@ def permutation(count: int, seed: int) -> Tensor:
     return torch.tensor(sorted(range(count), key=keys.__getitem__), dtype=torch.int64)
 
 
-def check_same_images(found: dict[str, Any], trained: dict[str, Any], *, classes: bool) -> None:
+def check_same_images(
+    found: dict[str, Any], trained: dict[str, Any], *, classes: bool, hint: str = ""
+) -> None:
     """Raise UserError unless images are like those of the training.
 
-    found, trained: as in `ImageDataset.vocabulary`. classes: compare the classes too.
+    found, trained: as in `ImageDataset.vocabulary`. classes: compare the classes too. hint: end of
+    the message about other levels or classes.
     """
-    for name in ("shape", "levels", *(["class_names"] if classes else [])):
+    check_same_shape(found, trained)
+    for name in ("levels", *(["class_names"] if classes else [])):
         if found[name] != trained[name]:
             raise UserError(
                 f"the model was trained on images with {name} {trained[name]}, these have "
-                f"{found[name]}"
+                f"{found[name]}{hint}"
             )
+
+
+def check_same_shape(found: dict[str, Any], trained: dict[str, Any]) -> None:
+    """Raise UserError for another height, width or number of channels, as `check_same_images`."""
+    if found["shape"] != trained["shape"]:
+        raise UserError(
+            f"the model was trained on images with shape {trained['shape']}, these have "
+            f"{found['shape']}"
+        )

@@ -9,13 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from triptych.core.heads import CategoricalHead
 from triptych.domains.image.config import Config
-from triptych.domains.image.data import Batch, check_same_images
+from triptych.domains.image.data import Batch, check_same_images, check_same_shape
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.image.render import write_grid
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, parts, plan_parts, shuffled
 from triptych.training.module import TrainingModule
+from triptych.training.vocabulary import OTHER_VOCABULARY, RowMap, same_symbols
 
 COUNTED_IMAGES = 100_000
 """Training images, from the first on, in the histogram that a run prints."""
@@ -35,6 +37,25 @@ class ImageTrainingModule(ImageScores, TrainingModule):
 
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         return True  # `prepare` has compared them
+
+    def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
+        """Return the rows of the nearest level by brightness, and of the classes of equal names.
+
+        A level k of n has the brightness k / (n - 1). No level is new, as neighbouring levels have
+        similar weights.
+        """
+        check_same_shape(own := self.metadata["vocabulary"], other)
+        before, now = other["levels"], own["levels"]
+        nearest = [round(level * (before - 1) / (now - 1)) for level in range(now)]
+        weights = ["model.core.embedding.table.weight"]
+        # A mixture of logistics has no weights of single levels.
+        if isinstance(self.model.core.head, CategoricalHead):
+            weights += ["model.core.head.logits.weight", "model.core.head.logits.bias"]
+        maps = [RowMap("levels", before, nearest, tuple(weights))]
+        if self.model.n_classes:
+            names = ("model.classes.weight",)
+            maps.append(same_symbols("classes", other["class_names"], own["class_names"], names))
+        return maps
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
         dims = batch.pixels.numel()
@@ -64,7 +85,8 @@ def prepare(
     """
     train, validation = config.data.read("train"), config.data.read("validation")
     if vocabulary is not None:
-        check_same_images(train.vocabulary(), vocabulary, classes=config.model.class_conditional)
+        classes = config.model.class_conditional
+        check_same_images(train.vocabulary(), vocabulary, classes=classes, hint=OTHER_VOCABULARY)
     if config.model.class_conditional and train.labels is None:
         raise UserError(
             "model.class_conditional is true, but the images have no classes: use images "

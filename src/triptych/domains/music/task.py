@@ -20,6 +20,7 @@ from triptych.domains.music.sampling import sample_pieces
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
+from triptych.training.vocabulary import OTHER_VOCABULARY, RowMap, same_symbols
 
 COUNTED_PIECES = 10_000
 """Training pieces, from the first on, in the count models that a run prints."""
@@ -33,6 +34,13 @@ class MusicTrainingModule(MusicScores, TrainingModule):
     def __init__(self, config: Config) -> None:
         super().__init__(config.build_model(), config, config.data.source.tokenizer.vocabulary)
         self.sequence_length = config.data.sequence_length
+
+    def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
+        """Return the rows of the symbols of equal names."""
+        symbols = self.config.data.source.tokenizer.symbols
+        names = ("embedding.table.weight", "head.logits.weight", "head.logits.bias")
+        weights = tuple(f"model.{name}" for name in names)
+        return [same_symbols("symbols", other["symbols"], symbols, weights)]
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         count = batch.scored.sum()
@@ -60,7 +68,9 @@ def prepare(
     """
     data, tokenizer = config.data, config.data.source.tokenizer
     if vocabulary is not None:
-        tokenizer.check_vocabulary(vocabulary, "the model whose weights the run starts with")
+        tokenizer.check_vocabulary(
+            vocabulary, "the model whose weights the run starts with", hint=OTHER_VOCABULARY
+        )
     torch.manual_seed(config.run.seed)
     try:  # before the pieces are read, which takes minutes
         task = MusicTrainingModule(config)

@@ -27,6 +27,7 @@ from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
 from triptych.training.processes import shared
+from triptych.training.vocabulary import RowMap, same_symbols
 
 
 def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
@@ -63,6 +64,19 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         """Pairs whose sources are translated after each validation."""
         self.hypotheses: list[str] = []
         """Translations of `generated_pairs` at the last validation."""
+
+    def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
+        """Return the rows of equal tokens, whatever the merges that make them."""
+        before, now = Tokenizers.from_plain(other), self.tokenizers
+        source = ("model.source_embedding.table.weight",)
+        target = ("model.target_embedding.table.weight", "model.head.logits.weight")
+        if before.shared and now.shared:
+            both = source + target
+            return [same_symbols("tokens", before.source.symbols, now.source.symbols, both)]
+        return [
+            same_symbols("source tokens", before.source.symbols, now.source.symbols, source),
+            same_symbols("target tokens", before.target.symbols, now.target.symbols, target),
+        ]
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the smoothed loss in nats per target and the number of targets."""

@@ -55,6 +55,12 @@ class BytePairTokenizer:
     def __len__(self) -> int:
         return N_SPECIALS + self._bpe.get_vocab_size()
 
+    @property
+    def symbols(self) -> list[str]:
+        """Name of each id: its bytes as letters, which contain no space; special ids have one."""
+        pieces = self._bpe.get_vocab()
+        return [" padding", " start", " end", *sorted(pieces, key=pieces.__getitem__)]
+
     def encode(self, line: str) -> list[int]:
         """Return the ids of one line, without start and end."""
         return self.encode_batch([line])[0]

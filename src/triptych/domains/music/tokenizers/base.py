@@ -103,13 +103,16 @@ class MusicTokenizer(ABC):
         """Description of the ids for a checkpoint, JSON types only."""
         return {"tokenizer": self.name, "symbols": list(self.symbols)}
 
-    def check_vocabulary(self, vocabulary: dict[str, Any], owner: str) -> None:
-        """Raise UserError where the owner of a vocabulary was trained with other ids."""
+    def check_vocabulary(self, vocabulary: dict[str, Any], owner: str, *, hint: str = "") -> None:
+        """Raise UserError where the owner of a vocabulary was trained with other ids.
+
+        hint: end of the message.
+        """
         if vocabulary != self.vocabulary:
             raise UserError(
                 f"{owner} was trained with the tokenizer {vocabulary.get('tokenizer')!r} of "
                 f"{len(vocabulary['symbols'])} symbols; the music is written with {self.name!r} of "
-                f"{self.vocabulary_size}"
+                f"{self.vocabulary_size}{hint}"
             )
 
     @abstractmethod

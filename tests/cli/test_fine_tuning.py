@@ -1,0 +1,423 @@
+"""Runs that train a part of a trained model: frozen weights, adapters, another vocabulary."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from torch import Tensor, nn
+
+import triptych
+from triptych.config.schema import from_plain
+from triptych.domains.image.config import Config as ImageConfig
+from triptych.domains.image.task import ImageTrainingModule
+from triptych.domains.music.config import Config as MusicConfig
+from triptych.domains.music.task import MusicTrainingModule
+from triptych.domains.translation.tokenizer import Tokenizers
+from triptych.training.callbacks.ema import AVERAGE
+from triptych.training.checkpoint import core_weights, read_checkpoint
+from triptych.training.fine_tuning import matches
+from triptych.training.lora import LoRALinear, is_adapter
+
+DOMAINS = ["image", "translation", "music"]
+STRONG = {"learning_rate": 0.1, "weight_decay": 0.5, "schedule": "constant", "warmup_steps": 1}
+"""Settings under which any weight that is not frozen changes."""
+
+
+@pytest.fixture
+def configs(tmp_path: Path, tiny_settings: Any) -> Callable[..., Path]:
+    def written(domain: str, **optim: Any) -> Path:
+        content = tiny_settings(domain)
+        content["optim"] = {**STRONG, **optim}
+        content["run"]["directory"] = str(tmp_path / "runs")
+        path = tmp_path / "settings.yaml"
+        path.write_text(yaml.safe_dump(content))
+        return path
+
+    return written
+
+
+def saved(folder: Path, which: str = "last") -> dict[str, Any]:
+    return read_checkpoint(folder / f"runs/run/checkpoints/{which}.ckpt")
+
+
+def weights(content: dict[str, Any]) -> dict[str, Tensor]:
+    return core_weights(content["state_dict"])
+
+
+def assert_frozen(
+    before: dict[str, Tensor], after: dict[str, Tensor], trained: Callable[[str], bool]
+) -> None:
+    """Every weight outside of the trained part is bit-equal, and every weight in it differs."""
+    assert any(map(trained, before)) < len(before)
+    for name, weight in before.items():
+        assert torch.equal(weight, after[name]) != trained(name), name
+
+
+@pytest.mark.parametrize(
+    "optim",
+    [{"optimizer": "adamw", "ema_decay": 0.5}, {"optimizer": "muon"}],
+    ids=lambda optim: optim["optimizer"],
+)
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_frozen_weights_stay_bit_equal(
+    cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str, optim: dict[str, Any]
+) -> None:
+    """With weight decay, average, accumulation, and in a resumed run."""
+    start = checkpoints[domain]
+    named = ["train", domain, "--config", configs(domain, **optim)]
+    named += ["--run.init_from", start, "--run.train_only", "[blocks.0.feed_forward, final_norm]"]
+    named += ["--trainer.accumulate_grad_batches", 2]
+    answer = cli(*named)
+    assert answer.code == 0, answer.err
+    before = weights(read_checkpoint(start))
+
+    def trained(name: str) -> bool:
+        return "final_norm" in name or ".feed_forward." in name
+
+    unique = {weight.data_ptr(): weight for weight in before.values()}.values()
+    chosen = sum(weight.numel() for name, weight in before.items() if trained(name))
+    assert f"Training {chosen:,} of {sum(w.numel() for w in unique):,} parameters" in answer.out
+    for which in ("best", "last"):
+        content = saved(tmp_path, which)
+        assert_frozen(before, weights(content), trained)
+        if optim.get("ema_decay"):
+            average = core_weights(content[AVERAGE]["weights"])
+            assert set(average) == {name for name in before if trained(name)}
+    three = weights(saved(tmp_path))
+    answer = cli(*named, "--resume", "--trainer.max_steps", 6)
+    assert answer.code == 0, answer.err
+    six = saved(tmp_path)
+    assert six["triptych"]["step"] == 6
+    assert_frozen(three, weights(six), trained)
+    states = six["optimizer_states"][0]["state"]
+    assert len(states) == sum(map(trained, before))
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_adapters_are_trained_and_the_trained_model_has_none(
+    cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str
+) -> None:
+    start = checkpoints[domain]
+    named = ["train", domain, "--config", configs(domain, ema_decay=0.5), "--run.init_from", start]
+    named += ["--run.lora_rank", 2, "--run.lora_alpha", 3]
+    answer = cli(*named)
+    assert answer.code == 0, answer.err
+    before, content = weights(read_checkpoint(start)), saved(tmp_path, "best")
+    after = weights(content)
+    assert all(torch.equal(weight, after[name]) for name, weight in before.items())
+    adapters = {name: weight for name, weight in after.items() if is_adapter(name)}
+    assert adapters.keys() == after.keys() - before.keys()
+    assert all(weight.any() for weight in adapters.values()), "B begins with zeros"
+
+    trained = triptych.load(tmp_path / "runs/run/checkpoints/best.ckpt")
+    assert not any(isinstance(part, LoRALinear) for part in trained.full_model.modules())
+    scores = trained.evaluate("validation", limit=8 if domain == "image" else None)
+    monitored = {"image": "bits_per_dim", "music": "nats_per_token"}.get(domain, "nats_per_token")
+    assert scores.metrics[monitored] == content["triptych"]["metrics"][monitored]
+
+    # The run goes on from its adapters, and another run starts with the merged weights.
+    answer = cli(*named, "--resume", "--trainer.max_steps", 6)
+    assert answer.code == 0, answer.err
+    now = weights(saved(tmp_path))
+    assert all(torch.equal(weight, now[name]) for name, weight in before.items())
+    best = tmp_path / "best.ckpt"
+    (tmp_path / "runs/run/checkpoints/best.ckpt").rename(best)
+    merged = triptych.load(best).full_model.state_dict()
+    next_run = ["train", domain, "--config", configs(domain, learning_rate=1e-9, weight_decay=0.0)]
+    answer = cli(*next_run, "--run.init_from", best, "--run.name", "run2")
+    assert answer.code == 0, answer.err
+    path = tmp_path / "runs/run2/checkpoints/best.ckpt"
+    for name, weight in weights(read_checkpoint(path)).items():
+        torch.testing.assert_close(weight, merged[name], rtol=0, atol=1e-6)
+
+
+def test_adapters_and_parts_are_trained_together(
+    cli, configs, music_run: Any, tmp_path: Path
+) -> None:
+    named = ["train", "music", "--config", configs("music"), "--run.init_from"]
+    named += [music_run.checkpoint, "--run.lora_rank", 2, "--run.lora_layers", "[qkv_proj]"]
+    answer = cli(*named, "--run.train_only", "[head]")
+    assert answer.code == 0, answer.err
+    before, after = weights(read_checkpoint(music_run.checkpoint)), weights(saved(tmp_path))
+    assert_frozen(before, after, lambda name: name.startswith("head."))
+    new = after.keys() - before.keys()
+    assert {name.rpartition(".")[0] for name in new} == {"decoder.blocks.0.attention.qkv_proj"}
+
+
+def test_a_cut_run_with_adapters_goes_on_bit_for_bit(
+    cli, configs, music_run: Any, tmp_path: Path
+) -> None:
+    named = ["train", "music", "--config", configs("music"), "--run.init_from"]
+    named += [music_run.checkpoint, "--run.lora_rank", 2]
+    assert cli(*named, "--trainer.max_steps", 6).code == 0
+    whole = saved(tmp_path)
+    (tmp_path / "runs/run").rename(tmp_path / "runs/whole")
+    assert cli(*named).code == 0
+    assert cli(*named, "--trainer.max_steps", 6, "--resume").code == 0
+    cut = saved(tmp_path)
+    assert all(torch.equal(cut["state_dict"][name], w) for name, w in whole["state_dict"].items())
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_vocabulary_of_the_data_keeps_the_rows_of_equal_symbols(
+    cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str
+) -> None:
+    """Weights of equal symbols are those of the checkpoint, and others those of a new model."""
+    content = read_checkpoint(checkpoints[domain])
+    vocabulary = content["triptych"]["vocabulary"]
+    path, more = configs(domain, learning_rate=1e-9, weight_decay=0.0), []
+    # The checkpoint's symbols in another order, one of them under another name.
+    if domain == "image":
+        vocabulary["class_names"] = [*vocabulary["class_names"][:0:-1], "ten"]
+        says = "17 levels copied, 0 new; 9 classes copied, 1 new"
+    elif domain == "music":
+        vocabulary["symbols"] = [*vocabulary["symbols"][:0:-1], "first"]
+        says = "388 symbols copied, 1 new"
+    else:
+        more = ["--data.vocabulary_size", 300]
+        says = "tokens copied, "
+    torch.save(content, tmp_path / "other.ckpt")
+    named = ["train", domain, "--config", path, *more]
+    assert cli(*named, "--run.name", "new").code == 0
+    new = weights(read_checkpoint(tmp_path / "runs/new/checkpoints/best.ckpt"))
+    start = ["--run.init_from", "other.ckpt", "--run.init_vocabulary", "data"]
+    answer = cli(*named, *start)
+    assert answer.code == 0, answer.err
+    assert says in answer.out
+    assert answer.out.count("Vocabulary of the data") == 1
+    before, after = weights(content), weights(best := saved(tmp_path, "best"))
+    now = best["triptych"]["vocabulary"]
+    if domain == "image":
+        old, own = vocabulary["class_names"], now["class_names"]
+        changed = {"classes.weight"}
+    elif domain == "music":
+        old, own = vocabulary["symbols"], now["symbols"]
+        changed = {"embedding.table.weight", "head.logits.weight", "head.logits.bias"}
+    else:
+        old = Tokenizers.from_plain(vocabulary).source.symbols
+        own = Tokenizers.from_plain(now).source.symbols
+        changed = {"source_embedding.table.weight", "target_embedding.table.weight"}
+        changed |= {"head.logits.weight"}
+        assert 257 < len(set(old) & set(own)) < len(own) == 300 != len(old)
+    for name, weight in after.items():
+        for row, value in enumerate(weight) if weight.ndim else ():
+            if name not in changed:
+                expected = before[name][row]
+            elif own[row] in old:
+                expected = before[name][old.index(own[row])]
+            else:
+                expected = new[name][row]
+            torch.testing.assert_close(value, expected, rtol=0, atol=1e-6)
+    # The run is resumed with its own vocabulary, without the other checkpoint.
+    (tmp_path / "other.ckpt").unlink()
+    answer = cli(*named, "--resume", "--trainer.max_steps", 4)
+    assert answer.code == 0, answer.err
+    assert saved(tmp_path)["triptych"]["vocabulary"] == now
+
+
+def image_module(levels: int) -> ImageTrainingModule:
+    plain = {"model": {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}}
+    vocabulary = {"shape": [2, 2, 3], "levels": levels, "class_names": []}
+    task = ImageTrainingModule(from_plain(ImageConfig, plain), vocabulary)
+    nn.init.normal_(task.model.core.head.logits.weight)
+    return task
+
+
+def test_a_level_takes_the_rows_of_the_nearest_brightness() -> None:
+    few, many = image_module(4), image_module(256)
+    (rows,) = many.row_maps(few.metadata["vocabulary"])
+    brightness = [row / 3 for row in rows.rows]
+    assert all(abs(b - level / 255) <= 1 / 6 + 1e-9 for level, b in enumerate(brightness))
+    assert rows.n_new == 0
+    (back,) = few.row_maps(many.metadata["vocabulary"])
+    assert back.rows == [0, 85, 170, 255], "each has a level of exactly its brightness"
+
+
+@pytest.mark.parametrize(
+    ("domain", "options", "says"),
+    [
+        ("music", {"train_only": "[decodr]"}, ["'decodr'", "did you mean decoder", "head"]),
+        ("music", {"train_only": "[]"}, ["train_only", "at least one name"]),
+        ("image", {"lora_rank": 2, "lora_layers": "[head]"}, ["lora_layers has 'head'", "fc1"]),
+        ("image", {"lora_rank": 17}, ["lora_rank is 17", "at most rank 16"]),
+        ("image", {"lora_rank": -1}, ["lora_rank must be at least 0"]),
+        ("image", {"lora_rank": 2, "lora_alpha": 0}, ["lora_alpha must be above 0"]),
+        ("image", {"lora_rank": 2, "optimizer": "muon"}, ["muon", "run.train_only"]),
+        ("music", {"train_only": "[head]", "init_from": None}, ["without run.init_from"]),
+        ("music", {"lora_rank": 2, "init_from": None}, ["without run.init_from"]),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_the_data_are_read(
+    refused,
+    configs,
+    checkpoints: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    domain: str,
+    options: dict[str, Any],
+    says: list[str],
+) -> None:
+    def read(*_: Any) -> None:
+        raise AssertionError("the data were read")
+
+    monkeypatch.setattr("triptych.training.processes.prepare_in_turn", read)
+    optim = {"optimizer": options.pop("optimizer", "adamw")}
+    options = {"init_from": checkpoints[domain], **options}
+    words = [w for key, v in options.items() if v is not None for w in (f"--run.{key}", v)]
+    refused("train", domain, "--config", configs(domain, **optim), *words, says=says)
+
+
+def test_other_data_are_refused_with_the_remedy(
+    cli, configs, music_run: Any, image_checkpoint: Path, tmp_path: Path
+) -> None:
+    def answer(domain: str, start: Path, change: Callable[[dict[str, Any]], Any], *words: Any):
+        content = read_checkpoint(start)
+        change(content["triptych"]["vocabulary"])
+        torch.save(content, tmp_path / "other.ckpt")
+        named = ["--config", configs(domain), "--run.init_from", "other.ckpt"]
+        found = cli("train", domain, *named, *words)
+        assert found.code == 2
+        assert not (tmp_path / "runs").exists()
+        return found.err
+
+    remedy = "run.init_vocabulary data"
+    data = ["--run.init_vocabulary", "data"]
+    said = answer("music", music_run.checkpoint, lambda v: v["symbols"].reverse())
+    assert remedy in said
+    said = answer("image", image_checkpoint, lambda v: v["class_names"].reverse())
+    assert remedy in said
+    said = answer("image", image_checkpoint, lambda v: v.update(shape=[9, 9, 1]))
+    assert remedy not in said
+    said = answer("image", image_checkpoint, lambda v: v.update(shape=[9, 9, 1]), *data)
+    assert "shape [9, 9, 1]" in said
+
+
+def test_new_rows_that_are_frozen_are_refused(cli, configs, music_run: Any, tmp_path: Path) -> None:
+    content = read_checkpoint(music_run.checkpoint)
+    content["triptych"]["vocabulary"]["symbols"][3] = "something"
+    torch.save(content, tmp_path / "other.ckpt")
+    named = ["train", "music", "--config", configs("music"), "--run.init_from", "other.ckpt"]
+    named += ["--run.init_vocabulary", "data", "--run.lora_rank", 2]
+    answer = cli(*named)
+    assert answer.code == 2
+    assert "adds 1 new symbols" in answer.err
+    assert "embedding.table, head.logits" in answer.err
+    assert not (tmp_path / "runs").exists()
+    answer = cli(*named, "--run.train_only", "[embedding.table, head.logits]")
+    assert answer.code == 0, answer.err
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (["--run.train_only", "[head]"], "run.train_only was ['decoder'], is ['head']"),
+        ([], "run.train_only was ['decoder'], is None"),
+        (["--run.train_only", "[decoder]", "--run.lora_rank", 2], "run.lora_rank was 0, is 2"),
+    ],
+)
+def test_a_run_is_not_resumed_with_other_parts(
+    cli, configs, music_run: Any, change: list[Any], says: str
+) -> None:
+    named = ["train", "music", "--config", configs("music"), "--run.init_from"]
+    named += [music_run.checkpoint]
+    assert cli(*named, "--run.train_only", "[decoder]").code == 0
+    answer = cli(*named, *change, "--resume")
+    assert answer.code == 2
+    assert says in answer.err
+
+
+def test_matrices_that_are_one_here_and_two_there_are_refused(
+    cli, configs, translation_checkpoint: Path, tmp_path: Path
+) -> None:
+    content = read_checkpoint(translation_checkpoint)
+    content["state_dict"]["model.head.logits.weight"] = torch.zeros_like(
+        content["state_dict"]["model.head.logits.weight"]
+    )
+    torch.save(content, tmp_path / "other.ckpt")
+    path = configs("translation")
+    answer = cli("train", "translation", "--config", path, "--run.init_from", "other.ckpt")
+    assert answer.code == 2
+    assert "are two matrices" in answer.err
+
+
+def test_a_shared_matrix_is_trained_by_each_of_its_names(
+    cli, configs, translation_checkpoint: Path, tmp_path: Path
+) -> None:
+    named = ["--config", configs("translation"), "--run.init_from", translation_checkpoint]
+    assert cli("train", "translation", *named, "--run.train_only", "[head]").code == 0
+    before, after = weights(read_checkpoint(translation_checkpoint)), weights(saved(tmp_path))
+    shared = "head", "source_embedding", "target_embedding"
+    assert_frozen(before, after, lambda name: name.startswith(shared))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parts", "adapters"])
+def test_two_processes_keep_frozen_weights(
+    configs, translation_checkpoint: Path, tmp_path: Path, kind: str
+) -> None:
+    path = configs("translation", ema_decay=0.5)
+    part = {"parts": ["--run.train_only", "[decoder]"], "adapters": ["--run.lora_rank", "2"]}[kind]
+    command = [sys.executable, "-m", "triptych.cli", "train", "translation", "--config", str(path)]
+    command += ["--run.init_from", str(translation_checkpoint), *part]
+    command += ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
+    for more in ([], ["--resume", "--trainer.max_steps", "6"]):
+        done = subprocess.run(
+            [*command, *more], cwd=tmp_path, capture_output=True, text=True, timeout=180
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+    content = saved(tmp_path)
+    assert content["triptych"]["step"] == 6
+    before, after = weights(read_checkpoint(translation_checkpoint)), weights(content)
+    assert_frozen(before, after, lambda name: kind == "parts" and name.startswith("decoder."))
+    adapters = [weight for name, weight in after.items() if is_adapter(name)]
+    assert bool(adapters) == (kind == "adapters")
+    assert all(weight.any() for weight in adapters)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        ("decoder", True),
+        ("decoder.blocks.1", True),
+        ("decoder.blocks", True),
+        ("blocks.*.attention", True),
+        ("*_proj", True),
+        ("decoder.attention", False),
+        ("block", False),
+        ("decoder.blocks.1.attention.qkv_proj.weight.x", False),
+        ("blocks.1*", True),
+        ("de*on", False),
+    ],
+)
+def test_patterns_match_whole_components(pattern: str, fits: bool) -> None:
+    assert matches("decoder.blocks.1.attention.qkv_proj.weight", pattern) == fits
+
+
+def test_an_adapter_decodes_with_the_cache_as_the_merged_model_does() -> None:
+    """Steps with the cache give the full pass, and training mode the same function."""
+    plain = {
+        "data": {"source": "CopiedMotifs"},
+        "model": {"transformer": {"n_layers": 2, "d_model": 16, "n_heads": 2, "dropout": 0.0}},
+        "run": {"lora_rank": 3},
+    }
+    task = MusicTrainingModule(from_plain(MusicConfig, plain))
+    model = task.model.double()
+    for name, weight in model.named_parameters():
+        if is_adapter(name) or name.startswith("head"):
+            nn.init.normal_(weight, std=0.3)
+    values = torch.randint(0, 9, (2, 12))
+    with torch.no_grad():
+        training = model.train()(values)
+        full = model.eval()(values)
+        cache = model.init_cache(2, 12)
+        steps = [model.prefill(values[:, :5], cache)]
+        for t in range(6, 12):
+            steps.append(model.step(values[:, t - 1 : t], torch.tensor([t]), cache)[:, 0])
+    torch.testing.assert_close(training, full)
+    torch.testing.assert_close(torch.stack(steps, 1), full[:, 5:])
