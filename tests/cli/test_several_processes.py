@@ -336,9 +336,6 @@ def test_the_recipe_for_several_gpus(recipes: Recipes) -> None:
     assert said.count("Finished at step 40") == 1
 
 
-@pytest.mark.xfail(
-    strict=False, reason="torchrun's own restart sometimes hangs or ends, unexplained"
-)
 def test_torchrun_starts_again_after_a_killed_process(recipes: Recipes) -> None:
     """The checkpoint is that of a run without the kill."""
     runs = recipes.runs
