@@ -31,14 +31,14 @@ def select(option: str, patterns: Iterable[str], names: Iterable[str]) -> list[s
     names, patterns = list(names), list(patterns)
     for pattern in patterns:
         if not any(matches(name, pattern) for name in names):
-            every = dict.fromkeys(part for name in names for part in name.split("."))
-            known = [part for part in every if not part.isdigit()]
+            every = {part for name in names for part in name.split(".")}
+            known = sorted(part for part in every if not part.isdigit())
             near = nearest(pattern, known)
             raise UserError(
                 f"{option} has {pattern!r}, which is no part of this model"
-                f"{f'; did you mean {near}?' if near else ''}; expected one of "
-                f"{', '.join(known)}, or several joined by dots such as "
-                f"{'.'.join(names[-1].split('.')[-3:])}"
+                f"{f' (did you mean {near}?)' if near else ''}; expected one of "
+                f"{', '.join(known)}, or several joined by dots, such as "
+                f"{'.'.join(min(names).split('.')[:3])}"
             )
     return [name for name in names if any(matches(name, pattern) for pattern in patterns)]
 
