@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -16,10 +17,11 @@ from typing import Any
 
 import pytest
 import torch
-from toy_task import ToyTask, train, train_loader, validation_loader
+from toy_task import ToyTask, make_batch, train, train_loader, validation_loader
 
 from triptych.training import processes
 from triptych.training.checkpoint import read_checkpoint
+from triptych.training.data import FixedBatches, cut
 from triptych.training.evaluate import sum_scores
 from triptych.training.run_config import RunConfig
 
@@ -181,3 +183,32 @@ def test_a_process_that_does_not_start_is_named() -> None:
     store.set("triptych/name/1", "killed")
     with pytest.raises(TimeoutError, match="process 1"):
         processes.store_of_attempt(store, 0, 2, timedelta(seconds=1))
+
+
+def hashes(swap: Callable[[Any], Any], *, vocabulary: Any = ("a", "b")) -> dict[str, int]:
+    """Hashes of the toy's sets, where `swap` changes the number of an item."""
+
+    def other_batch(items: Any, generator: Any) -> Any:
+        return make_batch([swap(int(item)) for item in items], generator)
+
+    task, validation = ToyTask(), validation_loader()
+    task.metadata["vocabulary"] = list(vocabulary)
+    training = train_loader()
+    training.make_batch = other_batch
+    return processes.data_hashes(task, training, validation)
+
+
+def test_ranks_find_other_data_by_their_hashes() -> None:
+    def found(other: dict[str, int]) -> list[str]:
+        same = hashes(lambda item: item)
+        return [name for name in same if same[name] != other[name]]
+
+    assert found(hashes(lambda item: item)) == []
+    for item in range(21):
+        assert found(hashes(lambda i, item=item: i + 100 * (i == item))) == ["training data"]
+    assert found(hashes(lambda item: item, vocabulary="ba")) == ["vocabulary"]
+    shorter = FixedBatches(cut(range(10), 4), make_batch)
+    other = processes.data_hashes(ToyTask(), train_loader(), shorter)
+    assert found(other) == ["validation data"]
+    reseeded = processes.data_hashes(ToyTask(), train_loader(seed=6), validation_loader())
+    assert found(reseeded) == ["training data"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import io
+import json
 import os
 import time
 import uuid
@@ -16,6 +17,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 import pytorch_lightning as pl
 from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.strategies import DDPStrategy
@@ -161,27 +163,51 @@ def prepare_in_turn(prepare: Prepare, config: Any, vocabulary: Any) -> Prepared:
     if rank > 0:
         with contextlib.redirect_stderr(io.StringIO()):  # rank 0 has said the same
             made.append(prepare(config, learnt))
-    _, loader, validation = made[0]
     found: list[Any] = [None] * world
-    distributed.all_gather_object(found, [data_hash(loader), len(validation.batches)])
-    for other, content in enumerate(found):
-        if content != found[0]:
+    distributed.all_gather_object(found, data_hashes(*made[0]))
+    for other, hashes in enumerate(found):
+        differing = [name for name in hashes if hashes[name] != found[0][name]]
+        if differing:
             raise UserError(
-                f"process {other} has read other data than process 0: hash of the training data "
-                f"and validation batches are {content}, those of process 0 are {found[0]}; all "
-                "nodes need the same files"
+                f"process {other} has read other data than process 0: the hashes of the "
+                f"{' and the '.join(differing)} differ; all nodes need the same files"
             )
     return made[0]
 
 
-def data_hash(loader: ResumableLoader) -> int:
-    """Return a hash of the order of the first epoch and of the content of its first batch."""
-    contents = [repr(loader.state_dict()).encode()]
-    apply_to_collection(
-        loader.make_batch(loader.batches_of(0)[0], generator_for(loader.seed, 0, 0, 1)),
-        Tensor,
-        lambda tensor: contents.append(tensor.numpy().tobytes()),
-    )
+HASHED_BATCHES = 32
+"""Batches of each set whose content the ranks compare, spread over the whole set."""
+
+
+def data_hashes(
+    task: TrainingModule, training: ResumableLoader, validation: FixedBatches
+) -> dict[str, int]:
+    """Return a hash of the vocabulary and of the batches of each set, by its name.
+
+    The hashes of the batches cover their number, the order of the training items and the content of
+    HASHED_BATCHES batches.
+    """
+    order = training.batches_of(0)
+
+    def train_batch(number: int) -> Any:
+        return training.make_batch(order[number], generator_for(training.seed, 0, number, 1))
+
+    def validation_batch(number: int) -> Any:
+        return validation.make_batch(validation.batches[number], None)
+
+    return {
+        "vocabulary": zlib.crc32(json.dumps(task.metadata["vocabulary"]).encode()),
+        "training data": _hash(training.state_dict(), len(order), train_batch),
+        "validation data": _hash(None, len(validation.batches), validation_batch),
+    }
+
+
+def _hash(state: Any, count: int, make_batch: Callable[[int], Any]) -> int:
+    contents = [repr((state, count)).encode()]
+    for number in sorted({int(n) for n in np.linspace(0, count - 1, HASHED_BATCHES)}):
+        apply_to_collection(
+            make_batch(number), Tensor, lambda tensor: contents.append(tensor.numpy().tobytes())
+        )
     return zlib.crc32(b"".join(contents))
 
 
