@@ -187,12 +187,13 @@ def test_a_killed_rank_and_resume_auto_end_in_the_same_checkpoint(
 
 
 def test_another_number_of_processes_is_told_and_the_order_of_the_data_goes_on(
-    folder: Callable[..., Folder],
+    folder: Callable[..., Folder], capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs = folder()
     words = ["--trainer.val_check_interval", 6, "--trainer.max_steps"]
     runs.run("run", *words, 6, "--trainer.devices", 2)
-    said = runs.run("run", *words, 12, "--resume", "auto")
+    runs.run_here("run", *words, 12, "--resume", "auto")
+    said = capsys.readouterr().out
     assert "The run had 2 processes and has 1 now: the order of the data goes on, " in said
     assert "0.5 times as many batches" in said
     position = runs.last("run")["loops"]["fit_loop"]["state_dict"]["combined_loader"][0]
