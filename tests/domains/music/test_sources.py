@@ -11,13 +11,14 @@ import pytest
 from triptych.domains.music.midi import midi_bytes
 from triptych.domains.music.sources.base import SPLITS, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
-from triptych.domains.music.sources.midi_folder import MidiFolder, file_contents
+from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.sources.music21 import (
     MIN_SHARED,
     Music21Chorales,
     find_tunes,
     melody_runs,
 )
+from triptych.domains.music.sources.stored_files import contents, list_files
 from triptych.domains.music.tokenizers.chorales import SILENT
 from triptych.errors import UserError
 
@@ -190,7 +191,7 @@ def test_impossible_shares_are_refused(validation, test):
 
 def test_oversized_files_are_cut_before_they_fill_the_memory(tmp_path):
     (tmp_path / "big.mid").write_bytes(b"x" * 3_000_000)
-    assert [len(content) for _, content in file_contents(tmp_path, (".mid",))] == [2_000_001]
+    assert [len(file.read()) for file in contents(list_files(tmp_path, (".mid",)))] == [2_000_001]
 
 
 def test_links_in_an_archive_are_not_followed(tmp_path):
@@ -198,7 +199,7 @@ def test_links_in_an_archive_are_not_followed(tmp_path):
         link = tarfile.TarInfo("x.mid")
         link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
         tar.addfile(link, io.BytesIO())
-    assert list(file_contents(tmp_path, (".mid",))) == []
+    assert list_files(tmp_path, (".mid",)) == []
 
 
 # Chorales

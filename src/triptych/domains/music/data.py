@@ -223,8 +223,8 @@ def read_training_and_validation(config: DataConfig) -> tuple[TrainingPieces, Se
     """
     tokenizer = config.source.tokenizer
     if config.packed is None:
-        train = TrainingPieces.of(config.source.load("train"), config)
-        validation = config.source.load("validation")
+        train = TrainingPieces.of(config.source.stream("train"), config)
+        validation = config.source.stream("validation")
         return train, [tokenizer.tokens(piece.content) for piece in validation]
     pack = Pack(config.packed, "music")
     tokenizer.check_vocabulary(pack.about["vocabulary"], f"data.packed {config.packed}")

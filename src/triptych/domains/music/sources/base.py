@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -43,6 +44,13 @@ class PieceSource(ABC):
         Raises UserError for missing files. A damaged piece among others is skipped, and a warning
         names it.
         """
+
+    def stream(self, split: str) -> Iterator[Piece]:
+        """Yield the pieces of `load` one after the other.
+
+        A source overrides it if it need not hold all pieces in memory.
+        """
+        yield from self.load(split)
 
     def load_all(self) -> list[Piece]:
         """Read the pieces of all splits."""

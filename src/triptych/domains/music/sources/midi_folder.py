@@ -3,21 +3,21 @@
 import csv
 import hashlib
 import io
-import lzma
-import tarfile
-import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
-from triptych.domains.music.midi import MAX_BYTES, MIDI_SUFFIXES, parse_midi
+from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
 from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
+from triptych.domains.music.sources.stored_files import Content, contents, list_files
 from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.notes import Notes
+from triptych.domains.reading import read_in_order
 from triptych.domains.sources import ALL, warn_of_skipped
 from triptych.errors import UserError, at_least
-
-ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
 
 
 @dataclass(frozen=True)
@@ -46,32 +46,33 @@ class MidiFolder(HashedSource):
         at_least(self, 1, "limit")
 
     def load(self, split: str) -> list[Piece]:
-        """Read one split, or for `all` every file, whatever the csv and the limit say.
+        """Read one split, or for `all` every file, whatever the csv and the limit say."""
+        return list(self.stream(split))
 
-        Files of other splits are not parsed.
-        """
+    def stream(self, split: str) -> Iterator[Piece]:
+        """Yield the pieces of `load` as they are read. Files of other splits are not parsed."""
         root = Path(self.directory).expanduser()
         if not root.exists():
             raise UserError(f"MidiFolder directory: {self.directory} does not exist")
         table = {} if split == ALL else read_split_table(root)
         limit = None if split == ALL else self.limit
-        rows: dict[str, str] = {}  # name of a file -> its row in the csv, empty for none
-        pieces: list[Piece] = []
-        skipped: list[str] = []
-        for name, content in file_contents(root, MIDI_SUFFIXES):
-            rows[name] = row_of(name, table)
-            if table:
-                found = table.get(rows[name])
-            else:
-                found = self.split_of(hashlib.sha256(content).digest())
-            if split not in (ALL, found) or len(pieces) == limit:
-                continue
-            try:
-                notes = self.tokenizer.from_midi(parse_midi(content, name=name))
-                pieces.append(Piece(name, notes))
-            except UserError as error:
-                skipped.append(str(error))
-        warn_of_skipped(self.directory, skipped, len(pieces) + len(skipped))
+        files = list_files(root, MIDI_SUFFIXES)
+        rows = {file.name: row_of(file.name, table) for file in files}
+        chosen = [file for file in files if not table or table.get(rows[file.name]) == split]
+        by_hash = not table and split != ALL
+        read = partial(self._read, split=split if by_hash else None)
+        found = read_in_order(read, contents(chosen), count=len(chosen), what="read MIDI files")
+        n_pieces, skipped = 0, []
+        with closing(found):  # ends the workers where the reading is given up
+            for file, notes in zip(chosen, found, strict=True):
+                if isinstance(notes, str):
+                    skipped.append(notes)
+                elif notes is not None:
+                    n_pieces += 1
+                    yield Piece(file.name, notes)
+                    if n_pieces == limit:
+                        break
+        warn_of_skipped(self.directory, skipped, n_pieces + len(skipped))
         if table:
             unlisted = [name for name, row in rows.items() if not row]
             missing = sorted(table.keys() - rows.values())
@@ -81,14 +82,26 @@ class MidiFolder(HashedSource):
             ):
                 if names:
                     LOG.warning("%s: %d %s, such as %s", root, len(names), what, names[:1])
-        if not pieces:
+        if not n_pieces:
             shares = f"validation_share {self.validation_share:g}, test_share {self.test_share:g}"
             rule = "the csv" if table else f"the hash of the content ({shares})"
             reason = f"{rule} puts none of the {len(rows)} MIDI files into it"
             if skipped:
                 reason = f"{len(skipped)} MIDI files cannot be used; {skipped[0]}"
             raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
-        return pieces
+
+    def _read(self, content: Content, *, split: str | None) -> Notes | str | None:
+        """Return the notes of a file, or the reason why it cannot be used.
+
+        None for a file that its hash puts into another split than this one.
+        """
+        data = content.read()
+        if split is not None and self.split_of(hashlib.sha256(data).digest()) != split:
+            return None
+        try:
+            return self.tokenizer.from_midi(parse_midi(data, name=content.name))
+        except UserError as error:
+            return str(error)
 
     def load_all(self) -> list[Piece]:
         return self.load(ALL)
@@ -101,10 +114,12 @@ def read_split_table(root: Path) -> dict[str, str]:
     name, for a file in two splits and for a csv that is cut off.
     """
     table: dict[str, str] = {}
-    files = [*file_contents(root, (".csv",))]
+    files = [*contents(list_files(root, (".csv",)))]
     if root.is_file():
-        files += [(path.name, path.read_bytes()) for path in sorted(root.parent.glob("*.csv"))]
-    for name, content in files:
+        files += [
+            Content(path.name, path.read_bytes()) for path in sorted(root.parent.glob("*.csv"))
+        ]
+    for name, content in ((file.name, file.read()) for file in files):
         reader = csv.DictReader(io.StringIO(content.decode("utf-8-sig", errors="replace")))
         if not {"midi_filename", "split"} <= set(reader.fieldnames or ()):
             continue  # a csv about other things
@@ -126,35 +141,3 @@ def row_of(name: str, table: dict[str, str]) -> str:
     parts = PurePosixPath(name).parts
     rows = ("/".join(parts[start:]) for start in range(len(parts)))
     return next((row for row in rows if row in table), "")
-
-
-def file_contents(root: Path, suffixes: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """Yield (name, bytes) of files with these suffixes in a folder, its archives, or an archive.
-
-    Files come by name, relative to the folder or archive, with forward slashes. Of a file larger
-    than MAX_BYTES one byte more is read, so that `parse_midi` refuses it. Raises UserError for a
-    damaged archive.
-    """
-    paths = [(root.name, root)]
-    if root.is_dir():
-        # By name, since the order of file systems differs.
-        paths = sorted(
-            (path.relative_to(root).as_posix(), path)
-            for path in root.rglob("*")
-            if path.is_file() and path.name.lower().endswith((*suffixes, *ARCHIVE_SUFFIXES))
-        )
-    for name, path in paths:
-        try:
-            if path.name.lower().endswith(suffixes):
-                with path.open("rb") as plain:
-                    yield name, plain.read(MAX_BYTES + 1)
-                continue
-            with tarfile.open(path) as archive:
-                for member in sorted(archive.getmembers(), key=lambda member: member.name):
-                    # A link could point outside of the archive.
-                    if member.isfile() and member.name.lower().endswith(suffixes):
-                        packed = archive.extractfile(member)
-                        assert packed is not None
-                        yield member.name, packed.read(MAX_BYTES + 1)
-        except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
-            raise UserError(f"{path} is not a file or archive that can be read: {error}") from error
