@@ -43,7 +43,9 @@ def test_a_log_gets_a_line_each_half_minute_and_one_at_the_end(
     for done, now in ((1, 110.0), (2, 131.0), (3, 140.0), (4, 150.5)):
         clock.now = now
         report(done, 4)
-    assert capsys.readouterr().err == "drawn: 2 of 4, 31 s left\ndrawn: 4 of 4, 50.5 s\n"
+    assert (
+        capsys.readouterr().err == "drawn: 2 of 4, 0.1/s, 31 s left\ndrawn: 4 of 4, 0.1/s, 50.5 s\n"
+    )
 
 
 def test_a_terminal_gets_one_line_that_is_written_again(
@@ -55,7 +57,9 @@ def test_a_terminal_gets_one_line_that_is_written_again(
         clock.now = now
         report(done, 4)
     start = "\r\x1b[Kdrawn: "
-    assert capsys.readouterr().err == f"{start}1 of 4, 30 s left{start}4 of 4, 12.0 s\n"
+    assert (
+        capsys.readouterr().err == f"{start}1 of 4, 0.1/s, 30 s left{start}4 of 4, 0.3/s, 12.0 s\n"
+    )
 
 
 def test_work_that_ends_before_its_total_says_so(
@@ -69,7 +73,9 @@ def test_work_that_ends_before_its_total_says_so(
     clock.now = 120.0
     report(12, 12)
     start = "\r\x1b[Kdrawn: "
-    expected = f"{start}10 of at most 400, at most 390 s left{start}12 of 12, 20.0 s\n"
+    expected = (
+        f"{start}10 of at most 400, 1.0/s, at most 390 s left{start}12 of 12, 0.6/s, 20.0 s\n"
+    )
     assert capsys.readouterr().err == expected
 
 

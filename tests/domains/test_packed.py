@@ -39,10 +39,6 @@ def config_of(name: str) -> Any:
     return from_plain(find_domain(name).config_class(), {"data": DATA[name], "model": SMALL})
 
 
-def quiet(what: str, *, at_most: bool = False) -> Any:
-    return lambda done, total: None
-
-
 def tensors(batch: Any) -> list[Tensor]:
     return [tensor for tensor in batch if tensor is not None]
 
@@ -50,7 +46,7 @@ def tensors(batch: Any) -> list[Tensor]:
 @pytest.mark.parametrize("name", DATA)
 def test_packed_data_give_the_same_batches(name: str, tmp_path: Path) -> None:
     config, domain = config_of(name), find_domain(name)
-    domain.pack(config, str(tmp_path / "pack"), quiet)
+    domain.pack(config, str(tmp_path / "pack"))
     packed = replace(config, data=replace(config.data, packed=str(tmp_path / "pack")))
     task, *loaders = domain.prepare(config)
     packed_task, *packed_loaders = domain.prepare(packed)
@@ -62,4 +58,4 @@ def test_packed_data_give_the_same_batches(name: str, tmp_path: Path) -> None:
     if name == "translation":
         assert packed_task.generated_pairs == task.generated_pairs
     with pytest.raises(UserError, match="not empty"):
-        domain.pack(config, str(tmp_path / "pack"), quiet)
+        domain.pack(config, str(tmp_path / "pack"))

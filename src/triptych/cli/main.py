@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 import triptych
 from triptych import domains
+from triptych.cli.progress import ProgressLine, end_line
 from triptych.domains.base import Domain
+from triptych.domains.reading import displayed_by
 from triptych.errors import TrainingStopped, UserError, nearest
 
 COMMANDS = ("train", "pack", "evaluate", "translate", "sample", "attention", "pretrained")
@@ -53,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     handler.setFormatter(logging.Formatter("triptych: %(message)s"))
     log.addHandler(handler)
     try:
-        code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
+        with displayed_by(ProgressLine):
+            code = _dispatch(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
         return code
     except (UserError, TrainingStopped) as error:
@@ -125,4 +128,5 @@ def _dispatch(arguments: list[str]) -> int:
 
 
 def _say(message: object) -> None:
+    end_line()
     print(f"triptych: {' '.join(str(message).split())}", file=sys.stderr)

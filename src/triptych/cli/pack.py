@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from jsonargparse import ArgumentParser
 
-from triptych.cli.progress import ProgressLine
 from triptych.cli.train import parser as train_parser
 from triptych.config.parser import parse_settings
 from triptych.config.schema import build
@@ -22,7 +21,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     if "out" not in values:
         raise UserError(f"pack {domain.name} needs --out FOLDER, a new folder")
     config = build(domain.config_class(), values, locate=locate)
-    print(domain.pack(config, values["out"], ProgressLine), file=sys.stderr)
+    print(domain.pack(config, values["out"]), file=sys.stderr)
     return 0
 
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
+from typing import ClassVar
 
 
 class ProgressLine:
-    """Callback (done, total) that keeps a line on standard error up to date.
+    """Callback (done, total) that keeps a line on standard error up to date: units done, units per
+    second and the time left.
 
     On a terminal the line is rewritten; in a log a new line follows every 30 s at most.
     at_most: the work may end before its total; its last call then gives the units done as total.
     """
+
+    is_open: ClassVar[bool] = False
+    """Whether the last line on the terminal has no end yet."""
 
     def __init__(self, what: str, *, at_most: bool = False) -> None:
         self.what, self.at_most = what, at_most
@@ -33,7 +38,18 @@ class ProgressLine:
         of_total = f" of {most}{total}" if total else ""
         left = seconds / done * (total - done) if 0 < done < total else None
         took = f", {seconds:.1f} s" if self.finished else ""
-        text = f"{done}{of_total}{took}" + (f", {most}{left:.0f} s left" if left else "")
+        rate = done / seconds if done and seconds > 0 else None
+        per_second = f", {rate:.{0 if rate >= 10 else 1}f}/s" if rate else ""
+        rest = f", {most}{left:.0f} s left" if left else ""
+        text = f"{done}{of_total}{per_second}{took}{rest}"
         start = "\r\033[K" if self.terminal else ""
         end = "\n" if self.finished or not self.terminal else ""
+        ProgressLine.is_open = not end
         print(f"{start}{self.what}: {text}", end=end, file=sys.stderr, flush=True)
+
+
+def end_line() -> None:
+    """End the line of work that was given up, so that a message begins a new one."""
+    if ProgressLine.is_open:
+        ProgressLine.is_open = False
+        print(file=sys.stderr)

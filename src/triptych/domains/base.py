@@ -188,7 +188,7 @@ class Domain:
         made = self._find("task", "prepare")(config, vocabulary)
         return made
 
-    def pack(self, config: Any, out: str, report: ProgressFactory) -> str:
+    def pack(self, config: Any, out: str) -> str:
         """Write the data into a folder that training reads; return a sentence about it.
 
         Raises UserError for missing data, for a folder that cannot be written, and for a domain
@@ -198,7 +198,7 @@ class Domain:
 
         if find_spec(name := f"{type(self).__module__.rpartition('.')[0]}.packed") is None:
             raise UserError(f"the domain {self.name} has no packed form of its data")
-        summary: str = import_module(name).pack(config, PackWriter(out), report)
+        summary: str = import_module(name).pack(config, PackWriter(out))
         return summary
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:

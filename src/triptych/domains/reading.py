@@ -9,7 +9,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
@@ -56,7 +56,7 @@ def displayed_by(factory: ProgressFactory) -> Iterator[None]:
 
 def read_in_order(
     read: Callable[[Item], Result], items: Iterable[Item], *, count: int, what: str
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """Yield read(item) for each item, in order; the number of processes changes nothing else.
 
     This process reads alone at first. If files are left after ALONE_SECONDS, the other ones are

@@ -1,5 +1,6 @@
 """Settings of a run on images."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +37,11 @@ class DataConfig:
             raise ValueError(f"bits must be from 1 to 7, or null for all levels, got {self.bits}")
         at_least(self, 1, "batch_size", "evaluation_batch_size", "validation_limit")
         at_least(self, 0, "samples")
+
+    def stream(self, split: str) -> Iterator[ImageDataset]:
+        """Yield the images of train or validation in parts, from the source."""
+        for images in self.source.stream(split):
+            yield images if self.bits is None else images.quantize(self.bits)
 
     def read(self, split: str) -> ImageDataset:
         """Return the images of a split, or of all splits, with the configured number of levels.

@@ -7,9 +7,13 @@ path.
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -23,13 +27,26 @@ from triptych.domains.image.formats import (
     read_cifar_batch,
     read_idx,
 )
-from triptych.domains.image.image_folder import list_split
+from triptych.domains.image.image_folder import Listing, list_split
+from triptych.domains.reading import read_in_order
 from triptych.domains.sources import ALL, check_shares, split_by_hash, warn_of_skipped
 from triptych.errors import UserError, at_least
 
+CHUNK = 4096
+"""Images that a stream yields at a time."""
+Pixels = NDArray[np.uint8]
 DIGITS = tuple(str(digit) for digit in range(10))
-Arrays = tuple[NDArray[np.uint8], NDArray[np.integer]]
+Arrays = tuple[Pixels, NDArray[np.integer]]
 """Pixels [N, H, W, C] and class indices [N]."""
+
+
+class _Found(NamedTuple):
+    """Image of a folder."""
+
+    digest: bytes
+    label: int
+    path: Path
+    pixels: Pixels
 
 
 class ImageSource(ABC):
@@ -38,6 +55,15 @@ class ImageSource(ABC):
     @abstractmethod
     def load(self, split: str) -> ImageDataset:
         """Read train, validation or test. Raises UserError for missing or damaged files."""
+
+    def stream(self, split: str) -> Iterator[ImageDataset]:
+        """Yield the images of `load` in parts, one after the other.
+
+        A source overrides it if it need not hold all images in memory.
+        """
+        images = self.load(split)
+        for some in torch.arange(len(images)).split(CHUNK):
+            yield images.select(some)
 
     def load_all(self) -> ImageDataset:
         """Read the images of all splits."""
@@ -230,42 +256,98 @@ class ImageFolder(ImageSource):
 
     def load(self, split: str) -> ImageDataset:
         """Read one split, or `all`, in the order of the hashes of its files."""
-        directory = Path(self.directory).expanduser()
-        listing = list_split(directory, split)
+        listing = list_split(self._folder, split)
+        found, damaged = self._find(listing, split, decode=True)
+        self._report(listing, split, len(found), damaged)
+        return _dataset(listing, [(image.label, image.pixels) for image in found])
+
+    def stream(self, split: str) -> Iterator[ImageDataset]:
+        """Yield the images of `load` in parts; each file is read twice, hashed and then decoded."""
+        listing = list_split(self._folder, split)
+        found, damaged = self._find(listing, split, decode=False)
+        read = partial(self._read, split=split, hashed=None, decode=True)
+        paths = [image.path for image in found]
+        n_found = 0
+        with closing(
+            read_in_order(read, paths, count=len(paths), what="decoded images")
+        ) as results:
+            pairs = zip(found, results, strict=True)
+            while some := list(islice(pairs, CHUNK)):
+                damaged += [result for _, result in some if isinstance(result, str)]
+                part = [(one.label, got[1]) for one, got in some if isinstance(got, tuple)]
+                if part:
+                    n_found += len(part)
+                    yield _dataset(listing, part)
+        self._report(listing, split, n_found, damaged)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.directory).expanduser()
+
+    def _find(
+        self, listing: Listing, split: str, *, decode: bool
+    ) -> tuple[list[_Found], list[str]]:
+        """Return the images of a split in the order of their hashes, and the damaged files."""
         shares = {"validation": self.validation_share, "test": self.test_share}
         hashed = {name: shares[name] for name in shares if name in listing.hashed_splits}
         by_hash = split == "train" or split in hashed
-        found: list[tuple[bytes, int, NDArray[np.uint8]]] = []
-        skipped: list[str] = []
-        for path, label in listing.files:
-            try:
-                content = (directory / path).read_bytes()
-                if by_hash and split_by_hash(content, hashed) != split:
-                    continue
-                pixels = decode_image(
-                    content, self.height, self.width, self.channels, resize=self.resize
-                )
-                found.append((hashlib.sha256(content).digest(), label, pixels))
-            except ImageSizeError as error:
-                raise UserError(
-                    f"{directory / path} is {error} (pixels), expected {self.width} wide and "
-                    f"{self.height} high: set data.source.init_args.resize to true to crop and "
-                    "scale all images, or change height and width"
-                ) from error
-            # Pillow raises a dozen types of exception for damaged files.
-            except Exception:
-                skipped.append(str(path))
-        warn_of_skipped(directory, skipped, len(listing.files))
-        if not found:
+        read = partial(self._read, split=split, hashed=hashed if by_hash else None, decode=decode)
+        what = "decoded images" if decode else "hashed images"
+        paths = [path for path, _ in listing.files]
+        found: list[_Found] = []
+        damaged: list[str] = []
+        with closing(read_in_order(read, paths, count=len(paths), what=what)) as results:
+            for (path, label), result in zip(listing.files, results, strict=True):
+                if isinstance(result, str):
+                    damaged.append(result)
+                elif result is not None:
+                    found.append(_Found(result[0], label, path, result[1]))
+        found.sort(key=lambda image: image[:2])  # independent of names, mixed over the classes
+        return found, damaged
+
+    def _read(
+        self, path: Path, *, split: str, hashed: dict[str, float] | None, decode: bool
+    ) -> tuple[bytes, Pixels] | str | None:
+        """Return the hash of a file and its pixels, which are empty without `decode`.
+
+        Returns None for a file of another split, and the name of a damaged file. hashed: shares of
+        the splits by hash; None where the hash decides nothing. Raises UserError for another size.
+        """
+        try:
+            content = (self._folder / path).read_bytes()
+            if hashed is not None and split_by_hash(content, hashed) != split:
+                return None
+            digest = hashlib.sha256(content).digest()
+            if not decode:
+                return digest, np.zeros(0, np.uint8)
+            sizes = (self.height, self.width, self.channels)
+            return digest, decode_image(content, *sizes, resize=self.resize)
+        except ImageSizeError as error:
             raise UserError(
-                f"no image of {directory} belongs to the split {split!r} and can be decoded: of "
-                f"{len(listing.files)} files {len(skipped)} are damaged, and a split without a "
+                f"{self._folder / path} is {error} (pixels), expected {self.width} wide and "
+                f"{self.height} high: set data.source.init_args.resize to true to crop and "
+                "scale all images, or change height and width"
+            ) from error
+        # Pillow raises a dozen types of exception for damaged files.
+        except Exception:
+            return str(path)
+
+    def _report(self, listing: Listing, split: str, n_found: int, damaged: list[str]) -> None:
+        """Warn of damaged files; UserError where no image was found."""
+        warn_of_skipped(self._folder, sorted(damaged), len(listing.files))
+        if not n_found:
+            raise UserError(
+                f"no image of {self._folder} belongs to the split {split!r} and can be decoded: of "
+                f"{len(listing.files)} files {len(damaged)} are damaged, and a split without a "
                 "folder takes its share of the images by the hash of their content"
             )
-        found.sort(key=lambda image: image[:2])  # independent of names, mixed over the classes
-        labels = torch.tensor([label for _, label, _ in found]) if listing.class_names else None
-        stacked = torch.from_numpy(np.stack([pixels for *_, pixels in found]))  # [N, H, W, C]
-        return ImageDataset(stacked, labels, 256, listing.class_names)
 
     def load_all(self) -> ImageDataset:
         return self.load(ALL)
+
+
+def _dataset(listing: Listing, images: list[tuple[int, Pixels]]) -> ImageDataset:
+    """Return images, given by class index and pixels, with the classes of their folder."""
+    stacked = torch.from_numpy(np.stack([pixels for _, pixels in images]))  # [N, H, W, C]
+    labels = torch.tensor([label for label, _ in images]) if listing.class_names else None
+    return ImageDataset(stacked, labels, 256, listing.class_names)

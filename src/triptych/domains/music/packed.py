@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from itertools import islice
 
 from triptych.config.schema import to_plain
-from triptych.domains.base import ProgressFactory
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import TrainingPieces
+from triptych.errors import UserError
 from triptych.training.packed import PackWriter
 from triptych.training.ragged import Ragged
 
+CHUNK = 64
+"""Pieces in memory at a time."""
 
-def pack(config: Config, writer: PackWriter, report: ProgressFactory) -> str:
+
+def pack(config: Config, writer: PackWriter) -> str:
     """Write the pieces as ids; return a sentence about them."""
     data = config.data
     tokenizer = data.source.tokenizer
-    train = TrainingPieces.of(data.source.load("train"), data)
-    for field in fields(train):
-        array = getattr(train, field.name)
-        if isinstance(array, Ragged):
-            writer.append_ragged(field.name, array)
-        else:
-            writer.append(field.name, array)
-    validation = [tokenizer.tokens(piece.content) for piece in data.source.load("validation")]
-    writer.append_ragged("validation", Ragged.of(validation, train.tokens.values.dtype))
+    n_pieces = n_rows = 0
+    train = data.source.stream("train")
+    while some := list(islice(train, CHUNK)):
+        part = TrainingPieces.of(some, data)
+        writer.append_ragged("tokens", part.tokens)
+        writer.append("whole", part.whole + n_rows)
+        writer.append_ragged("speeds", Ragged(part.speeds.values + n_rows, part.speeds.offsets))
+        writer.append("pitches", part.pitches)
+        n_pieces, n_rows = n_pieces + len(part.whole), n_rows + len(part.tokens)
+    if not n_pieces:
+        raise UserError("the training music is empty; at least one piece is needed")
+    writer.append_ragged("validation", Ragged.of([], part.tokens.values.dtype))
+    for piece in data.source.stream("validation"):
+        row = Ragged.of([tokenizer.tokens(piece.content)], part.tokens.values.dtype)
+        writer.append_ragged("validation", row)
     about = {"domain": "music", "data": to_plain(data), "vocabulary": tokenizer.vocabulary}
     writer.finish(about)
-    return f"{len(train.whole):,} training pieces in {writer.folder}"
+    return f"{n_pieces:,} training pieces in {writer.folder}"

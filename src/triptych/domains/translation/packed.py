@@ -8,7 +8,7 @@ from itertools import islice
 import numpy as np
 
 from triptych.config.schema import to_plain
-from triptych.domains.base import ProgressFactory
+from triptych.domains.reading import display
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizer import END, START, Tokenizers
@@ -21,7 +21,7 @@ CHUNK = 10_000
 """Pairs encoded at a time."""
 
 
-def pack(config: Config, writer: PackWriter, report: ProgressFactory) -> str:
+def pack(config: Config, writer: PackWriter) -> str:
     """Write the training and validation pairs as ids; return a sentence about them.
 
     Text files are read one after the other, so that the largest file has to fit into memory.
@@ -37,7 +37,7 @@ def pack(config: Config, writer: PackWriter, report: ProgressFactory) -> str:
     del first
     counts = {}
     for split in ("train", "validation"):
-        read, written = _write(writer, split, data.source.read(split), tokenizers, report)
+        read, written = _write(writer, split, data.source.read(split), tokenizers)
         counts[split] = {"pairs": written, "empty": read - written}
     writer.finish(
         {
@@ -59,13 +59,12 @@ def _write(
     split: str,
     pairs: Iterable[Pair],
     tokenizers: Tokenizers,
-    report: ProgressFactory,
 ) -> tuple[int, int]:
     """Write the pairs of a split, of the training only those without an empty side.
 
     Returns the number of pairs read and written.
     """
-    progress = report(f"{split} pairs")
+    progress = display(f"{split} pairs")
     dtype = np.min_scalar_type(max(len(tokenizers.source), len(tokenizers.target)))
     rest, read, written = iter(pairs), 0, 0
     while chunk := list(islice(rest, CHUNK)):
