@@ -52,7 +52,7 @@ def split_folders(directory: Path, paths: list[Path]) -> dict[str, str]:
     """
     names = sorted({path.parts[0] for path in paths})
     others = [name for name in names if name.lower() not in SPLIT_FOLDERS]
-    folders = [name for name in names if name not in others]
+    folders = [name for name in names if name.lower() in SPLIT_FOLDERS]
     found = {SPLIT_FOLDERS[name.lower()]: name for name in folders}
     if "train" not in found or (others and len(found) == 1):
         return {}

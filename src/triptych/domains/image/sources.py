@@ -32,7 +32,7 @@ from triptych.domains.reading import read_in_order
 from triptych.domains.sources import ALL, check_shares, split_by_hash, warn_of_skipped
 from triptych.errors import UserError, at_least
 
-CHUNK = 4096
+CHUNK = 1024
 """Images that a stream yields at a time."""
 Pixels = NDArray[np.uint8]
 DIGITS = tuple(str(digit) for digit in range(10))
