@@ -6,6 +6,7 @@ import hashlib
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
 
@@ -155,6 +156,44 @@ class _Loader:
             yield batch
 
 
+class _Order:
+    """Batches of each epoch, and their endless order.
+
+    The workers' keys come from here and not from the loader, which would then keep its own workers
+    alive: a loader that is dropped ends them at once.
+    """
+
+    def __init__(self, plan: Plan, seed: int, name: str) -> None:
+        self.plan = plan
+        self.seed = seed
+        self.name = name
+        self._planned: dict[int, Batches] = {}
+
+    def batches_of(self, epoch: int) -> Batches:
+        """Return the batches of an epoch on all ranks."""
+        if epoch not in self._planned:
+            batches = self.plan(epoch, generator_for(self.seed, epoch))
+            if not len(batches):
+                raise UserError(f"{self.name} is empty in epoch {epoch}; expected a batch or more")
+            self._planned = {e: b for e, b in self._planned.items() if e >= epoch - 1}
+            self._planned[epoch] = batches
+        return self._planned[epoch]
+
+    def positions(self, epoch: int, index: int) -> Iterator[tuple[int, int]]:
+        """Yield (epoch, index) from this position, without end."""
+        while True:
+            yield epoch, index
+            index += 1
+            if index >= len(self.batches_of(epoch)):
+                epoch, index = epoch + 1, 0
+
+    def keys(self, epoch: int, index: int) -> Iterator[Key]:
+        """Yield the keys of this rank's batches from a position, without end."""
+        rank, world = rank_and_world()
+        for at, number in islice(self.positions(epoch, index), rank, None, world):
+            yield self.batches_of(at)[number], (self.seed, at, number, 1)
+
+
 class ResumableLoader:
     """Training batches in an endless order: plan(0), plan(1), ..., a function of (seed, epoch).
 
@@ -185,10 +224,8 @@ class ResumableLoader:
         n_parts: int = 1,
     ) -> None:
         self.n_items = n_items
-        self.plan = plan
         self.make_batch = make_batch
         self.seed = seed
-        self.name = name
         self.workers = workers
         self.pin_memory = False
         """Whether the batches lie in pinned memory, from which a GPU copies while it computes."""
@@ -198,7 +235,7 @@ class ResumableLoader:
         """Seconds that this process has waited for batches."""
         self._epoch = 0
         self._index = 0
-        self._planned: dict[int, Batches] = {}
+        self._order = _Order(plan, seed, name)
         self._stream: Iterator[Any] | None = None
         self._first_length = len(self.batches_of(0))
         for number in range(1, n_parts):
@@ -215,13 +252,15 @@ class ResumableLoader:
         for _ in range(len(self)):
             began = time.perf_counter()
             if self._stream is None:
-                keys = _Endless(self._keys)
+                keys = _Endless(partial(self._order.keys, self._epoch, self._index))
                 loader = _Loader(self.make_batch, keys, self.workers, pin_memory=self.pin_memory)
                 self._stream = iter(loader)
             batch = next(self._stream)
             self.seconds_taken += time.perf_counter() - began
             # The position moves before the batch is trained: a batch handed out counts as taken.
-            self._epoch, self._index = next(islice(self._positions(), world, None))
+            self._epoch, self._index = next(
+                islice(self._order.positions(self._epoch, self._index), world, None)
+            )
             self.batches_taken += world
             yield batch
 
@@ -229,30 +268,9 @@ class ResumableLoader:
         """End the workers; the next batch is made anew."""
         self._stream = None
 
-    def _keys(self) -> Iterator[Key]:
-        """Yield the keys of this rank's batches from the current position, without end."""
-        rank, world = rank_and_world()
-        for epoch, index in islice(self._positions(), rank, None, world):
-            yield self.batches_of(epoch)[index], (self.seed, epoch, index, 1)
-
-    def _positions(self) -> Iterator[tuple[int, int]]:
-        """Yield (epoch, index) from the current position, without end."""
-        epoch, index = self._epoch, self._index
-        while True:
-            yield epoch, index
-            index += 1
-            if index >= len(self.batches_of(epoch)):
-                epoch, index = epoch + 1, 0
-
     def batches_of(self, epoch: int) -> Batches:
         """Return the batches of an epoch on all ranks."""
-        if epoch not in self._planned:
-            batches = self.plan(epoch, generator_for(self.seed, epoch))
-            if not len(batches):
-                raise UserError(f"{self.name} is empty in epoch {epoch}; expected a batch or more")
-            self._planned = {e: b for e, b in self._planned.items() if e >= epoch - 1}
-            self._planned[epoch] = batches
-        return self._planned[epoch]
+        return self._order.batches_of(epoch)
 
     def state_dict(self) -> dict[str, int]:
         """Return the position; equal on all ranks."""
