@@ -20,7 +20,7 @@ def test_every_section_runs(tmp_path: Path) -> None:
     data = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
     names = {table["key"].split("/")[0] for table in data["tables"]}
     assert names == {
-        "loader", "training", "attention", "images", "decoding", "drafts", "late", "translation",
+        "loader", "training", "attention", "images", "decoding", "drafts", "translation",
     }  # fmt: skip
     rows = [row for table in data["tables"] for row in table["rows"]]
     measured = [row for row in rows if not row["problem"]]
@@ -31,7 +31,7 @@ def test_every_section_runs(tmp_path: Path) -> None:
     assert all(f"### {table['title']}" in page for table in data["tables"])
 
 
-@pytest.mark.parametrize("wrong", [["--only", "x"], ["--threads", "0"], ["--checkpoint", "a"]])
+@pytest.mark.parametrize("wrong", [["--only", "x"], ["--threads", "0"]])
 def test_wrong_options_are_refused(wrong: list[str]) -> None:
     done = subprocess.run([sys.executable, BENCH, *wrong], capture_output=True, text=True)
     assert done.returncode == 2

@@ -47,18 +47,12 @@ class Goal:
 
 def goals(setting: Setting) -> list[Goal]:
     """All goals, in the dtypes that the device has hardware for."""
-    found = []
+    found, full = [], "Triptych full"
     for dtype in setting.dtypes:
         line, long = f"attention/2048/{dtype}", f"attention/8192/{dtype}"
         what = f"relative attention, length 2048, {dtype}"
         found += [
-            Goal(
-                f"full attention over {SDPA}, {dtype}",
-                0.95,
-                "Triptych full",
-                SDPA,
-                f"training/{dtype}",
-            ),
+            Goal(f"{full} over {SDPA}, {dtype}", 0.95, full, SDPA, f"training/{dtype}"),
             Goal(f"{what}: speed over published skewing", 2.2, RELATIVE, SKEWING, line),
             Goal(f"{what}: memory over skewing", 0.25, RELATIVE, SKEWING, line, "", PEAK),
         ]

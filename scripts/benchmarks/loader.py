@@ -36,7 +36,7 @@ def run(setting: Setting) -> Iterator[Table]:
         for name, pairs in (("text", PAIRS), ("large text", int(size / BYTES_PER_PAIR))):
             write_corpus(Path(folder) / name, pairs)
             _, loader = read_training_data(DataConfig(packed=f"{folder}/{name}"), seed=0)
-            table.rows.append(rate(f"{name}, {pairs:,} pairs", loader, seconds))
+            table.rows += rates(f"{name}, {pairs:,} pairs", loader, seconds)
         random = np.random.default_rng(0)
         onsets = np.sort(random.uniform(0, 600, (8, 6000)))
         columns = [(random.integers(21, 109, 6000), row) for row in onsets]
@@ -44,8 +44,18 @@ def run(setting: Setting) -> Iterator[Table]:
         config = MusicConfig(MidiFolder(folder), sequence_length=2048, overlap=1024, batch_size=4)
         pieces = TrainingPieces.of((Piece("p", piece) for piece in notes), config)
         crops = training_batches(pieces, config, seed=0)
-        table.rows.append(rate("crops of performances", crops, seconds))
+        table.rows += rates("crops of performances", crops, seconds)
     yield table
+
+
+def rates(name: str, loader: ResumableLoader, seconds: float) -> Iterator[Row]:
+    """The loader without workers and with two, which run when the time begins."""
+    for workers in (0, 2):
+        loader.close()
+        loader.workers = workers
+        next(iter(loader))
+        yield rate(f"{name}, {workers} workers", loader, seconds)
+    loader.close()
 
 
 def rate(name: str, loader: ResumableLoader, seconds: float) -> Row:

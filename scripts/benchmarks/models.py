@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -114,7 +113,7 @@ class SDPADecoder(nn.Module):
         self.shape = shape
         self.tokens = nn.Embedding(shape.vocabulary, shape.d_model)
         self.positions = nn.Embedding(shape.length, shape.d_model)
-        self.stack: nn.Module = nn.Sequential(
+        self.stack = nn.Sequential(
             *(SDPABlock(shape.d_model, shape.n_heads) for _ in range(shape.n_layers))
         )
         self.norm = nn.LayerNorm(shape.d_model)
@@ -126,9 +125,7 @@ class SDPADecoder(nn.Module):
         return self.logits(self.norm(self.stack(x)))
 
     @torch.inference_mode()
-    def generate(
-        self, batch: int, length: int, progress: Callable[[int, int], object] = lambda *_: None
-    ) -> Tensor:
+    def generate(self, batch: int, length: int) -> Tensor:
         """Greedy tokens after one start token: [B, length]."""
         size = (2, batch, self.shape.n_heads, length, self.shape.d_head)
         caches = [self.tokens.weight.new_zeros(size) for _ in self.stack]
@@ -140,26 +137,7 @@ class SDPADecoder(nn.Module):
                 x = block.step(x, t, keys, values)
             token = self.logits(self.norm(x[:, -1])).argmax(-1)  # [B]
             found.append(token)
-            progress(t + 1, length)
         return torch.stack(found, dim=1)
-
-
-class TorchDecoder(SDPADecoder):
-    """The same with nn.TransformerEncoder and a causal mask as its stack."""
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape)
-        layer = nn.TransformerEncoderLayer(
-            shape.d_model, shape.n_heads, 4 * shape.d_model, 0.0, "gelu",
-            batch_first=True, norm_first=True,
-        )  # fmt: skip
-        self.stack = nn.TransformerEncoder(layer, shape.n_layers, enable_nested_tensor=False)
-        mask = nn.Transformer.generate_square_subsequent_mask(shape.length)
-        self.register_buffer("mask", mask, persistent=False)
-
-    def forward(self, tokens: Tensor) -> Tensor:
-        x = self.tokens(tokens) + self.positions.weight  # [B, L, D]
-        return self.logits(self.norm(self.stack(x, mask=self.mask, is_causal=True)))
 
 
 def x_decoder(shape: Shape) -> nn.Module:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TextIO, TypeVar
+from typing import Literal, TypeVar
 
 import torch
 
@@ -21,8 +21,6 @@ class Setting:
 
     device: torch.device
     scale: Literal["full", "quick", "tiny"]
-    checkpoint: str | None = None
-    lines: TextIO | None = None
 
     def sizes(self, tiny: Sizes, quick: Sizes, full: Sizes) -> Sizes:
         return {"tiny": tiny, "quick": quick, "full": full}[self.scale]

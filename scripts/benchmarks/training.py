@@ -15,7 +15,6 @@ from benchmarks.measure import Run, Table, measure
 from benchmarks.models import Shape
 from benchmarks.setting import Setting, missing
 from triptych.core.attention.base import AttentionConfig
-from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.relative import Relative
 
 
@@ -39,15 +38,12 @@ def decoders(setting: Setting, shape: Shape, dtype: str) -> Table:
         model = models.decoder_only(shape, attention)
         return training_step(setting, model, targets, targets, dtype)
 
-    quarter = length // 4
     builders = {
         SDPA: partial(peer, models.SDPADecoder),
-        "torch.nn": partial(peer, models.TorchDecoder),
         "x-transformers": partial(peer, models.x_decoder),
         GPT2: partial(peer, models.GPT2),
         "Triptych full": partial(ours, None),
         "Triptych relative": partial(ours, Relative(max_distance=length - 1)),
-        "Triptych local 1-D": partial(ours, Local1D(quarter, quarter)),
     }
     skip = {"x-": missing("x_transformers"), GPT2: missing("transformers")}
     title = f"Training step, {shape}, length {length}, batch 1, {dtype}"

@@ -1,8 +1,8 @@
-"""Translation beside Marian of the same size: greedy and beam search, and a trained checkpoint."""
+"""Translation beside Marian of the same size: greedy and beam search."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -34,9 +34,6 @@ def run(setting: Setting) -> Iterator[Table]:
     shape = Shape(vocabulary=4000, d_model=256, n_layers=3)
     sizes = setting.sizes((Shape(24, 16, 16, 1, 2), 5), (shape, 32), (shape, 512))
     yield random_weights(setting, *sizes)
-    if setting.checkpoint is not None and setting.lines is not None:
-        lines = setting.lines.read().splitlines()
-        yield trained(setting, setting.checkpoint, lines)
 
 
 def random_weights(setting: Setting, shape: Shape, sentences: int) -> Table:
@@ -100,23 +97,3 @@ def search(model: EncoderDecoder, batch: Batch, beam: int) -> list[list[int]]:
         forbidden=(PAD, START, END),
     )
     return [result.best[0].tokens for result in results]
-
-
-def trained(setting: Setting, checkpoint: str, lines: Sequence[str]) -> Table:
-    """A trained model on real sentences."""
-    import triptych
-
-    translator = triptych.load(checkpoint, device=setting.device.type)
-
-    def translate(dtype: str, beam: int) -> Run:
-        model = translator.with_dtype(dtype)
-        return lambda: model.translate(lines, beam=beam)
-
-    builders = {
-        f"{dtype}, {how}": partial(translate, dtype, beam)
-        for dtype in [*setting.dtypes, *([] if setting.without_int8 else ["int8"])]
-        for how, beam in BEAMS.items()
-    }
-    title = f"Translation of {len(lines)} lines by {checkpoint}"
-    table = Table("checkpoint", title, "fp32, greedy", "sentences", len(lines))
-    return measure(setting, table, builders)
