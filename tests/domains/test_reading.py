@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains import reading
+from triptych.config.schema import from_plain
+from triptych.domains import find_domain, reading
 from triptych.domains.image.sources import ImageFolder
 from triptych.domains.music.midi import midi_bytes, new_midi
 from triptych.domains.music.sources.midi_folder import MidiFolder
@@ -134,7 +136,8 @@ def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 SCRIPT = """
 import multiprocessing, time
-from triptych.domains import reading
+from triptych.config.schema import from_plain
+from triptych.domains import find_domain, reading
 
 def slow(number):
     time.sleep(0.05)
@@ -201,7 +204,9 @@ def midi_folder(tmp_path: Path) -> Path:
     for number in range(30):
         midi = new_midi()
         piano = pretty_midi.Instrument(program=0)
-        piano.notes += [pretty_midi.Note(64, 40 + number, 0.1 * n, 0.1 * n + 1) for n in range(9)]
+        piano.notes += [
+            pretty_midi.Note(64, 40 + number, 0.1 * n, 0.1 * n + 1) for n in range(9 + 8 * number)
+        ]
         midi.instruments.append(piano)
         (tmp_path / f"{number:02d}.mid").write_bytes(midi_bytes(midi))
     (tmp_path / "05-cut.mid").write_bytes(b"MThd nonsense")
@@ -224,6 +229,25 @@ def test_pieces_do_not_depend_on_workers(
     assert len(alone[0]) > 20
     request.getfixturevalue("at_once")
     assert read() == alone
+
+
+def test_a_folder_packed_in_parts_gives_the_same_batches(
+    midi_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each piece at five speeds, three pieces at a time."""
+    monkeypatch.setattr("triptych.domains.music.packed.CHUNK", 3)
+    domain = find_domain("music")
+    kind = "triptych.domains.music.sources.midi_folder.MidiFolder"
+    source = {"class_path": kind, "init_args": {"directory": str(midi_folder)}}
+    model = {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}
+    config = from_plain(domain.config_class(), {"data": {"source": source}, "model": model})
+    domain.pack(config, str(tmp_path / "pack"))
+    packed = replace(config, data=replace(config.data, packed=str(tmp_path / "pack")))
+    loaders = [domain.prepare(settings)[1:] for settings in (config, packed)]
+    for loader, other in zip(*loaders, strict=True):
+        for _ in range(4):
+            for one, two in zip(loader, other, strict=True):
+                assert all(map(torch.equal, one, two))
 
 
 def test_images_do_not_depend_on_workers_and_parts(
