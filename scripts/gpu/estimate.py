@@ -8,9 +8,9 @@ operations: those of matrix products and of attention over the pairs that its ru
     B, where recomputation does not count).
 memory: weights, gradients and the optimiser's averages in float32, all that the forward pass keeps
     for the backward pass, and two tensors as large as the largest one: at the beginning of the
-    backward pass the gradients of the logits and of their softmax. With activation checkpointing
-    the inputs of all blocks and what the largest block keeps. Without the allocator's fragments
-    and the context of CUDA.
+    backward pass the gradients of the logits and of their softmax. Where the loss is computed in
+    chunks, what the largest chunk keeps. With activation checkpointing the inputs of all blocks and
+    what the largest block keeps. Without the allocator's fragments and the context of CUDA.
 hours: all steps at `MFU` of `PEAK`, without validation and samples.
 """
 
@@ -113,9 +113,11 @@ def estimate(path: Path, *, bf16: bool = True) -> Estimate:
     numbers = autocast_on_fake_tensors() if bf16 else ExitStack()
     with fake_cuda(task, visible_share=step.visible_share) as launches, numbers:
         counter = FlopCounterMode(display=False)
-        with saved.kept(), sizes, counter, saved.in_blocks(stacks) as blocks:
+        noted = saved.in_blocks(stacks), saved.in_chunks()
+        with saved.kept(), sizes, counter, noted[0] as blocks, noted[1] as chunks:
             task.training_loss(step.make_batch())
-    rerun = saved.n_bytes + blocks.change()
+    kept = saved.n_bytes + chunks.change()
+    rerun = kept + blocks.change()
     forward = counter.get_total_flops() + launches.attention_flops
     parts = trainer.get("accumulate_grad_batches", 1)
     return Estimate(
@@ -124,7 +126,7 @@ def estimate(path: Path, *, bf16: bool = True) -> Estimate:
         targets=step.targets * parts,
         flops=3 * forward * parts,
         state_bytes=state_bytes(task),
-        activation_bytes=rerun if checkpointed else saved.n_bytes,
+        activation_bytes=rerun if checkpointed else kept,
         checkpointed_bytes=rerun,
         largest_bytes=sizes.n_bytes,
         steps=max(trainer.get("max_steps", 0), 0),
@@ -152,9 +154,25 @@ class SavedTensors:
         return tensor
 
     @contextmanager
-    def in_blocks(self, stacks: list[Stack]) -> Iterator[Blocks]:
+    def in_chunks(self) -> Iterator[Recomputed]:
+        """Note what each chunk of the loss keeps if it is not computed again."""
+        found = Recomputed([], [])
+
+        def run(function: Callable[..., Tensor], *inputs: Tensor, **options: Any) -> Tensor:
+            for tensor in inputs:
+                self._note(tensor)
+            before = self.n_bytes
+            result = function(*inputs)
+            found.kept.append(self.n_bytes - before)
+            return result
+
+        with patch("triptych.core.heads.checkpoint", run):
+            yield found
+
+    @contextmanager
+    def in_blocks(self, stacks: list[Stack]) -> Iterator[Recomputed]:
         """Note what each block keeps without checkpointing, which asks for a real GPU."""
-        found, before = Blocks([], []), [0]
+        found, before = Recomputed([], []), [0]
 
         def enter(block: nn.Module, inputs: tuple[Any, ...]) -> None:
             before[0] = self.n_bytes
@@ -177,14 +195,15 @@ class SavedTensors:
 
 
 @dataclass(frozen=True)
-class Blocks:
-    """Bytes that blocks keep, and bytes of their inputs, one number a block."""
+class Recomputed:
+    """Bytes that parts of the forward pass keep, and bytes of their inputs, one number a part."""
 
     kept: list[int]
     inputs: list[int]
+    """Empty for chunks, whose inputs are noted with all that is kept."""
 
     def change(self) -> int:
-        """Bytes more, usually below 0, if the blocks are run again one after the other."""
+        """Bytes more, usually below 0, if the parts are run again one after the other."""
         return sum(self.inputs) - sum(self.kept) + max(self.kept, default=0)
 
 

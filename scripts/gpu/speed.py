@@ -98,7 +98,7 @@ def model_flops(setting: Setting) -> Iterator[Row]:
 
         def loss(model: torch.nn.Module = model, ids: Tensor = ids) -> Tensor:
             if isinstance(model, models.EncoderDecoder):
-                return model.head.nll(model(ids, ids < 0, ids), ids).mean()
+                return model.head.losses(model.features(ids, ids < 0, ids), ids).mean()
             return model.nll(ids).mean()
 
         for how in ("eager",) if setting.tiny else ("eager", "compiled"):

@@ -2,12 +2,20 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from random_head import with_random_head
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from triptych.core.heads import (
     CategoricalHead,
+    Head,
     MixtureOfLogistics,
     MixtureOfLogisticsHead,
     cross_entropy,
@@ -205,3 +213,166 @@ def test_temperature_zero_takes_the_middle_of_the_likeliest_component() -> None:
 def test_impossible_heads_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         MixtureOfLogistics(components=0)
+
+
+# Losses in chunks of positions --------------------------------------------------------------------
+
+
+def categorical(d_model: int = 8, levels: int = 40) -> CategoricalHead:
+    head = with_random_head(CategoricalHead(d_model, levels))
+    nn.init.normal_(head.logits.bias)
+    return head
+
+
+def mixture() -> MixtureOfLogisticsHead:
+    return MixtureOfLogisticsHead(8, levels=40, channels=3, components=2)
+
+
+HEADS = {"categorical": (categorical, ()), "mixture": (mixture, (3,))}
+
+
+def inputs(*target_shape: int) -> tuple[Tensor, Tensor]:
+    return torch.randn(3, 7, 8), torch.randint(40, (3, 7, *target_shape))
+
+
+def chunks_of(positions: int, head: Head, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let losses take so many positions at a time, as float32."""
+    size = 4 * head.n_parameters * positions
+    monkeypatch.setattr("triptych.core.heads.MAX_PARAMETER_BYTES", size)
+
+
+def with_gradients(
+    head: Head, function: Callable[[Tensor, Tensor], Tensor], x: Tensor, targets: Tensor
+) -> list[Tensor]:
+    """The values [B, L], and the gradients of their sum weighted by position."""
+    x = x.detach().requires_grad_()
+    nats = function(x, targets)
+    weights = torch.linspace(-1, 1, nats.numel(), dtype=nats.dtype).view_as(nats)
+    return [nats, *torch.autograd.grad((nats * weights).sum(), [x, *head.parameters()])]
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("positions", [0, 1, 4, 7, 20, 21])
+def test_losses_in_chunks_are_those_of_all_positions(
+    name: str, positions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, value_shape = HEADS[name]
+    head, (x, targets) = make(), inputs(*value_shape)
+    wanted = with_gradients(head, lambda x, targets: head.nll(head(x), targets), x, targets)
+    chunks_of(positions, head, monkeypatch)
+    for found, exact in zip(with_gradients(head, head.losses, x, targets), wanted, strict=True):
+        torch.testing.assert_close(found, exact, rtol=1e-5, atol=1e-5)
+    with torch.inference_mode():
+        torch.testing.assert_close(head.losses(x, targets), wanted[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_gradients_in_chunks_are_those_of_differences(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, value_shape = HEADS[name]
+    head, (x, targets) = make().double(), inputs(*value_shape)
+    chunks_of(8, head, monkeypatch)  # 4 positions in double precision
+    names, values = zip(*head.named_parameters(), strict=True)
+
+    def losses(x: Tensor, *weights: Tensor) -> Tensor:
+        call = Losses(head)
+        named = {f"head.{name}": weight for name, weight in zip(names, weights, strict=True)}
+        return torch.func.functional_call(call, named, (x, targets))
+
+    assert torch.autograd.gradcheck(losses, (x[:1, :6].double().requires_grad_(), *values))
+
+
+class Losses(nn.Module):
+    """The losses of a head as a module's forward pass, from 2 axes of positions."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, x: Tensor, targets: Tensor) -> Tensor:
+        return self.head.losses(x, targets[: x.shape[0], : x.shape[1]])
+
+
+class Sizes(TorchDispatchMode):
+    """The largest tensor that an operation makes, in bytes."""
+
+    largest = 0
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                self.largest = max(self.largest, leaf.untyped_storage().nbytes())
+        return result
+
+
+def test_no_tensor_holds_the_logits_of_more_positions_than_a_chunk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = categorical(levels=500)
+    x, targets = torch.randn(4, 50, 8), torch.randint(500, (4, 50))
+    saved: list[int] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        saved.append(tensor.untyped_storage().nbytes())
+        return tensor
+
+    chunks_of(10, head, monkeypatch)
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), Sizes() as sizes:
+        nats = head.losses(x.requires_grad_(), targets)
+        assert max(saved) <= x.numel() * 4, "the forward pass keeps logits"
+        nats.sum().backward()
+    assert sizes.largest == 10 * 500 * 4
+
+
+def test_half_precision_adds_the_gradients_of_chunks_in_float32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head, x, targets = categorical(), torch.randn(4, 512, 8), torch.randint(40, (4, 512))
+    weight = 1  # place of its gradient, after that of x
+
+    def error() -> float:
+        with torch.autocast("cpu", torch.bfloat16):
+            found = with_gradients(head, head.losses, x, targets)
+        assert found[0].dtype == torch.float32
+        return float((found[1 + weight] - exact).norm() / exact.norm())
+
+    exact = with_gradients(head, head.losses, x, targets)[1 + weight]
+    whole = error()
+    chunks_of(16, head, monkeypatch)
+    assert error() <= 1.5 * whole
+
+
+def test_losses_in_chunks_compile_into_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    head, (x, targets) = categorical(), inputs()
+    chunks_of(8, head, monkeypatch)
+    torch._dynamo.reset()
+    compiled = torch.compile(head.losses, backend="aot_eager", fullgraph=True)
+    for half in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            plain, found = (
+                with_gradients(head, losses, x, targets) for losses in (head.losses, compiled)
+            )
+        for value, wanted in zip(found, plain, strict=True):
+            torch.testing.assert_close(value, wanted)
+
+
+def test_losses_in_chunks_train_under_ddp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    head, (x, targets) = categorical(), inputs()
+    chunks_of(4, head, monkeypatch)
+    wanted = with_gradients(head, head.losses, x, targets)
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        model = nn.parallel.DistributedDataParallel(Losses(head))
+        for _ in range(2):
+            model.zero_grad()
+            nats = model(x, targets)
+            (nats * torch.linspace(-1, 1, nats.numel()).view_as(nats)).sum().backward()
+    finally:
+        torch.distributed.destroy_process_group()
+    for parameter, gradient in zip(head.parameters(), wanted[2:], strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
+MAX_PARAMETER_BYTES = 2**28
+"""Largest size of the parameters that a loss computes at a time, as float32 or wider."""
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Parameters of a head [..., Z] and targets -> the loss of each position [...]."""
 Sampler = Callable[[Tensor], Tensor]
 """Source of random values, at the temperature and with the generator of a sampling call."""
 
@@ -25,6 +32,40 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def nll(self, parameters: Tensor, targets: Tensor) -> Tensor:
         """Negative log-likelihood of each position's target, in nats, float32 or wider: [...]."""
+
+    @property
+    @abstractmethod
+    def n_parameters(self) -> int:
+        """Number Z of parameters of a position's distribution."""
+
+    def losses(self, x: Tensor, targets: Tensor, loss: Loss | None = None) -> Tensor:
+        """`loss(self(x), targets)` from the decoder's output, by default `nll`: [..., D] -> [...].
+
+        Parameters larger than `MAX_PARAMETER_BYTES` are computed in chunks of positions, and again
+        in the backward pass, so that only those of one chunk are in memory.
+        """
+        of_parameters = self.nll if loss is None else loss
+
+        def of_rows(rows: Tensor, wanted: Tensor) -> Tensor:
+            return of_parameters(self(rows), wanted)
+
+        n_axes = x.ndim - 1
+        size = max(1, MAX_PARAMETER_BYTES // (self.n_parameters * max(4, x.element_size())))
+        if x.shape[:-1].numel() <= size:
+            return of_rows(x, targets)
+        chunks = zip(
+            x.flatten(0, n_axes - 1).split(size),
+            targets.flatten(0, n_axes - 1).split(size),
+            strict=True,
+        )
+        # Without autocast's cache each chunk casts the weights, and their gradients add in float32.
+        kind = x.device.type
+        with torch.autocast(kind, cache_enabled=False) if autocasts(kind) else nullcontext():
+            parts = [
+                checkpoint(of_rows, rows, wanted, use_reentrant=False, preserve_rng_state=False)
+                for rows, wanted in chunks
+            ]
+        return torch.cat(parts).view(x.shape[:-1])
 
     @abstractmethod
     def sample(self, parameters: Tensor, category: Sampler, logistic: Sampler) -> Tensor:
@@ -93,6 +134,10 @@ class CategoricalHead(Head):
         if bias:
             nn.init.zeros_(self.logits.bias)
 
+    @property
+    def n_parameters(self) -> int:
+        return self.logits.out_features
+
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.logits(x)  # [..., V]
         return logits
@@ -115,6 +160,11 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 def at_least_float32(x: Tensor) -> Tensor:
     """x, in float32 if it is in half precision; likelihoods are never computed in less."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def autocasts(device: str) -> bool:
+    """Whether autocast is on for this type of device; some have none."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 class MixtureOfLogisticsHead(Head):
@@ -142,12 +192,15 @@ class MixtureOfLogisticsHead(Head):
             bias[1 : 1 + channels] = torch.linspace(-1, 1, components + 2)[1:-1]
             bias[1 + channels : 1 + 2 * channels] = -1.0
 
+    @property
+    def n_parameters(self) -> int:
+        return self.parameters_of.out_features
+
     def forward(self, x: Tensor) -> Tensor:
         # Not in half precision under autocast: near 1 a bfloat16 mean has steps of 1/256, half a
         # level of 256, and above 1 twice that.
-        kind = x.device.type
-        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-            with torch.autocast(kind, enabled=False):
+        if autocasts(x.device.type):
+            with torch.autocast(x.device.type, enabled=False):
                 return self.forward(at_least_float32(x))
         parameters: Tensor = self.parameters_of(x)  # [..., Z]
         return parameters

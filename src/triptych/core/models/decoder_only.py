@@ -57,15 +57,22 @@ class DecoderOnly(TransformerModel):
 
         previous: int64 [B], the value before the first one, -1 for none (the default).
         """
-        x, context = self._inputs(values[:, :-1], previous, condition)  # [B, L, D]
-        parameters: Tensor = self.head(self.decoder(x, context))  # [B, L, Z]
+        parameters: Tensor = self.head(self.features(values, previous, condition))  # [B, L, Z]
         return parameters
+
+    def features(
+        self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
+    ) -> Tensor:
+        """The decoder's output, from which the head predicts every value: [B, L, D]."""
+        x, context = self._inputs(values[:, :-1], previous, condition)  # [B, L, D]
+        features: Tensor = self.decoder(x, context)  # [B, L, D]
+        return features
 
     def nll(
         self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
     ) -> Tensor:
         """Negative log-likelihood of each position, in nats: [B, L]."""
-        return self.head.nll(self(values, previous, condition), values)
+        return self.head.losses(self.features(values, previous, condition), values)
 
     def init_cache(
         self, batch: int, max_length: int, *, lookahead: int = 0, condition: Tensor | None = None

@@ -67,11 +67,18 @@ class EncoderDecoder(TransformerModel):
         source int64 [B, K]; source_padding [B, K], True on padding; target_input int64 [B, L]
         begins with the start token. Its padding is at the end, where no real position reads it.
         """
+        logits: Tensor = self.head(self.features(source, source_padding, target_input))
+        return logits  # [B, L, V]
+
+    def features(
+        self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
+    ) -> Tensor:
+        """The decoder's output, from which the head predicts every next token: [B, L, D]."""
         memory = self.encode(source, source_padding)  # [B, K, D]
         x = self._embed(self.target_embedding, target_input)  # [B, L, D]
         context = ForwardContext(memory=memory, memory_padding=source_padding)
-        logits: Tensor = self.head(self.decoder(x, context))  # [B, L, V]
-        return logits
+        features: Tensor = self.decoder(x, context)  # [B, L, D]
+        return features
 
     def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Tensor:
         """The memory that the decoder reads: [B, K] -> [B, K, D]."""

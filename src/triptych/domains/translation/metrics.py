@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from triptych.core.heads import cross_entropy
 from triptych.domains.translation.tokenizer import PAD
 from triptych.training.evaluate import in_double
 
@@ -43,8 +42,8 @@ class LikelihoodScores:
 
         Ends count as tokens, padding does not.
         """
-        logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, L, V]
-        nats = cross_entropy(logits, batch.expected)  # [B, L]
+        x = self.model.features(batch.source, batch.source_padding, batch.target_input)  # [B, L, D]
+        nats = self.model.head.losses(x, batch.expected)  # [B, L]
         return {
             "nats": in_double(nats.masked_fill(batch.expected == PAD, 0.0)).sum(),
             "tokens": in_double((batch.expected != PAD).sum()),

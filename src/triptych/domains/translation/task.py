@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +32,18 @@ from triptych.training.vocabulary import RowMap, same_symbols
 
 
 def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
-    """Label-smoothed cross-entropy in nats, averaged over the targets that are not padding.
+    """Label-smoothed cross-entropy of each target in nats, 0 for padding.
 
     The share `smoothing` of each target distribution is uniform over all tokens but padding
     (1706.03762, section 5.4); `F.cross_entropy` would give padding its share too.
 
-    logits [B, L, V], expected int64 [B, L] -> scalar, float32 or wider; 0 if all targets are
-    padding.
+    logits [..., V], expected int64 [...] -> [...], float32 or wider.
     """
-    log_p = at_least_float32(logits).log_softmax(-1)  # [B, L, V]
-    target_log_p = log_p.gather(-1, expected.unsqueeze(-1)).squeeze(-1)  # [B, L]
-    uniform_log_p = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.shape[-1] - 1)  # [B, L]
-    nats = -((1.0 - smoothing) * target_log_p + smoothing * uniform_log_p)  # [B, L]
-    real = expected != PAD  # [B, L]
-    return nats.masked_fill(~real, 0.0).sum() / real.sum().clamp(min=1)
+    log_p = at_least_float32(logits).log_softmax(-1)  # [..., V]
+    target_log_p = log_p.gather(-1, expected.unsqueeze(-1)).squeeze(-1)  # [...]
+    uniform_log_p = (log_p.sum(-1) - log_p[..., PAD]) / (log_p.shape[-1] - 1)  # [...]
+    nats = -((1.0 - smoothing) * target_log_p + smoothing * uniform_log_p)  # [...]
+    return nats.masked_fill(expected == PAD, 0.0)
 
 
 class TranslationTrainingModule(LikelihoodScores, TrainingModule):
@@ -80,10 +79,11 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the smoothed loss in nats per target and the number of targets."""
-        logits = self.model(batch.source, batch.source_padding, batch.target_input)  # [B, L, V]
-        smoothing = self.config.model.label_smoothing
-        loss = smoothed_cross_entropy(logits, batch.expected, smoothing)
-        return loss, (batch.expected != PAD).sum()
+        x = self.model.features(batch.source, batch.source_padding, batch.target_input)  # [B, L, D]
+        loss = partial(smoothed_cross_entropy, smoothing=self.config.model.label_smoothing)
+        nats = self.model.head.losses(x, batch.expected, loss)  # [B, L]
+        count = (batch.expected != PAD).sum()
+        return nats.sum() / count.clamp(min=1), count
 
     def generation_metrics(self) -> dict[str, float]:
         """Return BLEU, chrF and exact match of the model's translations of `generated_pairs`."""
