@@ -50,6 +50,8 @@ class StepContext:
     """`RelativeBias.index` of the positions and the slots: int64 [P, S] per table."""
     rotation: Tensor | None = None
     """`RotaryEmbedding.rotation` of the positions: [2, P, E]."""
+    encodings: Tensor | None = None
+    """Position encodings that the model adds to its inputs: [P, D]."""
     token_ids: Tensor | None = None
     """Token ids that the positions have read: int64 [B, P], -1 for none."""
     token_classes: Tensor | None = None
@@ -63,4 +65,5 @@ class StepContext:
             self.mask[step],
             tuple(index[step] for index in self.relative_index),
             None if self.rotation is None else self.rotation[step],
+            None if self.encodings is None else self.encodings[step],
         )

@@ -81,17 +81,24 @@ class TransformerModel(AutoregressiveModel):
     """Position encodings: index int64 [L] -> [L, D]."""
     dropout: nn.Dropout
 
-    def add_positions(self, x: Tensor, index: Tensor, condition: Tensor | None = None) -> Tensor:
-        """Decoder inputs from x [B, L, D] at index int64 [L] and a condition [B, D]: [B, L, D]."""
-        x = x + self.positions(index).to(x.dtype)
+    def add_positions(
+        self, x: Tensor, encodings: Tensor, condition: Tensor | None = None
+    ) -> Tensor:
+        """Inputs of a stack from x [B, L, D], encodings [L, D], condition [B, D]: [B, L, D]."""
+        x = x + encodings.to(x.dtype)
         if condition is not None:
             x = x + condition.unsqueeze(1)
         x = self.dropout(x)
         return x
 
     @abstractmethod
-    def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
-        """Decoder inputs at positions int64 [P] from the values before them: [B, P, D]."""
+    def step_inputs(
+        self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
+    ) -> Tensor:
+        """Decoder inputs at positions int64 [P] from the values before them: [B, P, D].
+
+        encodings: of the positions [P, D].
+        """
 
     def step(
         self,
@@ -100,17 +107,22 @@ class TransformerModel(AutoregressiveModel):
         cache: KVCache,
         context: StepContext | None = None,
     ) -> Tensor:
-        x = self.step_inputs(values, positions, cache)  # [B, P, D]
         if context is None:
-            context = self.decoder.step_context(positions, cache)
+            context = self._step_context(positions, cache)
+        assert context.encodings is not None
+        x = self.step_inputs(values, positions, context.encodings, cache)  # [B, P, D]
         if self.decoder.uses_token_ids:
             context = replace(context, token_ids=values)
         parameters: Tensor = self.head(self.decoder.step(x, cache, context))  # [B, P, Z]
         return parameters
 
     def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContext]:
-        together = self.decoder.step_context(positions.unsqueeze(1), cache)
+        together = self._step_context(positions.unsqueeze(1), cache)
         return [together.at(step) for step in range(len(positions))]
+
+    def _step_context(self, positions: Tensor, cache: KVCache) -> StepContext:
+        context = self.decoder.step_context(positions, cache)
+        return replace(context, encodings=self.positions(positions))  # [..., P, D]
 
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
         return self.decoder.cache_view(cache, length)

@@ -88,9 +88,11 @@ class DecoderOnly(TransformerModel):
         parameters: Tensor = self.head(self.decoder(x, context, cache)[:, -1])  # [B, Z]
         return parameters
 
-    def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+    def step_inputs(
+        self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
+    ) -> Tensor:
         x = self.embedding(values, positions - 1)  # [B, P, D]
-        return self.add_positions(x, positions, cache[0].get(CONDITION))
+        return self.add_positions(x, encodings, cache[0].get(CONDITION))
 
     def _inputs(
         self, values: Tensor, previous: Tensor | None, condition: Tensor | None
@@ -108,4 +110,4 @@ class DecoderOnly(TransformerModel):
             none = values.new_full((len(values), 1), -1)
             before_first = none if previous is None else previous.unsqueeze(1)  # [B, 1]
             context = ForwardContext(token_ids=torch.cat([before_first, values], dim=1))
-        return self.add_positions(x, index, condition), context
+        return self.add_positions(x, self.positions(index), condition), context

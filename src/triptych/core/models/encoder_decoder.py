@@ -107,13 +107,12 @@ class EncoderDecoder(TransformerModel):
         logits: Tensor = self.head(self.decoder(x, cache=cache)[:, -1])  # [B, V]
         return logits
 
-    def step_inputs(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
-        return self._embed(self.target_embedding, values, positions)
-
-    def _embed(
-        self, embedding: TokenEmbedding, tokens: Tensor, positions: Tensor | None = None
+    def step_inputs(
+        self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
     ) -> Tensor:
-        """Embeddings with position encodings, by default of positions 0..L-1: [B, L, D]."""
-        if positions is None:
-            positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
-        return self.add_positions(embedding(tokens, positions), positions)
+        return self.add_positions(self.target_embedding(values, positions), encodings)
+
+    def _embed(self, embedding: TokenEmbedding, tokens: Tensor) -> Tensor:
+        """Embeddings with position encodings, of positions 0..L-1: [B, L, D]."""
+        positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
+        return self.add_positions(embedding(tokens, positions), self.positions(positions))
