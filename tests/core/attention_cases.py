@@ -103,7 +103,8 @@ def token_ids(x: torch.Tensor) -> torch.Tensor:
 
 
 def context(x: torch.Tensor, padding: torch.Tensor | None = None) -> ForwardContext:
-    return ForwardContext(padding=padding, token_ids=token_ids(x))
+    real = None if padding is None else ~padding
+    return ForwardContext(real=real, token_ids=token_ids(x))
 
 
 def step(

@@ -54,7 +54,7 @@ def test_cross_weights_times_the_values_are_what_is_read() -> None:
     padding = torch.zeros(3, 5, dtype=torch.bool)
     padding[1, 3:] = True
     padding[2] = True
-    for now in (None, padding):
+    for now in (None, ~padding):
         state = layer.project_memory(memory, now)
         weights = layer.weights(x, state)
         assert weights.shape == (3, 3, 4, 5)
@@ -93,7 +93,7 @@ def test_every_layer_of_a_translation_model_is_recorded_and_nothing_changes() ->
     block = model.encoder.blocks[0]
     first = block.attention_residual.norm(model._embed(model.source_embedding, source))
     torch.testing.assert_close(
-        reading.self_attention[0], block.attention.weights(first, ForwardContext(padding)), **EXACT
+        reading.self_attention[0], block.attention.weights(first, ForwardContext(~padding)), **EXACT
     )
 
     model(source, padding, target)

@@ -191,9 +191,9 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     projected: list[int] = []
     project_memory = CrossAttention.project_memory
 
-    def counted(layer: CrossAttention, memory: Tensor, padding: Tensor | None) -> object:
+    def counted(layer: CrossAttention, memory: Tensor, real: Tensor | None) -> object:
         projected.append(len(memory))
-        return project_memory(layer, memory, padding)
+        return project_memory(layer, memory, real)
 
     def whole(*_: object, **__: object) -> Tensor:
         raise AssertionError("the whole prefix is run again")

@@ -134,12 +134,12 @@ def test_gradients_are_those_of_finite_differences(
 ) -> None:
     queries(monkeypatch, 4, weight_bytes)
     pattern, bias = relative(**settings)  # type: ignore[arg-type]
-    padding = torch.zeros(2, 11, dtype=torch.bool)
-    padding[1, :3] = True  # the first queries of row 1 see nothing at all
+    real = torch.ones(2, 11, dtype=torch.bool)
+    real[1, :3] = False  # the first queries of row 1 see nothing at all
 
     def path(q: Tensor, k: Tensor, v: Tensor, table: Tensor) -> Tensor:
         y: Tensor = torch.func.functional_call(
-            _Call(pattern, bias), {"bias.table": table}, (q, k, v, padding)
+            _Call(pattern, bias), {"bias.table": table}, (q, k, v, real)
         )
         return y
 
@@ -151,8 +151,8 @@ class _Call(torch.nn.Module):
         super().__init__()
         self.pattern, self.bias = pattern, bias
 
-    def forward(self, q: Tensor, k: Tensor, v: Tensor, padding: Tensor) -> Tensor:
-        return attend_in_tiles(self.pattern, self.bias, q, k, v, padding=padding)
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, real: Tensor) -> Tensor:
+        return attend_in_tiles(self.pattern, self.bias, q, k, v, real=real)
 
 
 def test_a_second_derivative_is_refused_and_never_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,7 @@ def test_an_empty_batch_gives_an_empty_batch() -> None:
     q = torch.zeros(0, 3, 9, 4, dtype=torch.float64)
     assert attend_in_tiles(*relative(), q, q, q).shape == q.shape
     none = torch.zeros(0, 9, dtype=torch.bool)
-    assert attend_in_tiles(*relative(), q, q, q, padding=none).shape == q.shape
+    assert attend_in_tiles(*relative(), q, q, q, real=none).shape == q.shape
 
 
 # Dropout -----------------------------------------------------------------------------------------

@@ -62,8 +62,8 @@ def test_a_decoder_with_cross_attention_steps_as_it_trains(norm: str, prefix: in
     decoder = config(norm).decoder((9,), cross=True).double()
     x = torch.randn(3, 9, 12, dtype=torch.float64)
     memory = torch.randn(3, 6, 12, dtype=torch.float64)
-    padding = torch.arange(6).expand(3, -1) >= torch.tensor([6, 3, 1]).unsqueeze(1)
-    context = ForwardContext(memory=memory, memory_padding=padding)
+    real = torch.arange(6).expand(3, -1) < torch.tensor([6, 3, 1]).unsqueeze(1)
+    context = ForwardContext(memory=memory, memory_real=real)
     torch.testing.assert_close(decode(decoder, x, prefix, context), decoder(x, context), **EXACT)
 
 
@@ -71,9 +71,9 @@ def test_padding_of_the_memory_is_never_read() -> None:
     decoder = config().decoder((5,), cross=True).double()
     x, memory = torch.randn(1, 5, 12).double(), torch.randn(1, 4, 12).double()
     longer = torch.cat([memory, torch.full((1, 3, 12), 1e3).double()], dim=1)
-    padding = torch.arange(7).unsqueeze(0) >= 4
+    real = torch.arange(7).unsqueeze(0) < 4
     torch.testing.assert_close(
-        decoder(x, ForwardContext(memory=longer, memory_padding=padding)),
+        decoder(x, ForwardContext(memory=longer, memory_real=real)),
         decoder(x, ForwardContext(memory=memory)),
         **EXACT,
     )
@@ -83,7 +83,7 @@ def test_cross_attention_to_padding_alone_is_zero_and_finite() -> None:
     layer = CrossAttention(12, 3).double()
     x = torch.randn(1, 2, 12, dtype=torch.float64, requires_grad=True)
     memory = torch.randn(1, 80, 12, dtype=torch.float64)  # long enough for the fused kernel
-    y = layer(x, layer.project_memory(memory, torch.ones(1, 80, dtype=torch.bool)))
+    y = layer(x, layer.project_memory(memory, torch.zeros(1, 80, dtype=torch.bool)))
     y.sum().backward()
     assert x.grad is not None
     assert x.grad.isfinite().all()
@@ -97,9 +97,9 @@ def test_an_encoder_reads_both_ways_and_not_its_padding() -> None:
         x = torch.randn(1, 7, 12, dtype=torch.float64, requires_grad=True)
         (gradient,) = torch.autograd.grad(encoder(x)[0, 2, 0], x)
         assert (gradient[0] != 0).any(-1).all()
-        padding = torch.arange(7).unsqueeze(0) >= 5
+        real = torch.arange(7).unsqueeze(0) < 5
         torch.testing.assert_close(
-            encoder(x, ForwardContext(padding=padding))[:, :5], encoder(x[:, :5]), **EXACT
+            encoder(x, ForwardContext(real=real))[:, :5], encoder(x[:, :5]), **EXACT
         )
 
 

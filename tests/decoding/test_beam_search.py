@@ -309,9 +309,9 @@ def test_the_memory_is_there_once_a_sentence() -> None:
 def test_hypotheses_read_their_sentence_as_if_each_had_its_own(length: int, padded: bool) -> None:
     cross = CrossAttention(8, 2).double()
     memory = torch.randn(3, 5, 8, dtype=torch.float64)
-    padding = torch.arange(5) >= torch.tensor([[5], [2], [4]]) if padded else None
+    real = torch.arange(5) < torch.tensor([[5], [2], [4]]) if padded else None
     x = torch.randn(12, length, 8, dtype=torch.float64)
-    state = cross.project_memory(memory, padding)
+    state = cross.project_memory(memory, real)
     own = {name: tensor.repeat_interleave(4, dim=0) for name, tensor in state.items()}
     assert torch.allclose(cross(x, state), cross(x, own), atol=1e-12)
 

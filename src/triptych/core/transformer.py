@@ -123,7 +123,7 @@ class Block(nn.Module):
         """Keys and values of the memory; empty without a memory or without cross-attention."""
         if context.memory is None or self.cross is None:
             return {}
-        return self.cross.project_memory(context.memory, context.memory_padding)
+        return self.cross.project_memory(context.memory, context.memory_real)
 
     def _sublayers(
         self, x: Tensor, self_attention: Callable[[Tensor], Tensor], projected_memory: LayerCache

@@ -18,8 +18,8 @@ MEMORY = "memory_"
 class ForwardContext:
     """Inputs of a pass over positions 0..L-1 besides the features; shared by all layers."""
 
-    padding: Tensor | None = None
-    """Bool [B, L], True on padding; None for none."""
+    real: Tensor | None = None
+    """Bool [B, L], False on padding; None for no padding."""
     token_ids: Tensor | None = None
     """Token ids that the positions have read: int64 [B, L], -1 for none."""
     token_classes: Tensor | None = None
@@ -28,8 +28,8 @@ class ForwardContext:
     """`RotaryEmbedding.rotation` of positions 0..L-1, made once for all layers: [2, L, E]."""
     memory: Tensor | None = None
     """Output of an encoder: [B, K, D]; None without cross-attention."""
-    memory_padding: Tensor | None = None
-    """Bool [B, K], True on padding; None for none."""
+    memory_real: Tensor | None = None
+    """Bool [B, K], False on padding; None for no padding."""
 
 
 NO_CONTEXT = ForwardContext()

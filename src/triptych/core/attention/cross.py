@@ -25,13 +25,13 @@ class CrossAttention(nn.Module):
         self.kv_proj = nn.Linear(d_model, 2 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
 
-    def project_memory(self, memory: Tensor, padding: Tensor | None = None) -> LayerCache:
-        """Keys and values [B, H, K, E] of memory [B, K, D], with its padding, True on padding."""
+    def project_memory(self, memory: Tensor, real: Tensor | None = None) -> LayerCache:
+        """Keys and values [B, H, K, E] of memory [B, K, D], with `real`, False on padding."""
         k, v = rearrange(
             self.kv_proj(memory), "b k (two h e) -> two b h k e", two=2, h=self.n_heads
         ).unbind(0)  # 2 x [B, H, K, E]
         cache = {MEMORY + "key": k, MEMORY + "value": v}
-        return cache if padding is None else cache | {MEMORY + "padding": padding}
+        return cache if real is None else cache | {MEMORY + "real": real}
 
     def forward(self, x: Tensor, cache: LayerCache) -> Tensor:
         """Read the projected memory of B sentences: x [B, L, D], or [B N, L, D] -> the shape of x.
@@ -43,8 +43,8 @@ class CrossAttention(nn.Module):
         n = x.shape[0] // keys.shape[0]
         q = rearrange(self.q_proj(x), "(b n) l (h e) -> b h (n l) e", n=n, h=self.n_heads)
         dropout = self.dropout if self.training else 0.0
-        padding = cache.get(MEMORY + "padding")
-        y = attend_by_sdpa(q, keys, values, padding=padding, dropout=dropout)  # [B, H, N L, E]
+        real = cache.get(MEMORY + "real")
+        y = attend_by_sdpa(q, keys, values, real=real, dropout=dropout)  # [B, H, N L, E]
         merged = rearrange(y, "b h (n l) e -> (b n) l (h e)", n=n)  # [B N, L, D]
         out: Tensor = self.out_proj(merged)
         return out
@@ -54,7 +54,7 @@ class CrossAttention(nn.Module):
 
         Rows add up to 1, or to 0 where all of the memory is padding.
         """
-        keys, padding = cache[MEMORY + "key"], cache.get(MEMORY + "padding")
+        keys, real = cache[MEMORY + "key"], cache.get(MEMORY + "real")
         q = rearrange(self.q_proj(x), "b l (h e) -> b h l e", h=self.n_heads)
-        mask = None if padding is None else ~padding[:, None, None, :]  # [B, 1, 1, K]
+        mask = None if real is None else real[:, None, None, :]  # [B, 1, 1, K]
         return attention_weights(q, keys, mask)

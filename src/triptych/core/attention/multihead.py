@@ -68,9 +68,9 @@ class MultiHeadAttention(nn.Module):
         """
         context = self.shared_context(x, context)
         q, k, v = self._heads(x, context.rotation)
-        classes, padding = context.token_classes, context.padding
+        classes, real = context.token_classes, context.real
         if cache is not None:
-            if padding is not None:
+            if real is not None:
                 raise ValueError("prefill does not support padding: all prefixes have one length")
             self._fill(cache, k, v, classes)
         dropout = self.dropout if self.training else 0.0
@@ -81,7 +81,7 @@ class MultiHeadAttention(nn.Module):
             k,
             v,
             token_classes=classes,
-            padding=padding,
+            real=real,
             dropout=dropout,
         )
         return self._merge(y)
@@ -101,8 +101,8 @@ class MultiHeadAttention(nn.Module):
         query, key = positions.unsqueeze(1), positions.unsqueeze(0)  # [L, 1], [1, L]
         q, k, _ = self._heads(x, context.rotation)
         mask = self.mask_pattern.visible(query, key)  # [L, L]
-        if context.padding is not None:
-            mask = mask & ~context.padding[:, None, None, :]  # [B, 1, L, L]
+        if context.real is not None:
+            mask = mask & context.real[:, None, None, :]  # [B, 1, L, L]
         bias = None
         if self.bias is not None:
             classes = context.token_classes

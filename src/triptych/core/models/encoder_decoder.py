@@ -76,14 +76,14 @@ class EncoderDecoder(TransformerModel):
         """The decoder's output, from which the head predicts every next token: [B, L, D]."""
         memory = self.encode(source, source_padding)  # [B, K, D]
         x = self._embed(self.target_embedding, target_input)  # [B, L, D]
-        context = ForwardContext(memory=memory, memory_padding=source_padding)
+        context = ForwardContext(memory=memory, memory_real=_real(source_padding))
         features: Tensor = self.decoder(x, context)  # [B, L, D]
         return features
 
     def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Tensor:
         """The memory that the decoder reads: [B, K] -> [B, K, D]."""
         x = self._embed(self.source_embedding, source)  # [B, K, D]
-        memory: Tensor = self.encoder(x, ForwardContext(padding=source_padding))
+        memory: Tensor = self.encoder(x, ForwardContext(real=_real(source_padding)))
         return memory
 
     def init_cache(
@@ -96,7 +96,7 @@ class EncoderDecoder(TransformerModel):
         padding: Tensor | None = None,
     ) -> KVCache:
         """As in `AutoregressiveModel`; condition [B, K, D]: the memory, padding [B, K]: its own."""
-        context = ForwardContext(memory=condition, memory_padding=padding)
+        context = ForwardContext(memory=condition, memory_real=_real(padding))
         return self.decoder.init_cache(batch, max_length, context, lookahead=lookahead)
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
@@ -116,3 +116,8 @@ class EncoderDecoder(TransformerModel):
         """Embeddings with position encodings, of positions 0..L-1: [B, L, D]."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
         return self.add_positions(embedding(tokens, positions), self.positions(positions))
+
+
+def _real(padding: Tensor | None) -> Tensor | None:
+    """The inverse of a padding mask; None for no padding."""
+    return None if padding is None else ~padding

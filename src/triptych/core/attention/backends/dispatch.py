@@ -32,29 +32,29 @@ def attend(
     v: Tensor,
     *,
     token_classes: Tensor | None = None,
-    padding: Tensor | None = None,
+    real: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Softmax attention under a pattern for positions 0..L-1.
 
-    q, k, v [B, H, L, E]; token_classes int64 [B, L], for a bias that reads tokens; padding bool
-    [B, L], True on padding; dropout: share of the attention weights dropped -> [B, H, L, E].
+    q, k, v [B, H, L, E]; token_classes int64 [B, L], for a bias that reads tokens; real bool
+    [B, L], False on padding; dropout: share of the attention weights dropped -> [B, H, L, E].
     """
     length = q.shape[2]
     if pattern.is_full and bias is None:
-        return attend_by_sdpa(q, k, v, causal=pattern.causal, padding=padding, dropout=dropout)
+        return attend_by_sdpa(q, k, v, causal=pattern.causal, real=real, dropout=dropout)
     if q.is_cuda and dropout == 0 and flex_serves(q):
-        return attend_by_flex(pattern, bias, q, k, v, token_classes=token_classes, padding=padding)
+        return attend_by_flex(pattern, bias, q, k, v, token_classes=token_classes, real=real)
     windows = pattern.windows
     if windows is None or bias is not None:
         if bias is not None and token_classes is not None:
             q, k = bias.token_features(q, k, token_classes)
-        return attend_in_tiles(pattern, bias, q, k, v, padding=padding, dropout=dropout)
+        return attend_in_tiles(pattern, bias, q, k, v, real=real, dropout=dropout)
     if windows_pay(windows, length):
-        return attend_in_windows(windows, q, k, v, padding=padding, dropout=dropout)
+        return attend_in_windows(windows, q, k, v, real=real, dropout=dropout)
     position = torch.arange(length, device=q.device)  # [L]
     mask = pattern.visible(position.unsqueeze(1), position)  # [L, L]
-    return attend_by_sdpa(q, k, v, mask=mask, padding=padding, dropout=dropout)
+    return attend_by_sdpa(q, k, v, mask=mask, real=real, dropout=dropout)
 
 
 def windows_pay(windows: Windows, length: int) -> bool:
@@ -69,17 +69,17 @@ def attend_by_sdpa(
     *,
     causal: bool = False,
     mask: Tensor | None = None,
-    padding: Tensor | None = None,
+    real: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """softmax(q k^T / sqrt(E)) v: q [B, H, Q, E], k and v [B, H, K, E] -> [B, H, Q, E].
 
     causal: hide the keys after the query (needs Q = K). mask: bool, broadcasts to [B, H, Q, K],
-    True where the key is visible. padding: bool [B, K], True on padding. dropout: share of the
+    True where the key is visible. real: bool [B, K], False on padding. dropout: share of the
     attention weights that is dropped. A query without a visible key gets zeros.
     """
-    if padding is not None:
-        real = ~padding[:, None, None, :]  # [B, 1, 1, K]
+    if real is not None:
+        real = real[:, None, None, :]  # [B, 1, 1, K]
         mask = real if mask is None else mask & real
         if causal:  # SDPA takes either a mask or the causal flag
             not_after = mask.new_ones(q.shape[2], k.shape[2]).tril()  # [Q, K]

@@ -37,12 +37,12 @@ def attend_by_flex(
     v: Tensor,
     *,
     token_classes: Tensor | None = None,
-    padding: Tensor | None = None,
+    real: Tensor | None = None,
     compiled: bool = True,
 ) -> Tensor:
     """Softmax attention under a pattern: q, k, v [B, H, L, E] -> [B, H, L, E].
 
-    token_classes: int64 [B, L], for a bias that reads tokens. padding: bool [B, L], True on
+    token_classes: int64 [B, L], for a bias that reads tokens. real: bool [B, L], False on
     padding. compiled: False computes the same from its definition, on any device, and holds an
     L x L tensor.
     """
@@ -57,10 +57,10 @@ def attend_by_flex(
             for term, index in zip(logits, chosen, strict=True):
                 score = score + term[b, h, q_idx, index]
         # Here and not in the block mask, which is made once for all batches.
-        return score if padding is None else torch.where(padding[b, kv_idx], -torch.inf, score)
+        return score if real is None else torch.where(real[b, kv_idx], score, -torch.inf)
 
     mask = _block_mask(pattern, q.shape[2], q.device, compiled)
-    plain = bias is None and padding is None
+    plain = bias is None and real is None
     attention = _function("flex_attention", compiled)
     y: Tensor = attention(q, k, v, score_mod=None if plain else score_mod, block_mask=mask)
     return y  # [B, H, L, E]

@@ -31,13 +31,13 @@ def attend_in_tiles(
     k: Tensor,
     v: Tensor,
     *,
-    padding: Tensor | None = None,
+    real: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """softmax((q k^T + relative bias) / sqrt(E)) v over the visible keys.
 
     q, k [B, H, L, E + M], v [B, H, L, E]; the relative bias reads the first E features of q.
-    padding: bool [B, L], True on padding. dropout: share of the attention weights that is dropped.
+    real: bool [B, L], False on padding. dropout: share of the attention weights that is dropped.
     A query without a visible key gets zeros -> [B, H, L, E]. Differentiable once.
     """
     batch, heads, length, width = v.shape
@@ -54,7 +54,7 @@ def attend_in_tiles(
     with _without_autocast(q):
         for *inputs, table in zip(*by_heads, tables, strict=True):
             n = len(inputs[0])  # h heads, N = h B rows
-            hidden = None if padding is None else padding.unsqueeze(1).repeat(n, 1, 1)  # [N, 1, L]
+            hidden = None if real is None else ~real.unsqueeze(1).repeat(n, 1, 1)  # [N, 1, L]
             rows = [x.flatten(0, 1).contiguous() for x in inputs]  # 3 x [N, L, .]
             table = None if table is None else table.flatten(0, 1)  # [h T, n, E]
             seed = int(torch.randint(2**62, (), device="cpu")) if dropout else 0

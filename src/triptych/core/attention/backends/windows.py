@@ -67,12 +67,12 @@ def attend_in_windows(
     k: Tensor,
     v: Tensor,
     *,
-    padding: Tensor | None = None,
+    real: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
     """Softmax attention of each block to its window: q, k, v [B, H, L, E] -> [B, H, L, E].
 
-    L may be less than the image's length: the first L positions. padding: bool [B, L], True on
+    L may be less than the image's length: the first L positions. real: bool [B, L], False on
     padding. dropout: share of the attention weights that is dropped.
     """
     batch, heads, length, width = q.shape
@@ -87,9 +87,8 @@ def attend_in_windows(
     # Positions after the last one are hidden from every query; another key may stand for them.
     query, key = windows.query.clamp(max=length - 1), windows.key.clamp(max=length - 1)
     mask = windows.mask.unsqueeze(1).repeat(batch, 1, 1, 1)  # [B N, 1, Q, K]
-    if padding is not None:
-        real = ~padding.index_select(1, key)  # [B, N K]
-        mask = mask & real.view(batch * n, 1, 1, -1)
+    if real is not None:
+        mask = mask & real.index_select(1, key).view(batch * n, 1, 1, -1)
     y = F.scaled_dot_product_attention(
         cut(q, query), cut(k, key), cut(v, key), mask, dropout
     )  # [B N, H, Q, E]
