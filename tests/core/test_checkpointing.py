@@ -13,6 +13,7 @@ from torch import Tensor
 from triptych.core.attention.base import Example
 from triptych.core.attention.context import ForwardContext
 from triptych.core.feed_forward import GELU
+from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import Decoder, TransformerConfig
 
 
@@ -99,3 +100,23 @@ def test_it_keeps_less_and_only_in_training() -> None:
 
 def test_off_by_default() -> None:
     assert not TransformerConfig().activation_checkpointing
+
+
+def test_gradients_with_blocks_and_losses_computed_again_do_not_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A shared matrix gets gradients from each chunk of the loss and from both embeddings."""
+    sizes = {"source_vocabulary": 30, "target_vocabulary": 30}
+    both = [EncoderDecoder(config(recompute=again), **sizes) for again in (False, True)]
+    both[1].load_state_dict(both[0].state_dict())
+    source, target = torch.randint(30, (2, 9)), torch.randint(30, (2, 7))
+    found = []
+    for model in both:
+        model.double().train()
+        torch.manual_seed(5)
+        nats = model.head.losses(model.features(source, source == 0, target), target)
+        nats.sum().backward()
+        found.append([nats, *(parameter.grad for parameter in model.parameters())])
+        monkeypatch.setattr("triptych.core.heads.MAX_PARAMETER_BYTES", 8 * 30 * 4)
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0.0, atol=1e-12)
