@@ -174,6 +174,8 @@ def probe_trainer(arguments: dict[str, Any]) -> pl.Trainer:
         names = [f"trainer.{name}" for name in arguments if name in str(error)]
         about = f" ({', '.join(names)})" if names else ""
         raise UserError(f"Lightning's Trainer refuses its settings{about}: {error}") from error
+    # Neither strategies nor launchers say in public how processes start, and names of strategies
+    # leave out DDPStrategy(start_method="spawn").
     if isinstance(probe.strategy.launcher, _MultiProcessingLauncher):
         # State of its child processes is lost to the process that started the run.
         raise UserError(

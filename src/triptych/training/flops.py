@@ -7,6 +7,13 @@ from torch import nn
 
 from triptych.core.attention.multihead import MultiHeadAttention
 
+# NVIDIA's documents state most peaks with sparsity, which is twice the dense peak:
+# B200: NVIDIA Blackwell Architecture Technical Brief, table of HGX B200.
+# H200: H200 datasheet, https://nvdam.widen.net/s/nb5zzzsjdf/hpc-datasheet-sc23-h200-datasheet-3002446
+# H100 SXM and PCIe: H100 datasheet, https://resources.nvidia.com/en-us-tensor-core
+# L40S: L40S datasheet. L4: Ada architecture whitepaper v2.1,
+# https://images.nvidia.com/aem-dam/Solutions/Data-Center/l4/nvidia-ada-gpu-architecture-whitepaper-v2.1.pdf
+# A100: A100 datasheet, nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf on www.nvidia.com
 PEAKS = {
     "B200": 2250e12,
     "H200": 989e12,
@@ -16,7 +23,7 @@ PEAKS = {
     "L4": 121e12,
     "A100": 312e12,
 }
-"""Dense bf16 operations per second by a part of the device's name, from the data sheets."""
+"""Dense bf16 operations per second by a part of the device's name."""
 
 
 def peak_flops(device_name: str) -> float | None:

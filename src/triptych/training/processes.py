@@ -58,6 +58,8 @@ def start_processes(trainer: pl.Trainer) -> None:
     """
     strategy = trainer.strategy
     if isinstance(strategy, DDPStrategy):
+        # A public way, a DDPStrategy with arguments, needs to know before the Trainer is built that
+        # Lightning will choose DDP.
         strategy._ddp_kwargs = {**DDP_DEFAULTS, **strategy._ddp_kwargs}
     if trainer.world_size > 1 and not distributed.is_initialized():
         assert strategy.launcher is not None
