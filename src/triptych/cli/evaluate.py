@@ -36,6 +36,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         evaluation = score(model, options, f"scored batches ({options.dtype})")
         difference = {name: value - full[name] for name, value in evaluation.metrics.items()}
         change = {"metrics_fp32": full, "change": difference}
+    further = model.further_details(options, ProgressLine)
     result = {
         "domain": evaluation.domain,
         "split": evaluation.split,
@@ -43,7 +44,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         "metrics": evaluation.metrics,
         **change,
         "count": evaluation.count,
-        "details": dict(evaluation.details),
+        "details": {**evaluation.details, **further},
         "checkpoint": {"file": options.checkpoint, "step": model.header.get("step")},
         "versions": {"triptych": __version__, "trained_with": model.header.get("versions", {})},
         "limit": options.limit,
@@ -53,6 +54,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     for name, file in files.items():
         write_atomically(file, contents[name])
     print_metrics(result)
+    for line in options.report(result):
+        print(line)
     return 0
 
 

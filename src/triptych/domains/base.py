@@ -125,6 +125,14 @@ class TrainedModel(ABC):
         items to score, None for all. Raises UserError for missing data.
         """
 
+    def further_details(self, options: Any, report: ProgressFactory) -> dict[str, Any]:
+        """Return results that the options ask for besides the metrics, for the details of a score.
+
+        Computed once, in the number format of the options. options: of the domain's class
+        `evaluate_options`. Raises UserError as `evaluate` does.
+        """
+        return {}
+
     def write_samples(self, options: Any, out: OutputFolder, report: ProgressFactory) -> str:
         """Write samples into a folder and return one sentence that says what was written.
 

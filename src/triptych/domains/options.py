@@ -77,6 +77,10 @@ class EvaluateOptions(ModelOptions):
         """
         return {}
 
+    def report(self, result: dict[str, Any]) -> list[str]:
+        """Return the lines of the domain's own that follow the metrics on the screen."""
+        return []
+
 
 @dataclass(frozen=True, kw_only=True)
 class FolderOptions(ModelOptions):

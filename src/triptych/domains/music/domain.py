@@ -11,6 +11,7 @@ from triptych.domains.options import AttentionOptions, EvaluateOptions, SampleOp
 from triptych.errors import at_least, check_seed
 
 DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
+SIMILARITY = "-similarity.png"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,17 +29,36 @@ class MusicEvaluateOptions(EvaluateOptions):
     draws; an existing file is replaced."""
     bucket: int = 32
     """Number of positions that are averaged in that file."""
+    statistics: int = 0
+    """Number of pieces to sample, whose musical statistics and longest runs shared with training
+    pieces are reported next to those of the split; 0 for no such report."""
+    sample_length: int | None = None
+    """Length of those samples in the model's own unit, 16th notes of chorales or events of
+    performances, to which the pieces of the split are cut too; null for whole pieces, and samples
+    of their median length."""
+    seed: int = 0
+    """Seed of those samples."""
 
     replaced_files: ClassVar[tuple[str, ...]] = ("json", "by_position")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "sequence_length", "bucket")
-        at_least(self, 0, "overlap")
+        at_least(self, 1, "sequence_length", "bucket", "sample_length")
+        at_least(self, 0, "overlap", "statistics")
+        check_seed(self.seed)
+        if self.sample_length is not None and not self.statistics:
+            raise ValueError("sample_length is given without a number of samples as statistics")
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         positions = result["details"].pop("by_position")
         return {"by_position": json_bytes({**positions, **result})}
+
+    def report(self, result: dict[str, Any]) -> list[str]:
+        if not self.statistics:
+            return []
+        from triptych.domains.music.comparison import text_lines
+
+        return text_lines(result["details"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +76,9 @@ class MusicSampleOptions(SampleOptions):
     length: int | None = None
     """Length of new music in the model's own unit, 16th notes of chorales or events of
     performances; give this or seconds, or neither for 30 seconds."""
+    self_similarity: bool = False
+    """Also draw the similarity of all pairs of beats, or of seconds where the music has no beats,
+    as piece-00-similarity.png: repeated passages are lines parallel to the diagonal."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,8 +93,8 @@ class MusicSampleOptions(SampleOptions):
         return {"primer": "a MIDI file"}
 
     def output_names(self) -> list[str]:
-        stems = [f"piece-{index:02d}" for index in range(self.count)]
-        return [f"{stem}.{suffix}" for stem in stems for suffix in ("mid", "wav", "png")]
+        endings = [".mid", ".wav", ".png", *([SIMILARITY] if self.self_similarity else [])]
+        return [f"piece-{index:02d}{end}" for index in range(self.count) for end in endings]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,13 +17,20 @@ from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.music import render
 from triptych.domains.music.attention_maps import MusicAttention, find_query, note_attention
+from triptych.domains.music.comparison import (
+    NamedPiece,
+    compare_statistics,
+    compare_with_training,
+)
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.domain import (
     DRAWING,
     NUMBERS,
     PIECE,
+    SIMILARITY,
     MusicAttentionOptions,
+    MusicEvaluateOptions,
     MusicSampleOptions,
 )
 from triptych.domains.music.metrics import (
@@ -34,11 +42,12 @@ from triptych.domains.music.metrics import (
 )
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.sampling import sample_pieces
-from triptych.domains.music.sources.base import PieceSource
+from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
+from triptych.training.devices import out_of_memory_advice
 from triptych.training.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress
 
@@ -212,9 +221,81 @@ class MusicModel(MusicScores, TrainedModel):
         pieces = self.sample(**options.arguments_of(self.sample), progress=progress)
         synthesiser = ""
         for index, piece in enumerate(pieces):
-            synthesiser = render.write_piece(piece, out.path / f"piece-{index:02d}")
+            name = f"piece-{index:02d}"
+            synthesiser = render.write_piece(piece, out.path / name)
+            if options.self_similarity:
+                out.write(f"{name}{SIMILARITY}", render.self_similarity_png(piece, self.tokenizer))
         made = counted(options.count, "piece", "pieces")
         return f"{made} (.mid, .wav, .png) in {out}; sound by {synthesiser}"
+
+    def further_details(
+        self, options: MusicEvaluateOptions, report: ProgressFactory
+    ) -> dict[str, Any]:
+        """Return statistics of samples and of the split, where the options ask for samples."""
+        if not options.statistics:
+            return {}
+        progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
+        arguments = options.arguments_of(self.statistics)
+        with out_of_memory_advice("lower --statistics or --sample_length"):
+            return self.statistics(options.statistics, **arguments, progress=progress)
+
+    def statistics(
+        self,
+        count: int,
+        split: str = "test",
+        *,
+        data: str | Path | None = None,
+        limit: int | None = None,
+        sample_length: int | None = None,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Return statistics of `count` samples and of the pieces of a split, JSON types only.
+
+        The key statistics has mean and deviation of each measure, see `piece_statistics`. The key
+        memorisation has the longest run of tokens, and of intervals between notes, that each sample
+        and each held-out piece shares with the training pieces.
+
+        sample_length: in the tokenizer's unit; the pieces are cut to it. None for the median length
+        of whole pieces. Raises UserError for missing data and for a split without pieces.
+        """
+        tokenizer = self.tokenizer
+        source = source_to_score(self.config.data.source, split, data)
+        pieces = _named(read_pieces(source, split)[:limit], tokenizer, length=sample_length)
+        if not pieces:
+            raise UserError(f"the split {split} has no pieces to compare samples with")
+        if sample_length is None:
+            median = np.median([len(piece.tokens) for piece in pieces])
+            sample_length = max(1, round(median / tokenizer.tokens_per_unit))
+        drawn = sample_pieces(
+            self.model, self.config.data, count, length=sample_length, seed=seed, progress=progress
+        )
+        samples = [
+            NamedPiece.of(f"sample-{number:02d}", tokens, tokenizer)
+            for number, tokens in enumerate(drawn)
+        ]
+        groups = {split: pieces, "samples": samples}
+        statistics = {
+            "pieces": {group: len(members) for group, members in groups.items()},
+            "sample_length": sample_length,
+            "sample_unit": tokenizer.unit,
+            "seed": seed,
+            "groups": compare_statistics(groups, tokenizer),
+        }
+        memorisation: dict[str, Any]
+        try:
+            trained_from = self.config.data.source if split == ALL else source
+            training = _named(trained_from.load("train"), tokenizer)
+        except UserError as error:
+            memorisation = {"not_computed": str(error)}
+        else:
+            if split == "train":  # its pieces would be found in themselves
+                del groups[split]
+            memorisation = {
+                "training_pieces": len(training),
+                "runs": compare_with_training(groups, training, tokenizer),
+            }
+        return {"statistics": statistics, "memorisation": memorisation}
 
     def write_attention(
         self, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
@@ -261,6 +342,17 @@ class MusicModel(MusicScores, TrainedModel):
                 f"the model cannot be scored with windows of {length:,} tokens: {reason}"
             ) from error
         return MusicModel(config, model).with_dtype(self.dtype)
+
+
+def _named(
+    pieces: list[Piece], tokenizer: MusicTokenizer, *, length: int | None = None
+) -> list[NamedPiece]:
+    """Return pieces as their tokenizer writes them, cut to a length in its unit."""
+    n_tokens = None if length is None else length * tokenizer.tokens_per_unit
+    return [
+        NamedPiece.of(piece.name, tokenizer.encode(piece.content)[:n_tokens], tokenizer)
+        for piece in pieces
+    ]
 
 
 def _baselines(source: PieceSource, held_out: list[Ids], *, counted: bool) -> dict[str, float]:

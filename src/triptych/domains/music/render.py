@@ -11,6 +11,8 @@ import numpy as np
 
 from triptych.domains.music.attention_maps import MusicAttention
 from triptych.domains.music.midi import write_midi
+from triptych.domains.music.statistics import NoteTable, self_similarity
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.training.files import write_atomically
 
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn
@@ -164,6 +166,35 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
     rows.set_xlabel("seconds")
     rows.set_xlim(start, end)
     figure.colorbar(mesh, ax=rows, label="attention weight", pad=0.01)
+    return _png(figure)
+
+
+def self_similarity_png(midi: pretty_midi.PrettyMIDI, tokenizer: MusicTokenizer) -> bytes:
+    """Draw how similar all pairs of beats, or of seconds without a meter, of a piece are.
+
+    On the left by pitch classes (harmony), on the right by pitches. A passage that is repeated
+    later is a line parallel to the diagonal.
+    """
+    from matplotlib.figure import Figure
+
+    notes = NoteTable.of(midi, tokenizer.steps_per_second)
+    segment = tokenizer.steps_per_beat or round(tokenizer.steps_per_second)
+    per_tick = (tokenizer.steps_per_bar or segment) // segment  # segments in a bar or second
+    unit = "bar" if tokenizer.steps_per_bar else "second"
+    figure = Figure(figsize=(10, 5), dpi=DOTS_PER_INCH, layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    titles = ("pitch classes", "pitches")
+    matrices = self_similarity(notes, segment) if len(notes) else [np.zeros((1, 1))] * 2
+    for axes, matrix, title in zip(panels, matrices, titles, strict=True):
+        edges = np.arange(len(matrix) + 1) / per_tick
+        mesh = axes.pcolormesh(edges, edges, matrix, cmap="Blues", vmin=0, vmax=1)
+        axes.set_aspect("equal")
+        axes.set_title(title, fontsize=9, color="#5f6b73", loc="left")
+        axes.set_xlabel(f"{unit}s")
+    panels[0].set_ylabel(f"{unit}s")
+    if not len(notes):
+        panels[0].text(0.5, 0.5, "no notes", transform=panels[0].transAxes, ha="center")
+    figure.colorbar(mesh, ax=panels, label="similarity (cosine)", pad=0.01)
     return _png(figure)
 
 

@@ -92,6 +92,17 @@ class MusicTokenizer(ABC):
     """Tokens in one unit of the length of a sample, an event or a sixteenth."""
     seconds_per_unit: ClassVar[float]
     """Seconds in one unit; the least where units differ."""
+    unit: ClassVar[str]
+    """Name of several units."""
+    steps_per_second: ClassVar[float]
+    """Steps of the time grid on which notes begin and end."""
+    steps_per_beat: ClassVar[int | None] = None
+    """Steps in a beat; None where the music has no meter."""
+    steps_per_bar: ClassVar[int | None] = None
+    """Steps in a bar; None where the music has no meter."""
+    voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
+    """Name and usual range of MIDI pitches of each voice, from the highest; empty where the music
+    has no voices. The instruments of `to_midi` are the voices, in this order."""
 
     @property
     def vocabulary_size(self) -> int:

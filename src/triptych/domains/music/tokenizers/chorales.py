@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 Grid: TypeAlias = NDArray[np.int64]
 """[T, 4]: MIDI pitch of soprano, alto, tenor and bass in each sixteenth, SILENT for a rest."""
 
-VOICES = ("Soprano", "Alto", "Tenor", "Bass")
+VOICE_RANGES = {"Soprano": (60, 79), "Alto": (55, 74), "Tenor": (48, 67), "Bass": (40, 62)}
+"""C4 to G5, G3 to D5, C3 to G4 and E2 to D4, as textbooks of four-part writing give them."""
+VOICES = tuple(VOICE_RANGES)
 N_VOICES = len(VOICES)
 LOWEST, HIGHEST = 36, 81
 REST = HIGHEST - LOWEST + 1
@@ -63,6 +65,11 @@ class ChoraleTokenizer(MusicTokenizer):
     repeat_lag = N_VOICES  # a voice holds its pitch for most sixteenths
     tokens_per_unit = N_VOICES
     seconds_per_unit = SECONDS_PER_STEP
+    unit = "sixteenths"
+    steps_per_second = 1 / SECONDS_PER_STEP
+    steps_per_beat = STEPS_PER_QUARTER
+    steps_per_bar = STEPS_PER_BAR
+    voice_ranges = VOICE_RANGES
 
     def encode(self, content: Grid) -> Ids:
         known = (content == SILENT) | ((content >= LOWEST) & (content <= HIGHEST))

@@ -82,6 +82,8 @@ class EventTokenizer(MusicTokenizer):
     tokens_per_unit = 1
     seconds_per_unit = 1 / 200
     """Bound on the tokens in a second: a performance of MAESTRO has about 40."""
+    unit = "events"
+    steps_per_second = STEPS_PER_SECOND
 
     def from_midi(self, midi: ParsedMidi) -> Notes:
         notes = notes_of(midi)
