@@ -1,3 +1,4 @@
+import json
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling
+from triptych.domains.music.comparison import text_lines
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel, restore
@@ -20,6 +22,7 @@ from triptych.domains.music.sampling import continue_tokens
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.statistics import NoteTable, piece_statistics, summarise
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import (
     SECONDS_PER_STEP,
@@ -361,3 +364,78 @@ def test_a_primer_of_drums_is_told(pianist, make_piano):
     drums.instruments[0].is_drum = True
     with pytest.raises(UserError, match="no notes but drums"):
         pianist.sample(1, length=20, primer=drums)
+
+
+# Statistics
+
+
+def test_samples_are_as_long_as_the_median_piece_and_named(choir):
+    found = choir.statistics(2, "validation", seed=5)
+    statistics, shared = found["statistics"], found["memorisation"]
+    assert (statistics["sample_length"], statistics["sample_unit"]) == (50, "sixteenths")
+    assert statistics["pieces"] == {"validation": 3, "samples": 2}
+    assert set(statistics["groups"]) == {"validation", "samples"}
+    assert statistics["groups"]["samples"]["n_pitches"]["pieces"] == 2
+    assert shared["training_pieces"] == 3
+    runs = shared["runs"]["tokens"]["samples"]["runs"]
+    assert [run["piece"] for run in runs] == ["sample-00", "sample-01"]
+    json.dumps(found, allow_nan=False)
+
+
+def test_statistics_of_samples_are_those_of_the_pieces_that_sample_returns(choir):
+    found = choir.statistics(2, sample_length=24, seed=3)["statistics"]["groups"]["samples"]
+    pieces = [
+        piece_statistics(NoteTable.of(midi, CHORALES.steps_per_second), CHORALES)
+        for midi in choir.sample(2, length=24, seed=3)
+    ]
+    assert found == summarise(pieces)
+
+
+def test_a_sample_length_cuts_the_pieces_too(choir):
+    whole, cut = (
+        choir.statistics(1, sample_length=length)["statistics"]["groups"]["test"]
+        for length in (None, 10)
+    )
+    expected = [
+        piece_statistics(
+            NoteTable.of(grid_to_midi(piece.content[:10]), CHORALES.steps_per_second), CHORALES
+        )
+        for piece in Chorales().load("test")
+    ]
+    assert cut == summarise(expected)
+    assert cut["n_pitches"]["mean"] < whole["n_pitches"]["mean"]
+
+
+def test_training_pieces_are_not_looked_for_in_themselves(choir):
+    shared = choir.statistics(1, "train", sample_length=8)["memorisation"]
+    assert list(shared["runs"]["intervals"]) == ["samples"]
+
+
+@dataclass(frozen=True)
+class OnlyHeldOut(Chorales):
+    def load(self, split):
+        if split == "train":
+            raise UserError("the training pieces are gone")
+        return super().load(split)
+
+
+def test_without_training_pieces_only_statistics_are_computed():
+    found = model_of(OnlyHeldOut()).statistics(1, sample_length=8)
+    assert found["statistics"]["groups"]["test"]
+    assert found["memorisation"] == {"not_computed": "the training pieces are gone"}
+    assert any("gone" in line for line in text_lines(found))
+
+
+def test_statistics_of_performances(pianist, tmp_path, busy_piece):
+    with pytest.raises(UserError, match="the split test has no pieces"):
+        pianist.statistics(1)
+    model = model_of(
+        MidiFolder(str(tmp_path), validation_share=0.3, test_share=0.3), length=60, overlap=20
+    )
+    for seed in range(9):
+        write_midi(busy_piece(seed), tmp_path / f"{seed}.mid")
+    found = model.statistics(2, sample_length=80)
+    assert "groove_consistency" not in found["statistics"]["groups"]["samples"]
+    assert found["memorisation"]["training_pieces"] > 0
+    assert len(text_lines(found)) > 8
+    json.dumps(found, allow_nan=False)

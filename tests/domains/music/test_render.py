@@ -7,6 +7,7 @@ from PIL import Image
 
 from triptych.domains.music import render
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
 
 
 def read_wav(path):
@@ -66,6 +67,17 @@ def test_softer_notes_are_paler(make_piano, tmp_path):
         render.write_piano_roll(midi, tmp_path / f"{velocity}.png")
     darkest = [pixels(tmp_path / f"{v}.png")[100:200, 300:500].sum(-1).min() for v in (10, 120)]
     assert darkest[0] > darkest[1] + 100
+
+
+@pytest.mark.parametrize("tokenizer", [ChoraleTokenizer(), EventTokenizer()])
+def test_self_similarity_is_dark_on_the_diagonal(tokenizer, make_piano, tmp_path):
+    rows = [(60 + step, step, step + 1, 64) for step in range(12)]  # no pitch comes twice
+    content = render.self_similarity_png(make_piano(rows), tokenizer)
+    (tmp_path / "a.png").write_bytes(content)
+    image = pixels(tmp_path / "a.png")
+    dark = (image[:, :, 0] < 60) & (image[:, :, 2] > 80)  # the colour of similarity 1
+    assert 0.01 < dark.mean() < 0.2
+    assert render.self_similarity_png(make_piano([]), tokenizer)
 
 
 def test_a_piece_without_notes_can_be_drawn(make_piano, tmp_path):

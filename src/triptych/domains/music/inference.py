@@ -286,6 +286,8 @@ class MusicModel(MusicScores, TrainedModel):
         try:
             trained_from = self.config.data.source if split == ALL else source
             training = _named(trained_from.load("train"), tokenizer)
+            if not training:
+                raise UserError("the source has no training pieces")
         except UserError as error:
             memorisation = {"not_computed": str(error)}
         else:

@@ -34,7 +34,10 @@ class SharedRun:
 
 
 def longest_shared_runs(pieces: Sequence[Ids], training: Sequence[Ids]) -> list[SharedRun]:
-    """Return the longest run that each piece shares with any of the training pieces."""
+    """Return the longest run that each piece shares with any of the training pieces.
+
+    pieces, training: symbols of each as whole numbers; at least one piece of both.
+    """
     rows = [*training, *pieces]
     ends = np.cumsum([len(row) + 1 for row in rows])  # of each row with its end mark
     # The end mark of each row is a symbol of its own, so that no run goes beyond a row.
@@ -57,7 +60,7 @@ def longest_shared_runs(pieces: Sequence[Ids], training: Sequence[Ids]) -> list[
     best, match = np.zeros(len(queries), dtype=np.int64), np.zeros(len(queries), dtype=np.int64)
     for neighbours in (before[rank[queries]], after[rank[queries]]):
         exists = (neighbours >= 0) & (neighbours < len(order))
-        other = order[np.where(exists, neighbours, 0)]
+        other = np.where(exists, order[np.where(exists, neighbours, 0)], 0)  # 0 is in training
         length = np.where(exists, _common_prefix(levels, queries, other), 0)
         longer = length > best
         best, match = np.where(longer, length, best), np.where(longer, other, match)

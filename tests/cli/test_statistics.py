@@ -1,0 +1,65 @@
+"""`evaluate music --statistics` and `sample music --self_similarity`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_statistics_are_printed_and_in_the_json_file(
+    cli, tmp_path: Path, music_run, dtype: str
+) -> None:
+    command = ["evaluate", "music", "--checkpoint", music_run.checkpoint, "--dtype", dtype]
+    plain = cli(*command, "--json", "plain.json")
+    options = ["--statistics", 2, "--sample_length", 60, "--seed", 3, "--json", "score.json"]
+    answer = cli(*command, *options)
+    assert answer.code == 0, answer.err
+    # The score is that of a command without statistics, and its lines come first.
+    assert answer.out.startswith(plain.out)
+    score, before = (
+        json.loads((tmp_path / name).read_text()) for name in ("score.json", "plain.json")
+    )
+    assert score["metrics"] == before["metrics"]
+    assert not {"statistics", "memorisation"} & before["details"].keys()
+    statistics = score["details"]["statistics"]
+    assert (statistics["sample_length"], statistics["seed"]) == (60, 3)
+    assert statistics["pieces"]["samples"] == 2
+    for measure, found in statistics["groups"]["samples"].items():
+        assert measure in answer.out
+        if found["mean"] is not None:
+            assert f"{found['mean']:.3f} ± {found['std']:.3f}" in answer.out
+    assert score["details"]["memorisation"]["training_pieces"] > 0
+    assert answer.err.count("sampled tokens") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--statistics", -1], ["statistics must be at least 0"]),
+        (["--statistics", 1, "--sample_length", 0], ["sample_length must be at least 1"]),
+        (["--sample_length", 8], ["sample_length", "statistics"]),
+        (["--seed", -1], ["seed must be from 0"]),
+    ],
+)
+def test_impossible_samples_are_refused(
+    refused, music_run, options: list[object], says: list[str]
+) -> None:
+    refused("evaluate", "music", "--checkpoint", music_run.checkpoint, *options, says=says)
+
+
+def test_self_similarity_is_drawn_next_to_the_piano_roll(cli, tmp_path: Path, music_run) -> None:
+    command = ["sample", "music", "--checkpoint", music_run.checkpoint, "--length", 40]
+    command += ["--count", 1, "--out", "out", "--self_similarity", "true"]
+    answer = cli(*command)
+    assert answer.code == 0, answer.err
+    stem = "piece-00"
+    names = {f"{stem}{end}" for end in (".mid", ".wav", ".png", "-similarity.png")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    for name in names - {f"{stem}-similarity.png"}:
+        (tmp_path / "out" / name).unlink()
+    again = cli(*command)
+    assert again.code == 2
+    assert f"{stem}-similarity.png" in again.err

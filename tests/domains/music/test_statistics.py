@@ -1,0 +1,251 @@
+"""Statistics of pieces: computed by hand, and compared with MusPy where it is installed."""
+
+import math
+
+import numpy as np
+import pytest
+
+from triptych.domains.music import statistics as st
+from triptych.domains.music.midi import new_midi
+from triptych.domains.music.statistics import NoteTable, piece_statistics
+from triptych.domains.music.tokenizers.chorales import VOICES, ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.domains.music.tokenizers.notes import Notes
+
+CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
+R = -1
+
+
+def table_of(grid):
+    midi = CHORALES.to_midi(CHORALES.encode(np.array(grid)))
+    return NoteTable.of(midi, CHORALES.steps_per_second)
+
+
+def of_grid(grid):
+    return piece_statistics(table_of(grid), CHORALES)
+
+
+def hand_made():
+    """A bar and a quarter: three notes, a quarter's rest, three voices on the last quarter."""
+    grid = np.full((20, 4), R)
+    grid[0:8, 0] = 72  # C5
+    grid[8:10, 0] = 74  # D5
+    grid[0:4, 1] = 60  # C4
+    grid[16:20] = [67, 60, 48, R]  # G4, C4, C3
+    return grid
+
+
+def test_a_piece_by_hand():
+    found = of_grid(hand_made())
+    # Six notes: C five times less one D and one G: C 4, D 1, G 1.
+    shares = np.array([4, 1, 1]) / 6
+    assert found["pitch_class_entropy"] == pytest.approx(-(shares * np.log2(shares)).sum())
+    assert found["scale_consistency"] == 1  # C, D and G belong to C major
+    # Steps with 1, 2 and 3 pitches: 4 to 9, 0 to 3, 16 to 19; steps 10 to 15 are silent.
+    assert found["polyphony"] == pytest.approx((6 * 1 + 4 * 2 + 4 * 3) / 14)
+    assert found["polyphony_rate"] == pytest.approx(4 / 20)
+    assert found["pitch_range"] == 74 - 48
+    assert found["n_pitches"] == 5
+    assert found["notes_per_second"] == pytest.approx(6 / 4)  # 20 sixteenths are 4 s
+    assert found["notes_per_bar"] == pytest.approx(6 / (20 / 16))
+    # Onsets at 0 and 8 of the first bar, at 0 of the second one: 15 of 16 steps agree.
+    assert found["groove_consistency"] == pytest.approx(15 / 16)
+    assert found["empty_beat_rate"] == pytest.approx(1 / 5)  # the fourth quarter
+
+
+def test_the_scale_is_the_best_of_all_keys():
+    natural_minor = [57, 59, 60, 62, 64, 65, 67]
+    grid = [[p + 1, R, R, R] for p in [*natural_minor, natural_minor[0] + 4]]  # one foreign note
+    assert of_grid(grid)["scale_consistency"] == pytest.approx(7 / 8)
+
+
+def test_a_unison_is_one_pitch():
+    found = of_grid([[60, 60, R, R]] * 4)
+    assert found["polyphony"] == 1
+    assert found["n_pitches"] == 1
+
+
+def test_a_piece_without_notes_has_no_statistics_but_zero_pitches():
+    found = of_grid(np.zeros((0, 4), dtype=np.int64))
+    assert found.pop("n_pitches") == 0
+    assert all(math.isnan(value) for value in found.values())
+    assert math.isnan(piece_statistics(table_of([[R] * 4] * 3), CHORALES)["polyphony"])
+
+
+def test_a_performance_has_neither_bars_nor_voices():
+    notes = Notes.of([(60, 0.0, 1.0, 64), (64, 0.5, 2.0, 64)])
+    table = NoteTable.of(EVENTS.to_midi(EVENTS.encode(notes)), EVENTS.steps_per_second)
+    found = piece_statistics(table, EVENTS)
+    assert set(found) == {
+        "pitch_class_entropy", "scale_consistency", "polyphony", "polyphony_rate", "pitch_range",
+        "n_pitches", "notes_per_second",
+    }  # fmt: skip
+    assert found["notes_per_second"] == pytest.approx(1)
+    assert found["polyphony"] == pytest.approx(2.5 / 2)
+    assert table.stop.tolist() == [100, 200]
+
+
+# Voice leading
+
+
+def leading(*steps):
+    return st.voice_leading(np.array(steps))
+
+
+def test_parallel_fifths_and_octaves_by_hand():
+    fifths = leading([67, R, R, 60], [69, R, R, 62])
+    assert fifths == {"voice_crossings": 0, "parallel_fifths": 100, "parallel_octaves": 0}
+    octaves = leading([72, R, R, 60], [74, R, R, 62], [74, R, R, 62], [77, R, R, 65])
+    assert octaves["parallel_octaves"] == 100  # two in two transitions; the held step is none
+    compound = leading([79, R, R, 60], [81, R, R, 62])  # a twelfth
+    assert compound["parallel_fifths"] == 100
+    unison = leading([60, 60, R, R], [62, 62, R, R])
+    assert unison["parallel_octaves"] == 100
+    all_voices = leading([72, 67, 60, 48], [74, 69, 62, 50])
+    # Fifths: alto over tenor and over bass. Octaves: three pairs of C.
+    assert (all_voices["parallel_fifths"], all_voices["parallel_octaves"]) == (200, 300)
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        ([67, R, R, 60], [67, R, R, 60]),  # held
+        ([67, R, R, 60], [69, R, R, 60]),  # one voice moves
+        ([72, R, R, 60], [67, R, R, 67]),  # contrary motion into a unison
+        ([67, R, R, 60], [72, R, R, 64]),  # a fifth, then a sixth
+        ([65, R, R, 60], [67, R, R, 62]),  # fourths
+        ([67, R, R, 60], [R, R, R, R], [69, R, R, 62]),  # with a rest between
+    ],
+)
+def test_what_is_not_parallel(steps):
+    found = leading(*steps)
+    assert not found["parallel_fifths"] > 0
+    assert not found["parallel_octaves"] > 0
+
+
+def test_a_crossing_counts_once_where_it_begins():
+    steps = [[67, 64, 55, 48], [60, 64, 55, 48], [60, 64, 55, 48], [65, 64, 55, 48]]
+    assert leading(*steps)["voice_crossings"] == pytest.approx(100 / 2)
+    again = [*steps, [60, 64, 66, 48]]  # soprano below alto, alto below tenor
+    assert leading(*again)["voice_crossings"] == pytest.approx(100 * 3 / 3)
+    assert leading([64, 64, R, R], [65, 64, R, R])["voice_crossings"] == 0  # a unison
+
+
+def test_notes_out_of_the_range_of_their_voice():
+    grid = [[59, 60, 60, 40], [60, 60, 60, 40], [80, 60, 68, 40], [79, 60, 60, 39]]
+    found = of_grid(grid)
+    assert found["soprano_out_of_range"] == pytest.approx(100 * 2 / 4)
+    assert found["alto_out_of_range"] == 0
+    assert found["tenor_out_of_range"] == pytest.approx(100 * 1 / 3)
+    assert found["bass_out_of_range"] == pytest.approx(100 * 1 / 2)
+    assert list(CHORALES.voice_ranges) == list(VOICES)
+
+
+# Groups of pieces
+
+
+def test_a_summary_leaves_out_pieces_without_a_measure():
+    pieces = [{"a": 1.0, "b": math.nan}, {"a": 4.0, "b": math.nan}, {"a": math.nan, "b": math.nan}]
+    assert st.summarise(pieces) == {
+        "a": {"mean": 2.5, "std": 1.5, "pieces": 2},
+        "b": {"mean": None, "std": None, "pieces": 0},
+    }
+    assert st.summarise([]) == {}
+
+
+# Self-similarity
+
+
+def test_a_repeated_passage_is_a_line_beside_the_diagonal():
+    random = np.random.default_rng(0)
+    theme = np.repeat(random.integers(40, 80, (6, 4)), 4, axis=0)  # six quarters
+    other = np.repeat(random.integers(40, 80, (3, 4)), 4, axis=0)
+    classes, pitches = st.self_similarity(table_of(np.concatenate([theme, other, theme])), 4)
+    assert pitches.shape == classes.shape == (15, 15)
+    for matrix in (classes, pitches):
+        assert np.allclose(matrix, matrix.T)
+        assert np.allclose(np.diag(matrix), 1)
+        assert np.allclose(np.diag(matrix, 9), 1)  # the theme returns after nine quarters
+    assert (np.diag(pitches, 8) < 0.9).all()
+
+
+def test_similarity_by_hand():
+    grid = np.full((12, 4), R)
+    grid[0:4, 0] = 60
+    grid[4:8, 0] = [72, 72, 74, 74]
+    grid[11, 0] = 60
+    classes, pitches = st.self_similarity(table_of(grid), 4)
+    root = math.sqrt(0.5)
+    assert np.allclose(classes, [[1, root, 1], [root, 1, root], [1, root, 1]])
+    assert np.allclose(pitches, [[1, 0, 1], [0, 1, 0], [1, 0, 1]])
+    silent, _ = st.self_similarity(table_of([[R] * 4] * 8 + [[60] * 4]), 4)
+    assert np.allclose(silent, [[0, 0, 0], [0, 0, 0], [0, 0, 1]])
+
+
+# MusPy
+
+PAIRS = {
+    "pitch_class_entropy": "pitch_class_entropy", "scale_consistency": "scale_consistency",
+    "polyphony": "polyphony", "polyphony_rate": "polyphony_rate", "pitch_range": "pitch_range",
+    "n_pitches": "n_pitches_used", "groove_consistency": "groove_consistency",
+    "empty_beat_rate": "empty_beat_rate",
+}  # fmt: skip
+
+
+def random_notes(seed, *, off_beat):
+    """Notes of two voices with rests; off_beat: none of them ends at a beat."""
+    random = np.random.default_rng(seed)
+    rows, at = [], [0, 0]
+    for _ in range(40):
+        voice = int(random.integers(2))
+        start = at[voice] + int(random.choice([0, 0, 1, 5, 14]))
+        stop = start + int(random.integers(1, 8))
+        stop += off_beat and stop % 4 == 0
+        rows.append((int(random.integers(48, 76)), start, stop, voice))
+        at[voice] = stop
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_values_are_those_of_muspy(seed):
+    muspy = pytest.importorskip("muspy")
+    rows = random_notes(seed, off_beat=True)
+    tracks = [
+        muspy.Track(
+            notes=[
+                muspy.Note(time=start, pitch=pitch, duration=stop - start)
+                for pitch, start, stop, voice in rows
+                if voice == track
+            ]
+        )
+        for track in range(2)
+    ]
+    music = muspy.Music(resolution=4, tracks=tracks)
+    columns = np.array(rows).T
+    found = piece_statistics(NoteTable(*columns), CHORALES)
+    for ours, theirs in PAIRS.items():
+        more = [16] if ours == "groove_consistency" else []
+        assert found[ours] == pytest.approx(getattr(muspy, theirs)(music, *more)), ours
+
+
+def test_where_the_values_differ_from_muspy():
+    """A bar that is full: MusPy adds an empty bar, and a beat that the last note fills."""
+    muspy = pytest.importorskip("muspy")
+    notes = [muspy.Note(time=0, pitch=60, duration=4), muspy.Note(time=16, pitch=60, duration=16)]
+    music = muspy.Music(resolution=4, tracks=[muspy.Track(notes=notes)])
+    table = NoteTable(np.array([60, 60]), np.array([0, 16]), np.array([4, 32]), np.array([0, 0]))
+    found = piece_statistics(table, CHORALES)
+    assert found["groove_consistency"] == 1
+    assert muspy.groove_consistency(music, 16) == pytest.approx(31 / 32)
+    assert found["empty_beat_rate"] == pytest.approx(3 / 8)
+    assert muspy.empty_beat_rate(music) == pytest.approx(2 / 9)
+
+
+def test_drums_are_left_out(make_piano):
+    midi = make_piano([(60, 0, 1, 64)])
+    drums = make_piano([(35, 0, 5, 64)]).instruments[0]
+    drums.is_drum = True
+    midi.instruments.append(drums)
+    table = NoteTable.of(midi, 100)
+    assert (table.pitch.tolist(), table.n_steps) == ([60], 100)
+    assert len(NoteTable.of(new_midi(), 100)) == 0
