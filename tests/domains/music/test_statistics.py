@@ -113,6 +113,7 @@ def test_parallel_fifths_and_octaves_by_hand():
         ([67, R, R, 60], [69, R, R, 60]),  # one voice moves
         ([72, R, R, 60], [67, R, R, 67]),  # contrary motion into a unison
         ([67, R, R, 60], [72, R, R, 64]),  # a fifth, then a sixth
+        ([69, R, R, 60], [71, R, R, 64]),  # a sixth, then a fifth
         ([65, R, R, 60], [67, R, R, 62]),  # fourths
         ([67, R, R, 60], [R, R, R, R], [69, R, R, 62]),  # with a rest between
     ],

@@ -28,16 +28,10 @@ if TYPE_CHECKING:
 
 N_PITCHES = 128
 SILENT = -1
-MAJOR, MINOR = (0, 2, 4, 5, 7, 9, 11), (0, 2, 3, 5, 7, 8, 10)
-"""Pitch classes of the scales of C."""
-SCALES = np.array(
-    [
-        [(c - root) % 12 in scale for c in range(12)]
-        for scale in (MAJOR, MINOR)
-        for root in range(12)
-    ]
-)
-"""Which pitch classes belong to each major and natural minor scale, [24, 12]."""
+MAJOR = (0, 2, 4, 5, 7, 9, 11)
+SCALES = np.array([[(c - root) % 12 in MAJOR for c in range(12)] for root in range(12)])
+"""Which pitch classes belong to the major scale of each root, [12, 12]. A natural minor scale has
+the pitch classes of its relative major scale."""
 MANY = 2
 """`polyphony_rate` counts the steps in which more pitches than these sound, as in MusPy."""
 PERFECT = {"fifths": 7, "octaves": 0}
