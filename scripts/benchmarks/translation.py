@@ -83,10 +83,8 @@ def random_batches(setting: Setting, shape: Shape, sentences: int) -> list[Batch
 @torch.no_grad()
 def search(model: EncoderDecoder, batch: Batch, beam: int) -> list[list[int]]:
     """Search in which no row ends before its length."""
-    memory = model.encode(batch.source, batch.padding)  # [B, S, D]
-    cache = model.init_cache(
-        len(memory), int(batch.lengths.max()), condition=memory, padding=batch.padding
-    )
+    condition = model.encode(batch.source, batch.padding)
+    cache = model.init_cache(len(batch.source), int(batch.lengths.max()), condition=condition)
     results = beam_search(
         model,
         cache,

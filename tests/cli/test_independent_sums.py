@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 import triptych
+from triptych.core.models.base import NO_CONDITION, Condition
 
 
 def nats_by_steps(
-    model: torch.nn.Module, values: list[int], condition: Tensor | None = None
+    model: torch.nn.Module, values: list[int], condition: Condition = NO_CONDITION
 ) -> float:
     """Minus the sum of log p(value), each predicted after those before it were read singly."""
     total = 0.0
@@ -77,7 +78,9 @@ def test_digits_in_bits_per_dim(cli, tmp_path: Path) -> None:
 
     model = triptych.load("pretrained:mnist", device="cpu").full_model
     # Row by row over the whole image, the first pixel included; the class is 3.
-    nats = nats_by_steps(model.core, image.reshape(-1).tolist(), model.classes.weight[[3]])
+    nats = nats_by_steps(
+        model.core, image.reshape(-1).tolist(), Condition(model.classes.weight[[3]])
+    )
     told = json.loads(score.read_text())["metrics"]["bits_per_dim"]
     assert told == pytest.approx(nats / np.log(2) / 784, rel=1e-5)
 
@@ -105,8 +108,8 @@ def test_sentences_in_nats_per_token(cli, tmp_path: Path) -> None:
         source = [*trained.vocabulary.source.encode(english), end]
         target = [*trained.vocabulary.target.encode(german), end]
         with torch.inference_mode():
-            memory = model.encode(torch.tensor([source]))
-            state = model.init_cache(1, len(target), condition=memory)
+            condition = model.encode(torch.tensor([source]))
+            state = model.init_cache(1, len(target), condition=condition)
             for position, (last, value) in enumerate(zip([start, *target], target, strict=False)):
                 logits = model.step(torch.tensor([[last]]), torch.tensor([position]), state)
                 scores = logits[0, 0].double()

@@ -119,8 +119,7 @@ def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
     model = EncoderDecoder(config, source_vocabulary=9, target_vocabulary=9).eval()
     device = no_sync_device(model)
     source = torch.zeros(2, 5, dtype=torch.int64, device=device)
-    memory = model.encode(source, source == 0)
-    state = model.init_cache(2, 8, condition=memory, padding=source == 0)
+    state = model.init_cache(2, 8, condition=model.encode(source, source == 0))
     assert model.step(source[:, :1], torch.tensor([3], device=device), state).shape == (2, 1, 9)
 
 

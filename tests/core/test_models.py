@@ -18,8 +18,9 @@ from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.core.models.base import AutoregressiveModel
+from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder import SequenceEncoder
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import AxialEmbedding, SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
@@ -86,6 +87,46 @@ MODELS = {
 every_model = pytest.mark.parametrize("kind", MODELS)
 
 
+def conditioned_model() -> DecoderOnly:
+    """Local 2-D decoder over 3 x 4 pixels of 3 channels that reads six tokens of another kind."""
+    attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (3, 4, 3)
+    order = attention.order_of(shape)
+    encoder = SequenceEncoder(
+        TokenEmbedding(5, D), SinusoidalEmbedding(D), config().encoder((6,))
+    )  # fmt: skip
+    return with_random_head(DecoderOnly(
+        ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
+        config(attention).decoder(shape, cross=True), CategoricalHead(D, 7), d_model=D,
+        encoder=encoder,
+    )).double()  # fmt: skip
+
+
+@pytest.mark.parametrize("prefix", [0, 5])
+def test_a_model_with_an_encoder_steps_as_it_trains(prefix: int) -> None:
+    model, values = conditioned_model(), torch.randint(7, (2, 36))
+    sequence, vector = torch.randint(5, (2, 6)), torch.randn(2, D).double()
+    padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
+    condition = model.encode(sequence, padding, vector)
+    expected = model(values, None, condition)
+    cache = model.init_cache(2, 36, condition=condition)
+    parts = [model.prefill(values[:, :prefix], cache)]
+    for t in range(prefix + 1, 36):
+        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), cache)[:, 0])
+    torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
+    # Every position reads the sequence, and no row reads its padding.
+    other = torch.where(padding, sequence, (sequence + 1) % 5)
+    assert (model(values, None, model.encode(other, padding, vector)) != expected).any(2).all()
+    other = torch.where(padding, (sequence + 1) % 5, sequence)
+    assert torch.equal(model(values, None, model.encode(other, padding, vector)), expected)
+
+
+def test_a_model_needs_a_sequence_exactly_if_it_has_an_encoder() -> None:
+    with pytest.raises(ValueError, match="encoder"):
+        conditioned_model().init_cache(2, 36)
+    with pytest.raises(ValueError, match="encoder"):
+        tokens_model().encode(torch.zeros(2, 3, dtype=torch.int64))
+
+
 @every_model
 @pytest.mark.parametrize("prefix", [0, 1, 5])
 @pytest.mark.parametrize("extras", [False, True])
@@ -93,7 +134,7 @@ def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras
     build, shape = MODELS[kind]
     model, values = build(), torch.randint(7, (2, *shape))
     previous = torch.tensor([3, -1]) if extras and shape == (11,) else None
-    condition = torch.randn(2, D).double() if extras else None
+    condition = Condition(torch.randn(2, D).double()) if extras else NO_CONDITION
     expected = model(values, previous, condition)
     if extras:
         assert not torch.allclose(expected, model(values, previous))
@@ -107,7 +148,8 @@ def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras
 @every_model
 def test_several_values_at_once_predict_what_training_predicts(kind: str) -> None:
     build, shape = MODELS[kind]
-    model, values, condition = build(), torch.randint(7, (2, *shape)), torch.randn(2, D).double()
+    model, values = build(), torch.randint(7, (2, *shape))
+    condition = Condition(torch.randn(2, D).double())
     expected = model(values, None, condition)
     cache = model.init_cache(2, shape[0], lookahead=3, condition=condition)
     model.prefill(values[:, :0], cache)
@@ -164,11 +206,11 @@ def test_a_translator_steps_as_it_trains(share: str, norm: str) -> None:
     source, target = torch.randint(9, (2, 6)), torch.randint(9, (2, 8))
     padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
     expected = model(source, padding, target)
-    memory = model.encode(source, padding)
-    cache = model.init_cache(2, 8, condition=memory, padding=padding)
+    condition = model.encode(source, padding)
+    cache = model.init_cache(2, 8, condition=condition)
     stepped = [model.step(target[:, t : t + 1], torch.tensor([t]), cache) for t in range(8)]
     torch.testing.assert_close(torch.cat(stepped, dim=1), expected, **EXACT)
-    cache = model.init_cache(2, 8, condition=memory, padding=padding, lookahead=2)
+    cache = model.init_cache(2, 8, condition=condition, lookahead=2)
     parts = [model.prefill(target[:, 1:4], cache, target[:, 0]).unsqueeze(1)]
     for t in (4, 5):  # the second one overwrites two positions
         parts.append(model.step(target[:, t : t + 3], torch.arange(t, t + 3), cache))
@@ -231,11 +273,18 @@ class GRUModel(AutoregressiveModel):
         self.head = with_random_head(CategoricalHead(width, vocabulary))
 
     def init_cache(
-        self, batch: int, max_length: int, *, lookahead: int = 0, condition: Tensor | None = None
+        self,
+        batch: int,
+        max_length: int,
+        *,
+        lookahead: int = 0,
+        condition: Condition = NO_CONDITION,
     ) -> KVCache:
         if lookahead:
             raise ValueError("a recurrent model cannot step back")
-        hidden = torch.zeros(batch, self.cell.hidden_size) if condition is None else condition
+        hidden = condition.vector
+        if hidden is None:
+            hidden = torch.zeros(batch, self.cell.hidden_size)
         return [{"hidden": hidden.clone()}]
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
@@ -262,13 +311,14 @@ class GRUModel(AutoregressiveModel):
 @pytest.mark.parametrize("end", [None, 4])
 def test_a_recurrent_model_is_sampled_without_a_change_to_decoding(end: int | None) -> None:
     model, length = GRUModel(5, 8), 40
-    condition, prefix = torch.randn(6, 8), torch.randint(4, (6, 2))
+    initial, prefix = torch.randn(6, 8), torch.randint(4, (6, 2))
+    condition = Condition(initial)
     greedy = Sampling(temperature=0.0)
     found = generate(
         model, batch=6, length=length, prefix=prefix, condition=condition, sampling=greedy, end=end
     )
     for row in range(6):
-        hidden, values = condition[row : row + 1], found[row].tolist()
+        hidden, values = initial[row : row + 1], found[row].tolist()
         stop = values.index(end) + 1 if end in values else length
         assert all(value == end for value in values[stop:])
         for t, value in enumerate([5, *values[: stop - 1]]):
@@ -281,7 +331,7 @@ def test_a_recurrent_model_is_sampled_without_a_change_to_decoding(end: int | No
 @torch.no_grad()
 def test_a_recurrent_model_is_searched_without_a_change_to_decoding() -> None:
     model = GRUModel(5, 8)
-    cache = model.init_cache(2, 6, condition=torch.randn(2, 8))
+    cache = model.init_cache(2, 6, condition=Condition(torch.randn(2, 8)))
     model.prefill(torch.zeros(2, 0, dtype=torch.int64), cache)
     limits = [6, 3]
     wide, one = (

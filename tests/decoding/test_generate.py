@@ -14,6 +14,7 @@ from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
@@ -203,7 +204,7 @@ def test_rows_that_have_ended_leave_the_batch(
         return step(model, value, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DecoderOnly, "step", counted)
-    condition = torch.randn(40, 12, dtype=torch.float64)
+    condition = Condition(torch.randn(40, 12, dtype=torch.float64))
     generator = torch.Generator().manual_seed(2)
     generate(model, batch=40, length=20, generator=generator, end=5, condition=condition)
     assert sizes[:15] == [40] * 15
@@ -212,7 +213,7 @@ def test_rows_that_have_ended_leave_the_batch(
 
 @pytest.mark.parametrize("lookahead", [0, 7])
 def test_a_step_reads_the_filled_part_of_the_cache(lookahead: int) -> None:
-    runner = StepRunner(tiny(Full()).eval(), 2, 70, None, lookahead=lookahead)
+    runner = StepRunner(tiny(Full()).eval(), 2, 70, NO_CONDITION, lookahead=lookahead)
     values = torch.zeros(2, 70, dtype=torch.int64)
     runner.prefill(values[:, :0], None)
     for t in (1, 2, 15, 16, 40):
@@ -224,7 +225,7 @@ def test_a_step_reads_the_filled_part_of_the_cache(lookahead: int) -> None:
 def test_no_step_waits_for_the_device(model: DecoderOnly) -> None:
     """A meta tensor raises where its values are read on the host."""
     model = model.to("meta")
-    condition = torch.empty(3, 12, device="meta", dtype=torch.float64)
+    condition = Condition(torch.empty(3, 12, device="meta", dtype=torch.float64))
     assert generate(model, batch=3, length=15, end=5, condition=condition).shape == (3, 15)
     with pytest.raises(RuntimeError, match="meta"):  # a look for finished rows, every 16 positions
         generate(model, batch=3, length=20, end=5, condition=condition)
@@ -234,7 +235,7 @@ def test_no_step_waits_for_the_device(model: DecoderOnly) -> None:
 def test_a_step_can_be_taken_again() -> None:
     model = tiny(Full()).double().eval()
     values = torch.randint(19, (1, 40))
-    runner = StepRunner(model, 1, 40, None)
+    runner = StepRunner(model, 1, 40, NO_CONDITION)
     runner.prefill(values[:, :0], None)
     first = [runner.step(values, t) for t in range(1, 40)]
     expected = model(values)  # [1, 40, 19]
@@ -269,10 +270,10 @@ def test_a_kept_cache_takes_the_condition_of_each_batch(
     model: DecoderOnly, compiler: list[object]
 ) -> None:
     steps = CompiledSteps(model)
-    for condition in torch.randn(2, 3, 12, dtype=torch.float64):
+    for vector in torch.randn(2, 3, 12, dtype=torch.float64):
         plain, compiled = (
             generate(
-                model, batch=3, length=12, condition=condition, compiled=which,
+                model, batch=3, length=12, condition=Condition(vector), compiled=which,
                 generator=torch.Generator().manual_seed(1),
             )
             for which in (None, steps)

@@ -115,7 +115,7 @@ def test_20_decoding_steps_never_wait(config: str) -> None:
     small = step_of(config, 1)
     task = small.task.to(DEVICE).eval()
     model, options = getattr(task.model, "core", task.model), {}
-    if hasattr(model, "encode"):
+    if hasattr(model, "target_embedding"):
         start = torch.zeros(2, dtype=torch.int64, device=DEVICE)
         options = {"condition": model.encode(small.make_batch().source[:2]), "previous": start}
     generate(model, batch=2, length=21, **options)

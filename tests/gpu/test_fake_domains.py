@@ -58,7 +58,7 @@ def decoding_launches(step: Step, length: int, **options: Any) -> Counter[str]:
     with fake_cuda(task) as launches, torch.no_grad():
         batch = step.make_batch()
         model = getattr(task.model, "core", task.model)
-        if hasattr(model, "encode"):
+        if hasattr(model, "target_embedding"):
             start = torch.zeros(2, dtype=torch.int64, device="cuda")
             options |= {"condition": model.encode(batch.source[:2]), "previous": start}
         launches.by_name.clear()

@@ -13,10 +13,12 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import (
     CHECK_INTERVAL,
     MIN_DROP_SHARE,
+    NO_CONDITION,
     AutoregressiveModel,
+    Condition,
     select_rows,
 )
-from triptych.decoding.sampling import LogitsConstraint, Sampling, sample_value
+from triptych.decoding.sampling import Given, LogitsConstraint, Sampling, sample_value
 from triptych.types import Progress
 
 CAPACITY_STEP = 16
@@ -55,7 +57,8 @@ def generate(
     generator: torch.Generator | None = None,
     prefix: Tensor | None = None,
     previous: Tensor | None = None,
-    condition: Tensor | None = None,
+    condition: Condition = NO_CONDITION,
+    given: Given | None = None,
     end: int | None = None,
     constraint: LogitsConstraint | None = None,
     progress: Progress | None = None,
@@ -65,7 +68,9 @@ def generate(
     """Continue `prefix` to `length` values in each row: int64 [B, length] or [B, length, C].
 
     prefix: int64 [B, P] or [B, P, C], the beginning of the result, default empty. previous int64
-    [B] and condition [B, ...]: as in `AutoregressiveModel`. generator: on the model's device. end:
+    [B] and condition: as in `AutoregressiveModel`. given: known values after the prefix, which are
+    written instead of sampled ones; a sampled value depends on the known ones before it alone, see
+    `resample`. generator: on the model's device. end:
     a row that samples this value is finished: filled with it and dropped from the batch.
     constraint: see `LogitsConstraint`. compiled: steps of this model, which run through
     torch.compile. draft: verify drafted values in steps of several positions; the same values from
@@ -102,11 +107,15 @@ def generate(
                         runner.drop_finished(finished, t)
                     if draft is not None:
                         draft.write(values, t)
+                        if given is not None:
+                            values[:, t:] = given.force(values[:, t:], t)
                     predicted = runner.step(values, t)  # [B, P, Z]
                 for parameters in predicted.unbind(1):  # [B, Z]
                     if constraint is not None:
                         parameters = parameters.masked_fill(constraint(values[:, :t]), -torch.inf)
                     value = sample_value(model.head, parameters, sampling, generator)  # [B(, C)]
+                    if given is not None:
+                        value = given.force(value.unsqueeze(1), t).squeeze(1)
                     if draft is not None:
                         rejected = (values[:, t] != value).view(batch, -1).any(1) & ~finished  # [B]
                     values[:, t] = value
@@ -141,7 +150,7 @@ class StepRunner:
         model: AutoregressiveModel,
         batch: int,
         length: int,
-        condition: Tensor | None,
+        condition: Condition,
         *,
         compiled: CompiledSteps | None = None,
         lookahead: int = 0,

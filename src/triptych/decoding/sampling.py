@@ -32,6 +32,23 @@ class Sampling:
         check_sampling(self.temperature, self.top_p)
 
 
+@dataclass(frozen=True)
+class Given:
+    """Values that are known before sampling; `generate` writes them instead of sampled ones."""
+
+    values: Tensor
+    """Int64 [B, L] or [B, L, C]; any id where unknown."""
+    known: Tensor
+    """Bool [B, L], True where the value is known."""
+
+    def force(self, values: Tensor, start: int) -> Tensor:
+        """Values [B, P, ...] of the positions from `start` on, with the known ones in place."""
+        stop = start + values.shape[1]
+        known = self.known[:, start:stop]  # [B, P]
+        known = known.view(*known.shape, *[1] * (values.dim() - 2))  # [B, P] or [B, P, 1]
+        return torch.where(known, self.values[:, start:stop], values)
+
+
 class LogitsConstraint(Protocol):
     """Rule about which values may come next; `generate` takes one as `constraint`.
 

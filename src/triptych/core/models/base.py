@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
 
-from triptych.core.attention.context import MEMORY, KVCache, StepContext
+from triptych.core.attention.context import MEMORY, ForwardContext, KVCache, StepContext
 from triptych.core.heads import Head
 from triptych.core.transformer import Decoder
 
@@ -16,6 +16,31 @@ MIN_DROP_SHARE = 0.25
 """Smallest share of finished rows for which decoding copies the cache without them."""
 CHECK_INTERVAL = 16
 """Steps between two checks for finished rows on a GPU; each check waits for the device."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Inputs of all predictions of a row besides its values; every part may be absent."""
+
+    vector: Tensor | None = None
+    """Added at every position, such as a class embedding: [B, D]."""
+    memory: Tensor | None = None
+    """Output of an encoder, which cross-attention reads: [B, K, D]."""
+    memory_real: Tensor | None = None
+    """Bool [B, K], False on padding; None for no padding."""
+
+    def context(self) -> ForwardContext:
+        """The context of a pass that reads the memory."""
+        return ForwardContext(memory=self.memory, memory_real=self.memory_real)
+
+    def rows(self, rows: slice) -> Condition:
+        """The condition of some rows of the batch."""
+        parts = (self.vector, self.memory, self.memory_real)
+        return Condition(*(None if part is None else part[rows] for part in parts))
+
+
+NO_CONDITION = Condition()
+"""The condition of a model whose predictions depend on the values alone."""
 
 
 class AutoregressiveModel(nn.Module, ABC):
@@ -32,13 +57,18 @@ class AutoregressiveModel(nn.Module, ABC):
 
     @abstractmethod
     def init_cache(
-        self, batch: int, max_length: int, *, lookahead: int = 0, condition: Tensor | None = None
+        self,
+        batch: int,
+        max_length: int,
+        *,
+        lookahead: int = 0,
+        condition: Condition = NO_CONDITION,
     ) -> KVCache:
         """Storage for predictions of at most `max_length` positions.
 
         lookahead: positions that a step may read beyond its first, or by which it may go back and
         overwrite.
-        condition [B, ...]: input of all predictions, such as class vectors; kept in the cache.
+        condition: of B rows; kept in the cache.
         """
 
     @abstractmethod
@@ -81,13 +111,11 @@ class TransformerModel(AutoregressiveModel):
     """Position encodings: index int64 [L] -> [L, D]."""
     dropout: nn.Dropout
 
-    def add_positions(
-        self, x: Tensor, encodings: Tensor, condition: Tensor | None = None
-    ) -> Tensor:
-        """Inputs of a stack from x [B, L, D], encodings [L, D], condition [B, D]: [B, L, D]."""
+    def add_positions(self, x: Tensor, encodings: Tensor, vector: Tensor | None = None) -> Tensor:
+        """Inputs of a stack from x [B, L, D], encodings [L, D], vector [B, D]: [B, L, D]."""
         x = x + encodings.to(x.dtype)
-        if condition is not None:
-            x = x + condition.unsqueeze(1)
+        if vector is not None:
+            x = x + vector.unsqueeze(1)
         x = self.dropout(x)
         return x
 
@@ -148,3 +176,8 @@ def reorder_rows(cache: KVCache, rows: Tensor) -> None:
         for name, tensor in layer.items():
             if not name.startswith(MEMORY):
                 tensor.copy_(tensor.index_select(0, rows))
+
+
+def inverted(padding: Tensor | None) -> Tensor | None:
+    """The mask of real positions from that of padding; None for no padding."""
+    return None if padding is None else ~padding

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext, KVCache
+from triptych.core.attention.context import ForwardContext, KVCache
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
-from triptych.core.models.base import TransformerModel
+from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel, inverted
+from triptych.core.models.encoder import SequenceEncoder
 from triptych.core.transformer import Decoder
 
-CONDITION = "condition"
-"""Name of the condition in the first layer's cache."""
+VECTOR = "vector"
+"""Name of the condition's vector in the first layer's cache."""
 
 
 class DecoderOnly(TransformerModel):
@@ -23,7 +26,9 @@ class DecoderOnly(TransformerModel):
     is a whole pixel. No other decoder-only code shifts values.
 
     embedding: (values [B, L, ...], index [L] of the values) -> [B, L, D].
-    positions: index int64 [L] -> [L, D]. A condition [B, D] is added at every position.
+    positions: index int64 [L] -> [L, D].
+    encoder: reads another sequence, such as a small picture or a melody, which the cross-attention
+    of the decoder reads in turn; None for a decoder without cross-attention.
     Raises ValueError where the attention reads token ids and a position is a whole pixel.
     """
 
@@ -36,6 +41,7 @@ class DecoderOnly(TransformerModel):
         *,
         d_model: int,
         dropout: float = 0.0,
+        encoder: SequenceEncoder | None = None,
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -44,14 +50,28 @@ class DecoderOnly(TransformerModel):
         self.head = head
         self.start = nn.Parameter(torch.randn(d_model))
         self.dropout = nn.Dropout(dropout)
+        self.encoder = encoder
         self.value_shape = embedding.value_shape
         if decoder.uses_token_ids and self.value_shape:
             raise ValueError(
                 "attention that reads token ids needs one token per position, not a whole pixel"
             )
 
+    def encode(
+        self, sequence: Tensor, padding: Tensor | None = None, vector: Tensor | None = None
+    ) -> Condition:
+        """The condition of a sequence that the encoder reads.
+
+        sequence: int64 [B, K, ...]; padding: bool [B, K], True on padding; vector: [B, D], as in
+        `Condition`. Raises ValueError for a model without an encoder.
+        """
+        if self.encoder is None:
+            raise ValueError("this model has no encoder, so no sequence can condition it")
+        real = inverted(padding)
+        return Condition(vector, self.encoder(sequence, real), real)
+
     def forward(
-        self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
+        self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
     ) -> Tensor:
         """Parameters of the head that predict every value: [B, L, Z].
 
@@ -61,7 +81,7 @@ class DecoderOnly(TransformerModel):
         return parameters
 
     def features(
-        self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
+        self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
     ) -> Tensor:
         """The decoder's output, from which the head predicts every value: [B, L, D]."""
         x, context = self._inputs(values[:, :-1], previous, condition)  # [B, L, D]
@@ -69,22 +89,30 @@ class DecoderOnly(TransformerModel):
         return features
 
     def nll(
-        self, values: Tensor, previous: Tensor | None = None, condition: Tensor | None = None
+        self, values: Tensor, previous: Tensor | None = None, condition: Condition = NO_CONDITION
     ) -> Tensor:
         """Negative log-likelihood of each position, in nats: [B, L]."""
         return self.head.losses(self.features(values, previous, condition), values)
 
     def init_cache(
-        self, batch: int, max_length: int, *, lookahead: int = 0, condition: Tensor | None = None
+        self,
+        batch: int,
+        max_length: int,
+        *,
+        lookahead: int = 0,
+        condition: Condition = NO_CONDITION,
     ) -> KVCache:
-        """As in `AutoregressiveModel`; condition [B, D]."""
-        cache = self.decoder.init_cache(batch, max_length, lookahead=lookahead)
-        if condition is not None:
-            cache[0][CONDITION] = condition
+        if (self.encoder is None) != (condition.memory is None):
+            raise ValueError("a model needs the memory of a sequence exactly if it has an encoder")
+        context = condition.context()
+        cache = self.decoder.init_cache(batch, max_length, context, lookahead=lookahead)
+        if condition.vector is not None:
+            cache[0][VECTOR] = condition.vector
         return cache
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
-        x, context = self._inputs(values, previous, cache[0].get(CONDITION))  # [B, P + 1, D]
+        condition = Condition(vector=cache[0].get(VECTOR))
+        x, context = self._inputs(values, previous, condition)  # [B, P + 1, D]
         parameters: Tensor = self.head(self.decoder(x, context, cache)[:, -1])  # [B, Z]
         return parameters
 
@@ -92,10 +120,10 @@ class DecoderOnly(TransformerModel):
         self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
     ) -> Tensor:
         x = self.embedding(values, positions - 1)  # [B, P, D]
-        return self.add_positions(x, encodings, cache[0].get(CONDITION))
+        return self.add_positions(x, encodings, cache[0].get(VECTOR))
 
     def _inputs(
-        self, values: Tensor, previous: Tensor | None, condition: Tensor | None
+        self, values: Tensor, previous: Tensor | None, condition: Condition
     ) -> tuple[Tensor, ForwardContext]:
         """Inputs [B, P + 1, D] and context of positions 0..P, from the values at 0..P-1."""
         index = torch.arange(values.shape[1] + 1, device=values.device)  # [P + 1]
@@ -105,9 +133,9 @@ class DecoderOnly(TransformerModel):
             first = torch.where((previous < 0).view(-1, 1, 1), first, before)
         later = self.embedding(values, index[:-1])  # [B, P, D]
         x = torch.cat([first.to(later.dtype), later], dim=1)  # [B, P + 1, D]
-        context = NO_CONTEXT
+        context = condition.context()
         if self.decoder.uses_token_ids:
             none = values.new_full((len(values), 1), -1)
             before_first = none if previous is None else previous.unsqueeze(1)  # [B, 1]
-            context = ForwardContext(token_ids=torch.cat([before_first, values], dim=1))
-        return self.add_positions(x, self.positions(index), condition), context
+            context = replace(context, token_ids=torch.cat([before_first, values], dim=1))
+        return self.add_positions(x, self.positions(index), condition.vector), context

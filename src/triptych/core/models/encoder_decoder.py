@@ -12,7 +12,7 @@ from triptych.core.attention.context import ForwardContext, KVCache
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import TransformerModel
+from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel, inverted
 from triptych.core.transformer import TransformerConfig
 
 SharedEmbeddings = Literal["all", "target", "none"]
@@ -27,8 +27,8 @@ class EncoderDecoder(TransformerModel):
     of its own the output starts at zero, so that every token starts with the same probability; a
     shared matrix cannot start at zero.
 
-    In decoding, the condition is the encoder's output (the memory), and the value before the first
-    one (`previous`) is the start token.
+    In decoding, the condition is that of `encode`, and the value before the first one (`previous`)
+    is the start token.
 
     max_length: extent in tokens for the position encoding and the attention variant; full and
     relative attention and sinusoidal positions also serve longer sequences. Sharing `all` needs
@@ -74,17 +74,17 @@ class EncoderDecoder(TransformerModel):
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
         """The decoder's output, from which the head predicts every next token: [B, L, D]."""
-        memory = self.encode(source, source_padding)  # [B, K, D]
+        condition = self.encode(source, source_padding)
         x = self._embed(self.target_embedding, target_input)  # [B, L, D]
-        context = ForwardContext(memory=memory, memory_real=_real(source_padding))
-        features: Tensor = self.decoder(x, context)  # [B, L, D]
+        features: Tensor = self.decoder(x, condition.context())  # [B, L, D]
         return features
 
-    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Tensor:
-        """The memory that the decoder reads: [B, K] -> [B, K, D]."""
+    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Condition:
+        """The condition of a source, int64 [B, K] with padding [B, K]: its memory [B, K, D]."""
         x = self._embed(self.source_embedding, source)  # [B, K, D]
-        memory: Tensor = self.encoder(x, ForwardContext(real=_real(source_padding)))
-        return memory
+        real = inverted(source_padding)
+        memory: Tensor = self.encoder(x, ForwardContext(real=real))
+        return Condition(memory=memory, memory_real=real)
 
     def init_cache(
         self,
@@ -92,12 +92,10 @@ class EncoderDecoder(TransformerModel):
         max_length: int,
         *,
         lookahead: int = 0,
-        condition: Tensor | None = None,
-        padding: Tensor | None = None,
+        condition: Condition = NO_CONDITION,
     ) -> KVCache:
-        """As in `AutoregressiveModel`; condition [B, K, D]: the memory, padding [B, K]: its own."""
-        context = ForwardContext(memory=condition, memory_real=_real(padding))
-        return self.decoder.init_cache(batch, max_length, context, lookahead=lookahead)
+        """As in `AutoregressiveModel`; condition: of `encode`."""
+        return self.decoder.init_cache(batch, max_length, condition.context(), lookahead=lookahead)
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
         if previous is None:
@@ -116,8 +114,3 @@ class EncoderDecoder(TransformerModel):
         """Embeddings with position encodings, of positions 0..L-1: [B, L, D]."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
         return self.add_positions(embedding(tokens, positions), self.positions(positions))
-
-
-def _real(padding: Tensor | None) -> Tensor | None:
-    """The inverse of a padding mask; None for no padding."""
-    return None if padding is None else ~padding

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
 from triptych.core.heads import Categorical, HeadConfig
+from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
@@ -96,9 +97,9 @@ class ImageTransformer(nn.Module):
         pixels = self.order.to_images(sequence)  # [B, H, W, C] or [B, H, W, 1, C]
         return (pixels.squeeze(3) if self.whole_pixels else pixels).to(torch.uint8)
 
-    def condition(self, labels: Tensor | None) -> Tensor | None:
-        """Return the embeddings of labels int64 [B]: [B, D]; None for an unconditional model."""
-        return None if self.classes is None else self.classes(labels)
+    def condition(self, labels: Tensor | None) -> Condition:
+        """Return the embeddings of labels int64 [B]; no condition for an unconditional model."""
+        return Condition(vector=None if self.classes is None else self.classes(labels))
 
     def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the negative log-likelihood of every position, first included, in nats: [B, L].
@@ -139,7 +140,7 @@ class ImageTransformer(nn.Module):
                 self.core,
                 batch=size,
                 length=length,
-                condition=None if condition is None else condition[start : start + size],
+                condition=condition.rows(slice(start, start + size)),
                 compiled=compiled,
                 progress=report,
                 **options,

@@ -45,8 +45,8 @@ def search_sources(
         padding = source == PAD  # [B, K]
         limits = [len(sources[key]) + EXTRA_TOKENS for key in keys]
         with scoring(model):
-            memory = model.encode(source, padding)  # [B, K, D]
-            cache = model.init_cache(len(keys), max(limits), condition=memory, padding=padding)
+            condition = model.encode(source, padding)
+            cache = model.init_cache(len(keys), max(limits), condition=condition)
             results = beam_search(
                 model,
                 cache,
