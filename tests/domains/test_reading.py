@@ -135,7 +135,7 @@ def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 SCRIPT = """
-import multiprocessing, time
+import multiprocessing, signal, time
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain, reading
 
@@ -150,6 +150,8 @@ def items():
         yield number
 
 if __name__ == "__main__":
+    # A shell without job control starts background commands with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     reading.ALONE_SECONDS, reading.available_cores = 0.1, lambda: 2
     for _ in reading.read_in_order(slow, items(), count=30, what="x"):
         pass
