@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from triptych.domains.base import Domain
 from triptych.domains.options import AttentionOptions, SampleOptions
-from triptych.errors import check_seed
+from triptych.errors import at_least, check_seed
 
 GRID, DRAWING, NUMBERS = "grid.png", "attention.png", "attention.json"
+HALVES = ("top", "bottom", "left", "right")
+"""Masks that have a name: the half of the image that is filled."""
+PICTURES = "a picture, or a folder of pictures"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,16 +22,44 @@ class ImageSampleOptions(SampleOptions):
     out: str
     """Folder for grid.png and one PNG per image; created if missing."""
     count: int = 16
-    """Number of images."""
+    """Number of images; with complete, of each given picture."""
     label: int | None = None
-    """Class of the images, a number from 0, for class-conditional models; null for all in turn."""
+    """Class of the images, a number from 0, for class-conditional models; null for all in turn, and
+    with complete for the class that each picture's folder is named after."""
+    complete: str | None = None
+    """Picture, or folder of pictures, of the model's size, of which the pixels of the mask are
+    sampled again; the grid shows the picture, what is given of it, and the samples."""
+    mask: str | None = None
+    """Pixels to fill, with complete: the half top, bottom, left or right, or an image file of the
+    picture's size in which they are white. All other pixels are given and stay as they are."""
+    passes: int | None = None
+    """Times that the filled pixels are sampled again, with complete, so that given pixels later in
+    the generation order count too; null for 0 where there are none, else 5."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 0, "passes")
+        if (self.complete is None) != (self.mask is None):
+            raise ValueError("complete names pictures and mask the pixels to fill: give both")
+        if self.passes is not None and self.complete is None:
+            raise ValueError("passes belong to complete, which names no picture")
+        check_mask(self.mask)
+
+    def input_files(self) -> dict[str, str]:
+        files = {}
+        if self.complete is not None and not Path(self.complete).is_dir():
+            files["complete"] = PICTURES
+        if self.mask is not None and self.mask not in HALVES:
+            files["mask"] = "one of its halves or an image file"
+        return files
 
     def output_names(self) -> list[str]:
-        return [GRID, *self.image_names()]
+        return [GRID, *([] if self.complete else self.image_names(self.count))]
 
-    def image_names(self) -> list[str]:
+    @staticmethod
+    def image_names(count: int) -> list[str]:
         """Return the name of each image's file."""
-        return [f"sample-{index:04d}.png" for index in range(self.count)]
+        return [f"sample-{index:04d}.png" for index in range(count)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +91,15 @@ class ImageAttentionOptions(AttentionOptions):
 
     def output_names(self) -> list[str]:
         return [DRAWING, NUMBERS]
+
+
+def check_mask(mask: str | None) -> None:
+    """Raise ValueError for a word that is neither a half of an image nor the name of a file."""
+    if mask is not None and mask not in HALVES and not Path(mask).suffix:
+        raise ValueError(
+            f"mask is {mask!r}; expected {', '.join(HALVES)}, or an image file whose white pixels "
+            "are filled"
+        )
 
 
 class ImageDomain(Domain):

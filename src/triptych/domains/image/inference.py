@@ -29,6 +29,7 @@ from triptych.domains.image.domain import (
 )
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.pictures import Picture, class_index, filled_pixels, read_pictures
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
@@ -37,6 +38,8 @@ from triptych.types import Progress
 
 Pixel = tuple[int, int]
 """Row and column, from 0."""
+DEFAULT_PASSES = 5
+"""Passes of resampling where given pixels come after filled ones."""
 
 
 class ImageModel(ImageScores, TrainedModel):
@@ -66,20 +69,61 @@ class ImageModel(ImageScores, TrainedModel):
         Raises UserError for a label that the model does not have, and for top_k and top_p on a
         mixture of logistics.
         """
-        if not isinstance(self.full_model.core.head, CategoricalHead) and (top_k or top_p):
-            raise UserError(
-                "top_k and top_p need a categorical head; this model predicts a mixture of "
-                "logistics: use temperature"
-            )
         pixels: torch.Tensor = self.model.sample(
             count,
             labels=self._labels(count, label),
-            sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
+            sampling=self._sampling(temperature, top_k, top_p),
             generator=torch.Generator(device_of(self.full_model)).manual_seed(seed),
             compile=compile,
             progress=progress,
         )
         return pixels.cpu().numpy()
+
+    def complete(
+        self,
+        images: NDArray[np.uint8],
+        filled: NDArray[np.bool_],
+        count: int = 1,
+        *,
+        labels: Sequence[int] | None = None,
+        passes: int | None = None,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        progress: Progress | None = None,
+    ) -> NDArray[np.uint8]:
+        """Sample some pixels of images given the others: uint8 [N, count, H, W, C].
+
+        images: values [N, H, W, C]. filled: [H, W], True for a pixel to sample; the others stay.
+        labels: class of each image, for class-conditional models. passes: of resampling, so that
+        given pixels count that come later in the generation order; None for 0 where there are none,
+        else 5. Raises UserError for settings with which a model cannot be resampled.
+        """
+        model, device = self.full_model, device_of(self.full_model)
+        unknown = torch.from_numpy(filled)
+        if passes is None:
+            passes = 0 if model.given_first(unknown) else DEFAULT_PASSES
+        categorical = isinstance(model.core.head, CategoricalHead)
+        if passes and (not temperature or top_k or top_p or (temperature != 1 and not categorical)):
+            raise UserError(
+                "passes need a temperature above 0, without top_k and top_p, and of 1 for a model "
+                "of logistics: set them so, or passes to 0"
+            )
+        if (labels is None) != (model.n_classes == 0):
+            raise UserError("labels are needed exactly for a class-conditional model")
+        pixels = torch.from_numpy(images).to(device).repeat_interleave(count, 0)
+        classes = None if labels is None else torch.tensor(labels, device=device)
+        made: torch.Tensor = self.model.complete(
+            pixels,
+            unknown,
+            passes=passes,
+            labels=None if classes is None else classes.repeat_interleave(count),
+            sampling=self._sampling(temperature, top_k, top_p),
+            generator=torch.Generator(device).manual_seed(seed),
+            progress=progress,
+        )
+        return made.cpu().numpy().reshape(-1, count, *images.shape[1:])
 
     def evaluate(
         self,
@@ -153,13 +197,68 @@ class ImageModel(ImageScores, TrainedModel):
         self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Sample images and write each as a PNG, and all as one grid."""
-        progress = report("sampled positions")
-        images = self.sample(**options.arguments_of(self.sample), progress=progress)
         levels, n_classes = self.full_model.levels, self.full_model.n_classes
-        render.write_grid(out.path / GRID, images, levels, n_classes)
-        for name, image in zip(options.image_names(), render.to_bytes(images, levels), strict=True):
+        if options.complete is not None:
+            images = self._write_completions(options, out, report)
+        else:
+            progress = report("sampled positions")
+            images = self.sample(**options.arguments_of(self.sample), progress=progress)
+            render.write_grid(out.path / GRID, images, levels, n_classes)
+        scaled = render.to_bytes(images, levels)
+        for name, image in zip(options.image_names(len(images)), scaled, strict=True):
             render.write_png(out.path / name, image)
-        return f"{counted(options.count, 'image', 'images')} and {GRID} are in {out}"
+        return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
+
+    def _write_completions(
+        self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
+    ) -> NDArray[np.uint8]:
+        """Complete the pictures of the options and write the grid: uint8 [N count, H, W, C].
+
+        The grid has a row for each picture: the picture, its given pixels, its completions.
+        """
+        if options.complete is None or options.mask is None:
+            raise ValueError("complete and mask belong together")
+        if options.compile:
+            raise UserError("compile is not available with complete; leave one of them out")
+        model = self.full_model
+        filled = filled_pixels(options.mask, *model.shape[:2]).numpy()
+        pictures = self._pictures(options.complete, [model.shape])
+        out.check_free(options.image_names(len(pictures) * options.count))
+        images = np.stack([picture.pixels.numpy() for picture in pictures])  # [N, H, W, C]
+        made = self.complete(
+            images,
+            filled,
+            **options.arguments_of(self.complete),
+            labels=self._labels_of(pictures, options.label),
+            progress=report("sampled positions"),
+        )  # [N, count, H, W, C]
+        originals = render.to_bytes(images, model.levels)
+        columns = [render.in_colour(originals), render.hide(originals, filled)]
+        for index in range(options.count):
+            columns.append(render.in_colour(render.to_bytes(made[:, index], model.levels)))
+        render.write_rows(out.path / GRID, columns)
+        return made.reshape(-1, *model.shape)
+
+    def _pictures(self, path: str, shapes: list[tuple[int, int, int]]) -> list[Picture]:
+        return read_pictures(path, shapes, self.full_model.levels, bits=self.config.data.bits)
+
+    def _labels_of(self, pictures: list[Picture], label: int | None) -> list[int] | None:
+        """Return the class of each picture; None for an unconditional model without a label."""
+        if label is None and not self.full_model.n_classes:
+            return None
+        if label is not None:
+            self._labels(1, label)  # refuses a class that the model does not have
+            return [label] * len(pictures)
+        return [class_index(picture, self.vocabulary["class_names"]) for picture in pictures]
+
+    def _sampling(self, temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
+        """Return settings of sampling; UserError for those that the model's head does not have."""
+        if not isinstance(self.full_model.core.head, CategoricalHead) and (top_k or top_p):
+            raise UserError(
+                "top_k and top_p need a categorical head; this model predicts a mixture of "
+                "logistics: use temperature"
+            )
+        return Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
 
     def write_attention(
         self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory

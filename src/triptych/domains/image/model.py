@@ -17,10 +17,16 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import CompiledSteps, generate
+from triptych.decoding.resample import resample
+from triptych.decoding.sampling import Given, Sampling
 from triptych.types import Progress
 
 SAMPLE_BATCH = 64
 """Images sampled together; constant, so that a seed gives the same images on every machine."""
+
+
+RESAMPLED_BLOCK = 8
+"""Positions that `complete` proposes together; longer proposals are accepted less often."""
 
 
 @dataclass(frozen=True)
@@ -147,3 +153,79 @@ class ImageTransformer(nn.Module):
             )  # [N, L] or [N, L, C]
             images.append(self.to_images(values))
         return torch.cat(images)
+
+    def complete(
+        self,
+        pixels: Tensor,
+        filled: Tensor,
+        *,
+        passes: int = 0,
+        labels: Tensor | None = None,
+        sampling: Sampling | None = None,
+        generator: torch.Generator | None = None,
+        progress: Progress | None = None,
+    ) -> Tensor:
+        """Sample some pixels of images given the others: uint8 [B, H, W, C].
+
+        pixels: uint8 [B, H, W, C]. filled: bool [H, W], True for a pixel to sample; all others come
+        back unchanged. A pixel is sampled given the known ones before it in the generation order;
+        `passes` of `resample` make those after it count too. labels: int64 [B]. progress: called
+        with (positions done, positions in all).
+        """
+        sampling = sampling or Sampling()
+        known = self.known_positions(filled)  # [L]
+        n_prefix = int(known.long().cumprod(0).sum())
+        count, length = len(pixels), self.order.length
+        total = (length - n_prefix + passes * length) * count
+        with torch.no_grad():
+            condition = self.condition(labels)
+        images = []
+        for start in range(0, count, SAMPLE_BATCH):
+            values = self.to_sequence(pixels[start : start + SAMPLE_BATCH])  # [N, L] or [N, L, C]
+            size = len(values)
+            given = Given(values, known.expand(size, -1))
+            of_rows = condition.rows(slice(start, start + size))
+
+            def report(done: int, _: int, first: int = start, size: int = size) -> None:
+                if progress is not None:
+                    progress(first * total // count + done * size, total)
+
+            def report_pass(done: int, _: int, report: Progress = report) -> None:
+                report(length - n_prefix + done, 0)
+
+            values = generate(
+                self.core,
+                batch=size,
+                length=length,
+                prefix=values[:, :n_prefix],
+                given=given,
+                condition=of_rows,
+                sampling=sampling,
+                generator=generator,
+                progress=report,
+            )
+            if passes:
+                values, _ = resample(
+                    self.core,
+                    Given(values, given.known),
+                    passes=passes,
+                    block=RESAMPLED_BLOCK,
+                    temperature=sampling.temperature,
+                    generator=generator,
+                    condition=of_rows,
+                    progress=report_pass,
+                )
+            images.append(self.to_images(values))
+        return torch.cat(images)
+
+    def known_positions(self, filled: Tensor) -> Tensor:
+        """Return the positions whose values are given: bool [L]; filled: as in `complete`."""
+        height, width, channels = self.order.shape
+        known = ~filled.to(self.order.cell.device)
+        cells = known.view(1, height, width, 1).expand(-1, -1, -1, channels)  # [1, H, W, C]
+        return self.order.to_sequence(cells)[0]
+
+    def given_first(self, filled: Tensor) -> bool:
+        """Return whether all given pixels come before all filled ones in the generation order."""
+        known = self.known_positions(filled)
+        return bool((known[:-1] >= known[1:]).all())

@@ -21,6 +21,8 @@ GRID_LINE_GREY = 96
 """Grey of the lines between the images of a grid, neither black nor white."""
 GRID_LINE = 2
 """Width of these lines, in pixels."""
+HIDDEN = (94, 130, 181)
+"""Colour of pixels that are not given, a blue that no grey image has."""
 ATTENTION_COLUMNS = 3
 """Attention maps per row of a drawing."""
 DOTS_PER_INCH = 110
@@ -34,6 +36,12 @@ def to_bytes(pixels: NDArray[np.uint8] | Tensor, levels: int) -> NDArray[np.uint
     values = np.asarray(pixels).astype(np.int64)
     scaled = (values * 255 + (levels - 1) // 2) // (levels - 1)
     return scaled.astype(np.uint8)
+
+
+def to_levels(scaled: NDArray[np.uint8], levels: int) -> NDArray[np.uint8]:
+    """Return the level 0 .. levels-1 nearest to each 8-bit value; the inverse of `to_bytes`."""
+    values = scaled.astype(np.int64)
+    return ((values * (levels - 1) + 127) // 255).astype(np.uint8)
 
 
 def write_png(path: str | Path, pixels: NDArray[np.uint8]) -> Path:
@@ -55,12 +63,43 @@ def write_grid(
     keeps them below.
     """
     scaled = to_bytes(pixels, levels)
+    columns = math.ceil(math.sqrt(len(scaled)))
+    if 0 < n_classes <= 16 and n_classes < len(scaled):
+        columns = n_classes
+    grid = _lay_out(scaled, columns)
+    write_png(path, grid)
+    return grid
+
+
+def write_rows(path: str | Path, columns: Sequence[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """Write one row per picture as one PNG and return it: uint8 [H', W', C].
+
+    columns: each uint8 [N, H, W, C], 8-bit values of one image of every row. Images are enlarged as
+    in `write_grid`.
+    """
+    cells = np.stack(list(columns), axis=1)  # [N, columns, H, W, C]
+    grid = _lay_out(cells.reshape(-1, *cells.shape[2:]), len(columns))
+    write_png(path, grid)
+    return grid
+
+
+def hide(scaled: NDArray[np.uint8], hidden: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Show pixels in one colour: 8-bit [N, H, W, C], hidden [H, W] -> RGB [N, H, W, 3]."""
+    shown = in_colour(scaled)
+    shown[:, hidden] = HIDDEN
+    return shown
+
+
+def in_colour(scaled: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return grey or RGB images as RGB: [N, H, W, C] -> [N, H, W, 3]."""
+    return np.broadcast_to(scaled, (*scaled.shape[:-1], 3)).copy()
+
+
+def _lay_out(scaled: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
+    """Return images [N, H, W, C] row by row in one, enlarged as in `write_grid`."""
     zoom = max(1, 96 // max(scaled.shape[1:3]))
     scaled = scaled.repeat(zoom, axis=1).repeat(zoom, axis=2)
     count, height, width, channels = scaled.shape
-    columns = math.ceil(math.sqrt(count))
-    if 0 < n_classes <= 16 and n_classes < count:
-        columns = n_classes
     rows = math.ceil(count / columns)
     size = (GRID_LINE + rows * (height + GRID_LINE), GRID_LINE + columns * (width + GRID_LINE))
     grid = np.full((*size, channels), GRID_LINE_GREY, dtype=np.uint8)
@@ -68,7 +107,6 @@ def write_grid(
         top = GRID_LINE + index // columns * (height + GRID_LINE)
         left = GRID_LINE + index % columns * (width + GRID_LINE)
         grid[top : top + height, left : left + width] = image
-    write_png(path, grid)
     return grid
 
 

@@ -1,0 +1,181 @@
+"""Completion: given pixels stay, filled ones have the model's conditional distribution."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from random_head import with_random_head
+
+from triptych.core.attention.base import AttentionConfig
+from triptych.core.attention.full import Full
+from triptych.core.attention.local2d import Local2D
+from triptych.core.feed_forward import GELU
+from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
+from triptych.core.positions import Axial
+from triptych.core.transformer import TransformerConfig
+from triptych.decoding.sampling import Sampling, sample_value
+from triptych.domains.image import render
+from triptych.domains.image.config import Config
+from triptych.domains.image.domain import HALVES
+from triptych.domains.image.inference import ImageModel
+from triptych.domains.image.model import ImageTransformer, ModelConfig
+from triptych.domains.image.pictures import filled_pixels, read_pictures
+from triptych.errors import UserError
+
+SHAPE, LEVELS = (4, 6, 3), 5
+
+
+def model_of(
+    attention: AttentionConfig | None = None,
+    head: HeadConfig | None = None,
+    shape: tuple[int, int, int] = SHAPE,
+    n_classes: int = 3,
+) -> ImageModel:
+    torch.manual_seed(0)
+    attention = attention or Local2D(2, 3, 1, 1, "blocks")
+    transformer = TransformerConfig(
+        n_layers=2,
+        d_model=12,
+        n_heads=2,
+        feed_forward=GELU(16),
+        attention=attention,
+        positions=Axial(),
+    )
+    config = ModelConfig(transformer, head or Categorical(), class_conditional=n_classes > 0)
+    model = with_random_head(ImageTransformer(config, shape, levels=LEVELS, n_classes=n_classes))
+    with torch.no_grad():
+        for parameter in model.core.head.parameters():
+            parameter.mul_(3)
+    return ImageModel(Config(model=config), model, {"class_names": ["a", "b", "c"]})
+
+
+def pictures(count: int = 3) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    values = np.random.default_rng(1).integers(0, LEVELS, (count, *SHAPE))
+    return values.astype(np.uint8)
+
+
+@pytest.mark.parametrize("head", [Categorical(), MixtureOfLogistics(components=2)])
+@pytest.mark.parametrize("attention", [Full(), Local2D(2, 3, 1, 1, "blocks"), Local2D(2, 2, 2, 1)])
+@pytest.mark.parametrize("mask", HALVES)
+def test_given_pixels_come_back_unchanged(
+    attention: AttentionConfig, head: HeadConfig, mask: str
+) -> None:
+    images, filled = pictures(), filled_pixels(mask, 4, 6).numpy()
+    made = model_of(attention, head).complete(images, filled, 4, labels=[0, 2, 1])
+    assert made.shape == (3, 4, *SHAPE)
+    assert (made[:, :, ~filled] == images[:, None][:, :, ~filled]).all()
+    assert len({image.tobytes() for image in made[0]}) > 1
+    assert made.max() < LEVELS
+
+
+@pytest.mark.parametrize("attention", [Full(), Local2D(2, 3, 1, 1, "blocks"), Local2D(2, 2, 2, 1)])
+@pytest.mark.parametrize("mask", ["bottom", "right"])
+def test_a_completion_is_that_of_the_model_without_a_cache(
+    attention: AttentionConfig, mask: str
+) -> None:
+    trained = model_of(attention)
+    model, images, filled = trained.full_model.eval(), pictures(), filled_pixels(mask, 4, 6)
+    known = model.to_sequence((~filled)[None, ..., None].expand(1, *SHAPE))[0].bool()  # [L]
+    values = model.to_sequence(torch.from_numpy(images))
+    condition = model.condition(torch.tensor([0, 2, 1]))
+    generator = torch.Generator().manual_seed(4)
+    start = int((~known).nonzero()[0])
+    for t in range(start, values.shape[1]):
+        with torch.no_grad():
+            parameters = model.core(values, condition=condition)[:, t]
+        value = sample_value(model.core.head, parameters, Sampling(), generator)
+        values[:, t] = values[:, t] if known[t] else value
+    by_hand = model.to_images(values).numpy()
+    made = trained.complete(images, filled.numpy(), labels=[0, 2, 1], passes=0, seed=4)
+    assert np.array_equal(made[:, 0], by_hand)
+
+
+def test_given_pixels_after_the_filled_ones_count() -> None:
+    trained, count = model_of(Full(), shape=(1, 3, 1), n_classes=0), 6000
+    every = torch.tensor(list(product(range(LEVELS), repeat=3)), dtype=torch.uint8)
+    with torch.no_grad():
+        log_p = -trained.full_model.eval().nll(every.view(-1, 1, 3, 1)).sum(1)
+    p = log_p.exp() * (every[:, 1] == 4) * (every[:, 2] == 0)
+    exact = (p / p.sum()).view(LEVELS, -1).sum(1)  # of the first pixel
+    image = np.array([0, 4, 0], np.uint8).reshape(1, 1, 3, 1)
+    filled = np.array([[True, False, False]])
+
+    def error(passes: int | None) -> float:
+        made = trained.complete(image, filled, count, passes=passes)[0, :, 0, 0, 0]
+        found = torch.bincount(torch.from_numpy(made).long(), minlength=LEVELS) / count
+        return float((found - exact).abs().max())
+
+    assert error(None) < 0.03
+    assert error(0) > 0.06
+
+
+def test_given_first_depends_on_the_generation_order() -> None:
+    bottom, left = (filled_pixels(mask, 4, 6) for mask in ("bottom", "left"))
+    for attention in (Full(), Local2D(2, 3, 1, 1, "blocks")):
+        assert model_of(attention).full_model.given_first(bottom)
+        assert not model_of(attention).full_model.given_first(left)
+    one_row = Local2D(4, 3, 1, 1, "blocks")
+    assert model_of(one_row).full_model.given_first(filled_pixels("right", 4, 6))
+
+
+def test_named_masks_are_halves() -> None:
+    top, bottom, left, right = (filled_pixels(mask, 5, 3) for mask in HALVES)
+    assert torch.equal(top, ~bottom)
+    assert torch.equal(left, ~right)
+    assert top[:2].all()
+    assert not top[2:].any()
+    assert left[:, :1].all()
+    assert not left[:, 1:].any()
+
+
+def test_a_mask_file_is_white_where_pixels_are_filled(tmp_path: Path) -> None:
+    wanted = torch.rand(4, 6) < 0.5
+    pixels = np.where(wanted.numpy(), 255, 0).astype(np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "mask.png")
+    assert torch.equal(filled_pixels(str(tmp_path / "mask.png"), 4, 6), wanted)
+    with pytest.raises(UserError, match=r"6 wide and 4 high.*expected 4 wide and 6 high"):
+        filled_pixels(str(tmp_path / "mask.png"), 6, 4)
+    Image.fromarray(pixels * 0).save(tmp_path / "mask.png")
+    with pytest.raises(UserError, match="fills no pixel"):
+        filled_pixels(str(tmp_path / "mask.png"), 4, 6)
+
+
+@pytest.mark.parametrize("levels", [2, 4, 16, 17, 128, 255, 256])
+def test_a_picture_file_has_the_levels_that_were_written(tmp_path: Path, levels: int) -> None:
+    values = np.arange(levels, dtype=np.uint8)
+    written = render.to_bytes(values, levels).reshape(1, -1, 1)
+    render.write_png(tmp_path / "p.png", written)
+    bits = {2: 1, 4: 2, 16: 4, 128: 7}.get(levels)
+    for wanted in {bits, None}:
+        (read,) = read_pictures(str(tmp_path / "p.png"), [(1, levels, 1)], levels, bits=wanted)
+        assert read.pixels.flatten().tolist() == values.tolist()
+
+
+def test_settings_that_cannot_be_resampled_are_refused() -> None:
+    images, filled = pictures(), filled_pixels("top", 4, 6).numpy()
+    for options in ({"temperature": 0.0}, {"top_k": 2}, {"top_p": 0.5}):
+        with pytest.raises(UserError, match="passes need"):
+            model_of().complete(images, filled, labels=[0, 0, 0], **options)
+        model_of().complete(images, filled, labels=[0, 0, 0], passes=0, **options)
+    with pytest.raises(UserError, match="passes need"):
+        model_of(head=MixtureOfLogistics(components=2)).complete(
+            images, filled, labels=[0, 0, 0], temperature=0.5
+        )
+    with pytest.raises(UserError, match="labels are needed"):
+        model_of().complete(images, filled)
+
+
+def test_hidden_pixels_have_one_colour() -> None:
+    filled = filled_pixels("left", 4, 6).numpy()
+    scaled = render.to_bytes(pictures(), LEVELS)
+    shown = render.hide(scaled, filled)
+    assert (shown[:, filled] == render.HIDDEN).all()
+    assert np.array_equal(shown[:, ~filled], scaled[:, ~filled])
+    grey = render.in_colour(scaled[..., :1])
+    assert np.array_equal(grey[..., 2], scaled[..., 0])
