@@ -20,7 +20,7 @@ from triptych.domains.image.config import Config
 from triptych.domains.image.domain import ImageAttentionOptions
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ImageTransformer, ModelConfig
-from triptych.domains.image.render import draw_attention
+from triptych.domains.image.render import draw_attention, outline
 from triptych.errors import UserError
 
 HEIGHT, WIDTH, LEVELS = 6, 5, 7
@@ -84,6 +84,43 @@ def test_the_label_changes_the_maps(image):
     zero, three = (trained.attention(image, PIXELS, label=label) for label in (0, 3))
     assert np.abs(zero - three).max() > 1e-6
     assert trained.attention(image, PIXELS) == pytest.approx(zero)
+
+
+@pytest.mark.parametrize("order", ["raster", "blocks"])
+def test_blocks_are_those_of_the_mask_and_hold_all_weights(order, image):
+    trained = model_of(Local2D(2, 3, 1, 1, order=order))
+    every = [(row, column) for row in range(HEIGHT) for column in range(WIDTH)]
+    maps = trained.attention(image, every, layer=1)
+    memories = {}
+    for (row, column), weights, (query, memory) in zip(
+        every, maps, trained.attention_blocks(every), strict=True
+    ):
+        by_hand = np.zeros((HEIGHT, WIDTH), bool)
+        by_hand[row // 2 * 2 :, column // 3 * 3 :][:2, :3] = True
+        assert np.array_equal(query, by_hand)
+        assert not weights[~memory].any()
+        key = row // 2, column // 3
+        memories.setdefault(key, memory)
+        assert np.array_equal(memory, memories[key])  # one memory block for each query block
+        seen = np.any([maps[i] > 0 for i, (r, c) in enumerate(every) if by_hand[r, c]], axis=0)
+        assert not (seen & ~memory).any()
+    assert memories[2, 1][3:6, 2:5].all()  # the halo above and to the left, and the block
+    assert not memories[2, 1][:2].any()
+
+
+def test_without_windows_the_query_block_is_the_pixel():
+    ((query, memory),) = model_of(Full()).attention_blocks([(2, 3)])
+    assert np.argwhere(query).tolist() == [[2, 3]]
+    assert memory.sum() == 2 * WIDTH + 3 + 1  # all earlier pixels, and the pixel's own channels
+
+
+def test_an_outline_encloses_a_block():
+    block = np.zeros((4, 5), bool)
+    block[1:3, 2:5] = True
+    edges = outline(block)
+    assert len(edges) == 2 * (2 + 3)
+    assert [(1.5, 0.5), (1.5, 1.5)] in edges
+    assert [(3.5, 2.5), (4.5, 2.5)] in edges
 
 
 @pytest.mark.parametrize(

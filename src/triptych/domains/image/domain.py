@@ -78,7 +78,8 @@ class ImageAttentionOptions(AttentionOptions):
     """Column of the predicted pixel, from 0; null, with row, for six pixels of the image."""
 
     description = (
-        "Sample an image and draw the attention weights that predicted some of its pixels."
+        "Sample an image and draw the attention weights that predicted some of its pixels, "
+        "with the query block and the memory block of each."
     )
 
     def __post_init__(self) -> None:

@@ -38,6 +38,8 @@ from triptych.types import Progress
 
 Pixel = tuple[int, int]
 """Row and column, from 0."""
+Blocks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
+"""Query block and memory block: bool [H, W]."""
 DEFAULT_PASSES = 5
 """Passes of resampling where given pixels come after filled ones."""
 
@@ -184,14 +186,41 @@ class ImageModel(ImageScores, TrainedModel):
         block = model.core.decoder.blocks[(layer or self.config.model.transformer.n_layers) - 1]
         with scoring(model), capture_attention(block) as captured:
             model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)
-        # Query t predicts value t of the order; key t holds value t - 1, key 0 the start vector.
+        # Query t predicts value t of the order; key 0 holds the start vector.
         query = torch.stack([model.order.positions[row, col, 0] for row, col in pixels])  # [N]
         weights = captured.self_attention[0][0, :, query]  # [heads, N, L]
-        by_value = F.pad(weights[:, :, 1:], (0, 1)).flatten(0, 1)  # [heads N, L]
-        images = model.order.to_images(by_value).cpu().double().sum(-1)  # [heads N, H, W]
+        images = self._by_pixel(weights.flatten(0, 1))  # [heads N, H, W]
         images = images.view(-1, len(pixels), *images.shape[1:])  # [heads, N, H, W]
         maps: NDArray[np.float64] = (images.mean(0) if head is None else images[head - 1]).numpy()
         return maps
+
+    def attention_blocks(self, pixels: Sequence[Pixel]) -> list[Blocks]:
+        """Return the query block and the memory block of each predicted pixel: bool [H, W] each.
+
+        The query block has the pixels that share the predicted one's window of keys; without
+        windows it is the pixel alone. The memory block (Parmar et al. 2018, section 3.3) has the
+        pixels whose values some query of the block sees by the mask pattern, the block's own too.
+        """
+        model = self.full_model
+        pattern = model.core.decoder.blocks[0].attention.mask_pattern
+        positions = torch.arange(model.order.length, device=device_of(model))  # [L]
+        blocks = []
+        for row, column in pixels:
+            queries = model.order.positions[row, column]  # [C]
+            if pattern.windows is not None:
+                number = pattern.windows.block_of(positions)  # [L]
+                queries = positions[number == number[queries[0]]]  # [Q]
+            seen = pattern.visible(queries.unsqueeze(1), positions).any(0)  # [L]
+            of_queries = torch.zeros_like(seen).index_fill_(0, queries, True)  # [L]
+            query_block = model.order.to_images(of_queries.unsqueeze(0))[0].any(-1)  # [H, W]
+            memory_block = self._by_pixel(seen.unsqueeze(0))[0] > 0  # [H, W]
+            blocks.append((query_block.cpu().numpy(), memory_block.numpy()))
+        return blocks
+
+    def _by_pixel(self, of_keys: torch.Tensor) -> torch.Tensor:
+        """Return sums over the keys that hold a pixel's values: [N, L] -> float64 [N, H, W]."""
+        by_value = F.pad(of_keys[:, 1:], (0, 1))  # [N, L], key t holds the value at t - 1
+        return self.full_model.order.to_images(by_value).cpu().double().sum(-1)
 
     def write_samples(
         self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
@@ -284,9 +313,15 @@ class ImageModel(ImageScores, TrainedModel):
         progress = report("sampled positions")
         image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
         maps = self.attention(image, pixels, label=label, layer=layer, head=options.head)
+        blocks = self.attention_blocks(pixels)
         heads = "mean of all heads" if options.head is None else f"head {options.head}"
-        title = f"layer {layer}, {heads}: weights (red) of the prediction of a pixel (blue)"
-        drawing = render.draw_attention(image, self.full_model.levels, pixels, maps, title=title)
+        title = (
+            f"layer {layer}, {heads}: weights (red) of the prediction of a pixel (blue),\n"
+            "query block (solid) and memory block (dashed)"
+        )
+        drawing = render.draw_attention(
+            image, self.full_model.levels, pixels, maps, blocks=blocks, title=title
+        )
         out.write(DRAWING, drawing)
         numbers = {
             "layer": layer,
@@ -294,8 +329,16 @@ class ImageModel(ImageScores, TrainedModel):
             "label": label,
             "image": image.tolist(),
             "pixels": [
-                {"row": row, "column": column, "weights": weights.tolist()}
-                for (row, column), weights in zip(pixels, maps, strict=True)
+                {
+                    "row": row,
+                    "column": column,
+                    "weights": weights.tolist(),
+                    "query_block": np.argwhere(query_block).tolist(),
+                    "memory_block": np.argwhere(memory_block).tolist(),
+                }
+                for (row, column), weights, (query_block, memory_block) in zip(
+                    pixels, maps, blocks, strict=True
+                )
             ],
         }
         out.write(NUMBERS, json_bytes(numbers))

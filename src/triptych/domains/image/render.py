@@ -25,6 +25,8 @@ HIDDEN = (94, 130, 181)
 """Colour of pixels that are not given, a blue that no grey image has."""
 ATTENTION_COLUMNS = 3
 """Attention maps per row of a drawing."""
+BLOCK_LINES = (("solid", "#33589c"), ("dashed", "#2c7a4b"))
+"""Line style and colour of the outlines of the query block and the memory block."""
 DOTS_PER_INCH = 110
 
 
@@ -116,14 +118,17 @@ def draw_attention(
     pixels: Sequence[tuple[int, int]],
     maps: NDArray[np.float64],
     *,
+    blocks: Sequence[tuple[NDArray[np.bool_], NDArray[np.bool_]]] = (),
     title: str = "",
 ) -> bytes:
     """Draw attention maps over an image and return a PNG.
 
     image: [H, W, C], shown in grey. maps: [len(pixels), H, W], each shown in red over the image
-    and scaled by its own maximum, with its predicted pixel (row, column) framed in blue.
+    and scaled by its own maximum, with its predicted pixel (row, column) framed in blue. blocks:
+    the query block and the memory block of each pixel, bool [H, W], outlined solid and dashed.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
@@ -138,14 +143,36 @@ def draw_attention(
     for panel in panels.flat:
         panel.set_axis_off()
     red = np.array([0.784, 0.267, 0.235])
-    for panel, (row, column), weights in zip(panels.flat, pixels, maps, strict=False):
+    for index, (panel, (row, column), weights) in enumerate(
+        zip(panels.flat, pixels, maps, strict=False)
+    ):
         strength = (weights / max(float(weights.max()), 1e-9))[..., None] ** 0.5  # [H, W, 1]
         panel.imshow(background * (1 - strength) + red * strength, vmin=0, vmax=1)
         corner = (column - 0.5, row - 0.5)
         panel.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="#33589c", linewidth=2))
+        drawn = blocks[index] if blocks else ()
+        for block, (style, colour) in zip(drawn, BLOCK_LINES, strict=False):
+            lines = LineCollection(outline(block), linestyle=style, colors=colour)
+            panel.add_collection(lines)
         panel.set_title(f"row {row}, column {column}", fontsize=9)
     if title:
         figure.suptitle(title, fontsize=9, color="#5f6b73")
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
+
+
+def outline(block: NDArray[np.bool_]) -> list[list[tuple[float, float]]]:
+    """Return the edges between the cells of a block and the others, as lines of two points (x, y).
+
+    block: [H, W]; cell (row, column) reaches from column - 0.5 to column + 0.5.
+    """
+    padded = np.pad(block, 1)
+    edges = []
+    for row, column in np.argwhere(padded[:-1] != padded[1:]):  # between two rows
+        x, y = column - 1, row - 0.5
+        edges.append([(x - 0.5, y), (x + 0.5, y)])
+    for row, column in np.argwhere(padded[:, :-1] != padded[:, 1:]):  # between two columns
+        x, y = column - 0.5, row - 1
+        edges.append([(x, y - 0.5), (x, y + 0.5)])
+    return edges

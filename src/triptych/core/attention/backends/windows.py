@@ -60,6 +60,10 @@ class Windows(nn.Module):
     cell: Tensor  # int64 [L], cell of the blocks that holds each position
     mask: Tensor  # bool [N, Q, K], True where the key is visible
 
+    def block_of(self, position: Tensor) -> Tensor:
+        """Number of the block that holds each position, in the shape of `position`."""
+        return self.cell[position] // (len(self.query) // self.n_blocks)
+
 
 def attend_in_windows(
     windows: Windows,
