@@ -7,46 +7,53 @@ import time
 from collections.abc import Sequence
 from typing import BinaryIO
 
+from triptych.cli.lines import arriving_lines
 from triptych.cli.options import open_model, read_options
 from triptych.cli.progress import ProgressLine
 from triptych.domains.base import Domain
-from triptych.domains.files import read_input_lines
 
 BATCHES_PER_PART = 16
-"""Batches of input that are translated before output is written: enough lines to sort by length,
-and a large input shows output early."""
+"""Most batches of input that are translated before output is written: enough lines to sort by
+length, and a large input shows output early."""
 
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
-    """Translate standard input; raises UserError, before a line is read where possible."""
+    """Translate standard input; raises UserError, before a line is read where possible.
+
+    Lines are translated as soon as the input pauses, so that the command answers in a pipe whose
+    writer waits.
+    """
     options, _ = read_options("translate", domain, arguments)
     names = ("beam", "n_best", "batch_size", "length_penalty")
     settings = {name: getattr(options, name) for name in names}
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
     translator = open_model(domain, options)
     translator.translate([], **settings)  # refuses impossible settings before a line is read
-    lines = read_input_lines(None)
     from triptych.training.devices import out_of_memory_advice
 
-    report = ProgressLine("translated lines")
+    # On a terminal the translations would stand between the parts of the line of progress.
+    report = None if sys.stdout.isatty() else ProgressLine("translated lines")
+    done, seconds = 0, 0.0
     size = options.batch_size * BATCHES_PER_PART
-    seconds = 0.0
-    for start in range(0, len(lines), size):
-        part = lines[start : start + size]
+    for lines in arriving_lines(sys.stdin.buffer, size, name="standard input"):
 
-        def show(done: int, of_part: int, /, before: int = start) -> None:
-            if done < of_part:  # the last line of a part counts once it has been written
-                report(before + done, len(lines))
+        def show(part: int, whole: int, /, before: int = done, count: int = len(lines)) -> None:
+            if report is not None and part < whole:  # the last line counts once it is written
+                report(before + count * part // whole, 0)
 
         started = time.perf_counter()
         with out_of_memory_advice("lower --batch_size or --beam"):
-            found = translator.translate(part, progress=show, **settings)
+            found = translator.translate(lines, progress=show, **settings)
         seconds += time.perf_counter() - started
         write_lines(sys.stdout.buffer, found, n_best=options.n_best)
-        report(start + len(part), len(lines))
-    if lines:
+        done += len(lines)
+        if report is not None:
+            report(done, 0)
+    if done:
+        if report is not None:
+            report(done, done)
         print(
-            f"{len(lines) / seconds:,.1f} sentences/s, "
+            f"{done / seconds:,.1f} sentences/s, "
             f"{translator.tokens_written / seconds:,.0f} tokens/s "
             f"(beam {options.beam}, dtype {options.dtype})",
             file=sys.stderr,

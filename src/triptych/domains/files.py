@@ -97,17 +97,17 @@ def read_input_lines(path: str | Path | None) -> list[str]:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
 
 
-def split_lines(content: bytes, *, name: str) -> list[str]:
+def split_lines(content: bytes, *, name: str, first: int = 1) -> list[str]:
     r"""Return the lines of UTF-8 text, split at `\n` only, without a final `\r` or a first BOM.
 
     `str.splitlines` would also split at U+2028, form feed and others, which belong to the text. A
-    last line without a line end counts. name: what errors call the content. Raises UserError for a
-    line that is not UTF-8.
+    last line without a line end counts. name: what errors call the content. first: number of the
+    first line, above 1 for a later part of a text. Raises UserError for a line that is not UTF-8.
     """
     try:
-        lines = content.decode("utf-8-sig").split("\n")
+        lines = content.decode("utf-8-sig" if first == 1 else "utf-8").split("\n")
     except UnicodeDecodeError as error:
-        number = error.object.count(b"\n", 0, error.start) + 1
+        number = error.object.count(b"\n", 0, error.start) + first
         wrong = f"byte {error.object[error.start]:#04x}"
         raise UserError(f"{name}, line {number} is not UTF-8: {wrong}") from None
     if lines[-1] == "":

@@ -20,6 +20,7 @@ from triptych.domains.translation.attention_maps import SentenceAttention, sente
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.domain import NUMBERS, TranslationAttentionOptions
+from triptych.domains.translation.long_lines import split_long
 from triptych.domains.translation.metrics import LikelihoodScores, score_translations
 from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import SPACES
@@ -33,6 +34,8 @@ MAX_SCORING_TOKENS = 4_096
 """Maximum number of tokens to score at a time: a training batch for a large GPU may not fit."""
 SAMPLE_ROWS = 20
 """Number of lines of a split in the details of an evaluation."""
+NO_SPACES = ("zh", "ja")
+"""Target languages without a space between sentences."""
 SAFE_MARGIN = 3e-5
 """Margin in nats per token from which a search in single precision agrees with one in double
 precision. The log p of a translation differs between the two by at most about 2e-6 per token, and a
@@ -68,14 +71,26 @@ class TranslationModel(LikelihoodScores, TrainedModel):
 
         options: beam, batch_size, length_penalty and progress, see `search`. A blank line has an
         empty translation. A translation contains no line end and has at most 50 tokens more than
-        its source.
+        its source. A line with more tokens than any training pair (`data.max_length`) is translated
+        sentence by sentence, see `split_long`; its n-th translation joins the n-th ones.
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
-        found = self.search(lines, n_best=n_best, **options)
+        limit = self.config.data.max_length - 1  # its end counts
+        parts = [split_long(line, self.vocabulary.source, limit) for line in lines]
+        found = self.search([part for line in parts for part in line], n_best=n_best, **options)
         self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
-        texts = self.texts(found, n_best=n_best)
+        translated = iter(self.texts(found, n_best=n_best))
+        texts = [self._joined([next(translated) for _ in line]) for line in parts]
         return [best[0] for best in texts] if n_best == 1 else texts
+
+    def _joined(self, parts: list[list[str]]) -> list[str]:
+        """Return the n best translations of a line from those of its parts."""
+        if len(parts) == 1:
+            return parts[0]
+        between = "" if self.config.data.source.target_language in NO_SPACES else " "
+        count = max(map(len, parts))
+        return [between.join(best[min(n, len(best) - 1)] for best in parts) for n in range(count)]
 
     def search(
         self,
@@ -91,7 +106,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
 
         beam: number of hypotheses of the search, 1 for greedy search. batch_size: lines at a time;
         no effect on the translations if the search is exact. length_penalty: see
-        `LengthPenalty.parse`. progress: called with (lines done, lines in all). Raises UserError
+        `LengthPenalty.parse`. progress: called with (lines done, lines in all); `translate` counts
+        the sentences of a long line as lines. Raises UserError
         for an n_best outside 1 to beam and for another length penalty.
         """
         if not 1 <= n_best <= beam:
