@@ -222,3 +222,33 @@ def test_two_tracks_that_move_one_pedal_are_one_pedal(raw_midi):
     right = [(0, on(70)), (100, pedal(127)), (500, off(70)), (1000, pedal(0))]
     left = [(0, on(40)), (1500, pedal(127)), (1600, off(40)), (2000, pedal(0))]
     assert sounding(raw_midi(right, left)) == {70: 1, 40: 2}
+
+
+def test_a_note_has_the_program_in_force_at_its_onset() -> None:
+    """From the track itself, or from another track where its own has no program change."""
+    tracks = [
+        [
+            mido.Message("program_change", channel=0, program=40),
+            mido.Message("program_change", channel=1, program=30),
+            mido.MetaMessage("time_signature", numerator=6, denominator=8),
+        ],
+        [
+            mido.Message("program_change", channel=0, program=41),
+            mido.Message("note_on", channel=0, note=60, velocity=9),
+            mido.Message("program_change", channel=0, program=42, time=10),
+            mido.Message("note_off", channel=0, note=60),
+            mido.Message("note_on", channel=0, note=62, velocity=9),
+            mido.Message("note_off", channel=0, note=62, time=5),
+        ],
+        [
+            mido.Message("note_on", channel=1, note=64, velocity=9),
+            mido.Message("note_off", channel=1, note=64, time=5),
+        ],
+    ]
+    file = mido.MidiFile(tracks=[mido.MidiTrack(track) for track in tracks])
+    buffer = io.BytesIO()
+    file.save(file=buffer)
+    midi = parse_midi(buffer.getvalue(), name="x.mid")
+    programs = {note.pitch: note.program for part in midi.parts for note in part.notes}
+    assert programs == {60: 41, 62: 42, 64: 30}
+    assert midi.time_signatures == [(0, 6, 8)]

@@ -8,6 +8,7 @@ its own track only. symusic drops notes without a release and has no channels.
 from __future__ import annotations
 
 import io
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ class Note(NamedTuple):
     release: int
     pitch: int
     velocity: int
+    program: int = 0
+    """General MIDI program, 0 to 127, in force at the onset; of no meaning for drums."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,8 @@ class ParsedMidi:
     """Tick of the last message, end-of-track marks excluded."""
     tempos: list[tuple[int, int]]
     """(tick, microseconds per quarter note) of all tempo events, by tick."""
+    time_signatures: list[tuple[int, int, int]]
+    """(tick, numerator, denominator) of all time signatures, by tick."""
 
     def seconds(self, ticks: Sequence[int]) -> NDArray[np.float64]:
         """Convert ticks to seconds by the tempo map."""
@@ -134,7 +139,10 @@ def _parse(name: str, raw: mido.MidiFile) -> ParsedMidi:
     # Messages of each key as (tick, velocity), velocity 0 for a release.
     keys: dict[tuple[int, int], dict[int, list[tuple[int, int]]]] = {}  # (track, channel), pitch
     pedals: dict[tuple[int, int], list[tuple[int, bool]]] = defaultdict(list)  # (port, channel)
-    names, ports, tempos = defaultdict(str), defaultdict(int), []
+    # Of each (track, channel), and of each (port, channel) in all tracks: (tick, program).
+    own_programs: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    programs: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    names, ports, tempos, meters = defaultdict(str), defaultdict(int), [], []
     last_tick = 0
     for number, track in enumerate(raw.tracks):
         # Files for more than 16 channels name a port in each track.
@@ -151,12 +159,19 @@ def _parse(name: str, raw: mido.MidiFile) -> ParsedMidi:
             elif kind == "control_change" and message.control == SUSTAIN_PEDAL:
                 movement = (tick, message.value >= PEDAL_DOWN)
                 pedals[ports[number], message.channel].append(movement)
+            elif kind == "program_change":
+                own_programs[number, message.channel].append((tick, message.program))
+                programs[ports[number], message.channel].append((tick, message.program))
             elif kind == "set_tempo":
                 tempos.append((tick, message.tempo))
+            elif kind == "time_signature":
+                meters.append((tick, message.numerator, message.denominator))
             elif kind == "track_name":
                 names[number] = message.name
     for movements in pedals.values():
         movements.sort(key=lambda movement: movement[0])
+    for changes in programs.values():
+        changes.sort(key=lambda change: change[0])
     parts = []
     for (number, channel), by_pitch in sorted(keys.items()):
         notes = [
@@ -166,9 +181,19 @@ def _parse(name: str, raw: mido.MidiFile) -> ParsedMidi:
         ]
         if notes:
             pedal = pedals[ports[number], channel]
+            # Files with more parts than channels set the program in every track.
+            changes = own_programs[number, channel] or programs[ports[number], channel]
+            notes = [note._replace(program=_program_at(note.onset, changes)) for note in notes]
             parts.append(Part(names[number], channel == DRUM_CHANNEL, sorted(notes), pedal))
     tempos.sort(key=lambda tempo: tempo[0])
-    return ParsedMidi(name, parts, raw.ticks_per_beat, last_tick, tempos)
+    meters.sort(key=lambda meter: meter[0])
+    return ParsedMidi(name, parts, raw.ticks_per_beat, last_tick, tempos, meters)
+
+
+def _program_at(tick: int, changes: list[tuple[int, int]]) -> int:
+    """Return the program in force at a tick; the first one before the first change, else 0."""
+    latest = bisect_right(changes, tick, key=lambda change: change[0]) - 1
+    return changes[max(0, latest)][1] if changes else 0
 
 
 def _pair(messages: list[tuple[int, int]], pitch: int, last_tick: int) -> list[Note]:

@@ -32,8 +32,8 @@ class PieceSource(ABC):
     into windows.
     """
 
-    tokenizer: ClassVar[MusicTokenizer]
-    """Tokenizer of the pieces."""
+    tokenizer: MusicTokenizer
+    """Tokenizer of the pieces: a constant of the class, or a field where the user chooses it."""
     trains_baselines: ClassVar[bool] = True
     """Whether scoring reads the training pieces too, for the baselines that count."""
 

@@ -5,7 +5,6 @@ import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +22,7 @@ class JSBChorales(PieceSource):
     directory: str
     """Folder with Jsb16thSeparated.json.gz."""
 
-    tokenizer: ClassVar[ChoraleTokenizer] = ChoraleTokenizer()
+    tokenizer = ChoraleTokenizer()
 
     def load(self, split: str) -> list[Piece]:
         path = Path(self.directory).expanduser() / FILE

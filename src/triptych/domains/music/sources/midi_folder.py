@@ -1,20 +1,20 @@
-"""A folder of MIDI files, such as MAESTRO, as piano performances."""
+"""A folder of MIDI files, such as MAESTRO, as piano performances or in another tokenizer's form."""
 
 import csv
 import hashlib
 import io
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
 from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
 from triptych.domains.music.sources.stored_files import Content, contents, list_files
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.music.tokenizers.notes import Notes
 from triptych.domains.reading import read_in_order
 from triptych.domains.sources import ALL, warn_of_skipped
 from triptych.errors import UserError, at_least
@@ -22,7 +22,7 @@ from triptych.errors import UserError, at_least
 
 @dataclass(frozen=True)
 class MidiFolder(HashedSource):
-    """Folder of MIDI files as performance events; .tar.gz archives in it are read too.
+    """Folder of MIDI files, by default as performance events; .tar.gz archives in it are read too.
 
     A .csv with the columns midi_filename and split, as MAESTRO has, decides the split; it lies next
     to the files or inside the archive. Without one the hash of a file's content decides, so that
@@ -37,8 +37,10 @@ class MidiFolder(HashedSource):
     """Share of the files held out for the test where no csv gives the split, 0 to 1."""
     limit: int | None = None
     """Largest number of files per split, the first by name; null for all."""
+    tokenizer: MusicTokenizer = field(default_factory=EventTokenizer)
+    """How the music is written: EventTokenizer for one piano, RemiTokenizer for several instruments
+    and drums, ChoraleTokenizer for four voices."""
 
-    tokenizer: ClassVar[EventTokenizer] = EventTokenizer()
     trains_baselines: ClassVar[bool] = False  # reading a folder takes minutes
 
     def __post_init__(self) -> None:
@@ -64,12 +66,12 @@ class MidiFolder(HashedSource):
         found = read_in_order(read, contents(chosen), count=len(chosen), what="read MIDI files")
         n_pieces, skipped = 0, []
         with closing(found):  # ends the workers where the reading is given up
-            for file, notes in zip(chosen, found, strict=True):
-                if isinstance(notes, str):
-                    skipped.append(notes)
-                elif notes is not None:
+            for file, piece in zip(chosen, found, strict=True):
+                if isinstance(piece, str):
+                    skipped.append(piece)
+                elif piece is not None:
                     n_pieces += 1
-                    yield Piece(file.name, notes)
+                    yield Piece(file.name, piece)
                     if n_pieces == limit:
                         break
         warn_of_skipped(self.directory, skipped, n_pieces + len(skipped))
@@ -90,8 +92,8 @@ class MidiFolder(HashedSource):
                 reason = f"{len(skipped)} MIDI files cannot be used; {skipped[0]}"
             raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
 
-    def _read(self, content: Content, *, split: str | None) -> Notes | str | None:
-        """Return the notes of a file, or the reason why it cannot be used.
+    def _read(self, content: Content, *, split: str | None) -> Any:
+        """Return the content of a file, or as text the reason why it cannot be used.
 
         None for a file that its hash puts into another split than this one.
         """

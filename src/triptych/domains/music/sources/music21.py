@@ -15,7 +15,6 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -57,7 +56,7 @@ class Music21Chorales(HashedSource):
     test_share: float = 0.1
     """Share of the tunes held out for the test, 0 to 1."""
 
-    tokenizer: ClassVar[ChoraleTokenizer] = ChoraleTokenizer()
+    tokenizer = ChoraleTokenizer()
 
     def load(self, split: str) -> list[Piece]:
         pieces, tunes = _all_chorales()

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -47,7 +46,7 @@ class CopiedMotifs(PieceSource, SyntheticSource):
     seed: int = 0
     """Seed of the pieces; each split has its own random numbers."""
 
-    tokenizer: ClassVar[ChoraleTokenizer] = ChoraleTokenizer()
+    tokenizer = ChoraleTokenizer()
 
     def __post_init__(self) -> None:
         sizes = ("train_size", "validation_size", "test_size")

@@ -65,13 +65,11 @@ class MusicTokenizer(ABC):
     """Writes pieces as token ids and turns any sequence of ids into music.
 
     Content is what a source reads and the tokenizer encodes: `Notes` for events, a grid of pitches
-    for chorales.
+    for chorales. Subclasses are frozen dataclasses; their fields are settings of the run.
     """
 
     name: ClassVar[str]
     """Name of the tokenizer in a checkpoint."""
-    symbols: ClassVar[tuple[str, ...]]
-    """Name of each id, in order."""
     end: ClassVar[int | None] = None
     """Id of the end of a piece; None where pieces have no end mark."""
     pitch_range: ClassVar[tuple[int, int]]
@@ -105,6 +103,11 @@ class MusicTokenizer(ABC):
     has no voices. The instruments of `to_midi` are the voices, in this order."""
 
     @property
+    @abstractmethod
+    def symbols(self) -> tuple[str, ...]:
+        """Name of each id, in order; may depend on the tokenizer's settings."""
+
+    @property
     def vocabulary_size(self) -> int:
         """Number of ids."""
         return len(self.symbols)
@@ -119,7 +122,7 @@ class MusicTokenizer(ABC):
 
         hint: end of the message.
         """
-        if vocabulary != self.vocabulary:
+        if any(vocabulary.get(key) != self.vocabulary[key] for key in ("tokenizer", "symbols")):
             raise UserError(
                 f"{owner} was trained with the tokenizer {vocabulary.get('tokenizer')!r} of "
                 f"{len(vocabulary['symbols'])} symbols; the music is written with {self.name!r} of "

@@ -10,6 +10,7 @@ public JSB files. Equal pitches in a row become one note of a MIDI file.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -45,6 +46,7 @@ CHOIR_PROGRAM = 52  # General MIDI "Choir Aahs", counted from 0
 VELOCITY = 80
 
 
+@dataclass(frozen=True)
 class ChoraleTokenizer(MusicTokenizer):
     """Four-part chorales on a grid of sixteenths; content is a `Grid`."""
 

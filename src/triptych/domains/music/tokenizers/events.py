@@ -18,6 +18,7 @@ A round trip through `encode` and `decode` moves onsets and releases by at most 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -71,6 +72,7 @@ def bin_velocity(index: int) -> int:
     return index * VELOCITIES_PER_BIN + VELOCITIES_PER_BIN // 2
 
 
+@dataclass(frozen=True)
 class EventTokenizer(MusicTokenizer):
     """Piano performances as events, one performance per piece; content is `Notes`."""
 
