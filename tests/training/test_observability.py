@@ -59,6 +59,10 @@ def test_memory_and_mfu_are_those_of_the_device(monkeypatch: pytest.MonkeyPatch)
     assert use["time/peak_memory_gib"] == 3.0
     parameters = sum(p.numel() for p in task.parameters())
     assert use["time/mfu"] == pytest.approx(6 * parameters * 1e6 / 989e12)
+    frozen = next(task.model.parameters())
+    frozen.requires_grad_(False)
+    del task.flops_per_target
+    assert task.flops_per_target == 6 * parameters - 2 * frozen.numel()
     monkeypatch.setattr(module, "peak_flops", lambda _: None)
     assert set(task.device_use()) == {"time/peak_memory_gib"}
 

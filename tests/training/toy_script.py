@@ -28,7 +28,9 @@ class Told(ToyTask):
         super().on_train_start()
         wrapped = self.trainer.strategy.model
         if isinstance(wrapped, DistributedDataParallel):
-            print("DDP", wrapped.broadcast_buffers, wrapped.gradient_as_bucket_view, flush=True)
+            settings = f"{wrapped.broadcast_buffers} {wrapped.gradient_as_bucket_view}"
+            sys.stdout.write(f"DDP {settings}\n")  # one write, which another process cannot split
+            sys.stdout.flush()
 
 
 class Slow(Told):

@@ -264,9 +264,14 @@ class TrainingModule(pl.LightningModule, ABC):
 
     @cached_property
     def flops_per_target(self) -> float:
-        """Operations of a training step per target: 6 per parameter, and those of attention."""
+        """Operations of a training step per target: those of the parameters and of attention.
+
+        Each parameter takes 2 in the forward pass and 2 for the gradient of its input; one that is
+        trained takes 2 more for its own gradient.
+        """
         attention = attention_flops(self.model, self.sequence_length) if self.sequence_length else 0
-        return 6 * sum(p.numel() for p in self.model.parameters()) + attention
+        per_target = (p.numel() * (6 if p.requires_grad else 4) for p in self.model.parameters())
+        return sum(per_target) + attention
 
     # Validation
 
