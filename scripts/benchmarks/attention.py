@@ -22,6 +22,9 @@ from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.relative import Relative
+from triptych.core.attention.relative_local import RelativeLocal
+
+LOCAL = "Triptych relative local, blocks of 512"
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,15 @@ def run(setting: Setting) -> Iterator[Table]:
     lengths = setting.sizes((24,), (512, 2048, 8192), (512, 1024, 2048, 4096, 8192))
     for dtype in ["fp32"] if setting.scale == "quick" else setting.dtypes:
         for length in lengths:
-            ways: dict[str, AttentionConfig | str] = {RELATIVE: Relative(max_distance=length - 1)}
+            ways: dict[str, AttentionConfig | str] = {
+                RELATIVE: Relative(max_distance=length - 1),
+                LOCAL: RelativeLocal(512),
+            }
             if length <= setting.sizes(24, 2048, 4096):
                 ways |= {name: name for name in (FULL, SKEWING)} | {"Triptych full": Full()}
                 ways["Triptych relative, window 512"] = Relative(max_distance=511, window=512)
                 ways["Triptych local 1-D, 256 + 256"] = Local1D(256, 256)
-            yield compare(setting, "attention", (length,), dtype, ways, {SKEWING, RELATIVE})
+            yield compare(setting, "attention", (length,), dtype, ways, {SKEWING, RELATIVE, LOCAL})
 
 
 def compare(

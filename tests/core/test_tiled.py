@@ -12,10 +12,10 @@ from torch import Tensor
 from triptych.core.attention.backends import tiled
 from triptych.core.attention.backends.tiled import attend_in_tiles, skewed, tiles_of, unskewed
 from triptych.core.attention.base import Example
-from triptych.core.attention.local1d import Local1DPattern
-from triptych.core.attention.mask import MaskPattern, SlidingWindow
+from triptych.core.attention.mask import BlockWindow, MaskPattern, SlidingWindow
 from triptych.core.attention.multihead import MultiHeadAttention
-from triptych.core.attention.relative import DistanceBias, Relative
+from triptych.core.attention.relative import Relative
+from triptych.core.attention.relative_bias import DistanceBias
 
 CPU = torch.device("cpu")
 
@@ -86,7 +86,7 @@ def test_tiles_of_any_local_1d_hold_exactly_the_visible_pairs(
     block: int, memory: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries(monkeypatch, most)
-    assert_tiles_hold_the_visible_pairs(Local1DPattern(block, memory), 23, most)
+    assert_tiles_hold_the_visible_pairs(BlockWindow(block, memory), 23, most)
 
 
 def test_a_pattern_that_has_nothing_but_its_rule_is_served(monkeypatch: pytest.MonkeyPatch) -> None:

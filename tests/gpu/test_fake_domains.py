@@ -24,6 +24,7 @@ BOUNDS = {
     "image/cifar10-logistics": (14, 14),
     "image/cifar10": (14, 14),
     "music/maestro": (16, 17),
+    "music/maestro-local": (16, 17),
     "music/jsb-pitch-time": (17, 24),
     "music/jsb-modern": (20, 20),
     "translation/multi30k-en-de": (36, 19),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import CacheLayout, MaskPattern, Position, RangePattern
+from triptych.core.attention.mask import BlockWindow, MaskPattern
 from triptych.errors import at_least
 
 
@@ -28,7 +28,7 @@ class Local1D(AttentionConfig):
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         if not causal:
             raise ValueError("local 1-D attention is causal; an encoder cannot use it")
-        return Local1DPattern(self.block, self.memory)
+        return BlockWindow(self.block, self.memory)
 
     @classmethod
     def examples(cls) -> list[Example]:
@@ -39,15 +39,3 @@ class Local1D(AttentionConfig):
             Example(cls(block=32, memory=8), (13,)),
             Example(cls(block=6, memory=6), (4, 3, 3)),
         ]
-
-
-class Local1DPattern(RangePattern):
-    """Keys of the query's own block and of `memory` positions before it, none after the query."""
-
-    def __init__(self, block: int, memory: int) -> None:
-        super().__init__(CacheLayout(block + memory))
-        self.block = block
-        self.memory = memory
-
-    def key_range(self, query: Position) -> tuple[Position, Position]:
-        return query // self.block * self.block - self.memory, query + 1

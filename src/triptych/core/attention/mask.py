@@ -114,3 +114,15 @@ class SlidingWindow(RangePattern):
     def key_range(self, query: Position) -> tuple[Position, Position]:
         after = 0 if self.causal else self.window - 1  # keys after the query that it sees
         return query - self.window + 1, query + after + 1
+
+
+class BlockWindow(RangePattern):
+    """Keys of the query's own block and of `memory` positions before it, none after the query."""
+
+    def __init__(self, block: int, memory: int) -> None:
+        super().__init__(CacheLayout(block + memory))
+        self.block = block
+        self.memory = memory
+
+    def key_range(self, query: Position) -> tuple[Position, Position]:
+        return query // self.block * self.block - self.memory, query + 1

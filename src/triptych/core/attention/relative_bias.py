@@ -107,6 +107,27 @@ class RelativeBias(nn.Module, ABC):
         return torch.cat([q, logits], dim=-1), torch.cat([k, one_hot], dim=-1)
 
 
+class DistanceBias(RelativeBias):
+    """S_rel[i, j] = q_i . e[i - j] with one table of vectors e per head.
+
+    The table is ordered by distance i - j: from 0 to the longest for a causal layer, from minus
+    the longest to the longest for one that reads both ways. Distances beyond the longest use the
+    longest one's vector (Shaw et al. 2018, section 3.2, clipping).
+    """
+
+    def __init__(self, n_heads: int, d_head: int, max_distance: int, causal: bool) -> None:
+        super().__init__()
+        self.longest, self.smallest = max_distance, 0 if causal else -max_distance
+        n_vectors = self.longest - self.smallest + 1
+        self.table = nn.Parameter(torch.randn(n_heads, n_vectors, d_head) * d_head**-0.5)
+
+    def tables(self) -> tuple[nn.Parameter, ...]:
+        return (self.table,)
+
+    def index(self, query: Tensor, key: Tensor) -> tuple[Tensor, ...]:
+        return ((query - key).clamp(self.smallest, self.longest) - self.smallest,)
+
+
 def logits_of_vectors(q: Tensor, vectors: Tensor) -> Tensor:
     """q . e for the vectors e of each head: q [B, H, Q, E], vectors [H, n, E] -> [B, H, Q, n]."""
     batch, heads, queries, _ = q.shape

@@ -48,7 +48,10 @@ def attend_in_tiles(
     by_heads = [x.transpose(0, 1).split(together) for x in (q * width**-0.5, k, v)]
     tables: Sequence[Tensor | None] = [None] * len(by_heads[0])
     if bias is not None:
-        vectors = bias.vectors(length - 1, 0 if pattern.causal else 1 - length)  # [H, T, n, E]
+        beyond = min(tile.distances.start for tile in tiles)  # distances that no tile reaches
+        tiles = tuple(tile.without_farthest(beyond) for tile in tiles)
+        nearest = 0 if pattern.causal else 1 - length
+        vectors = bias.vectors(length - 1 - beyond, nearest)  # [H, T, n, E]
         tables = vectors.to(q.dtype).split(together)  # each [h, T, n, E]
     outputs = []
     with _without_autocast(q):
@@ -81,6 +84,11 @@ class Tile(NamedTuple):
     distances: slice
     """Distances query - key of the tile's pairs, counted downwards from L - 1; without those below
     0 where the pattern is causal."""
+
+    def without_farthest(self, n: int) -> Tile:
+        """The same tile, its distances counted downwards from L - 1 - n."""
+        distances = slice(self.distances.start - n, self.distances.stop - n)
+        return self._replace(distances=distances)
 
 
 def tiles_of(

@@ -1,0 +1,43 @@
+"""Relative local attention: blocks of queries with a learned vector per distance and head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.mask import BlockWindow, MaskPattern
+from triptych.core.attention.relative_bias import DistanceBias
+from triptych.errors import at_least
+
+
+@dataclass(frozen=True)
+class RelativeLocal(AttentionConfig):
+    """Blocks of positions read their own block and the one before it, with relative logits.
+
+    Music Transformer (Huang et al. 2018), section 3.5, relative local attention; causal only. Every
+    distance that occurs, 0 to 2 * block - 1, has a vector of its own.
+    """
+
+    block: int = 512
+    """Length of a block of queries, in positions."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "block")
+
+    def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
+        if not causal:
+            raise ValueError("relative local attention is causal; an encoder cannot use it")
+        return BlockWindow(self.block, memory=self.block)
+
+    def relative_bias(self, n_heads: int, d_head: int, causal: bool) -> DistanceBias:
+        return DistanceBias(n_heads, d_head, 2 * self.block - 1, causal)
+
+    @classmethod
+    def examples(cls) -> list[Example]:
+        return [
+            Example(cls(block=4), (16,)),
+            Example(cls(block=4), (15,)),  # does not divide the length
+            Example(cls(block=1), (10,)),
+            Example(cls(block=9), (13,)),  # all of the past is visible
+            Example(cls(block=32), (13,)),
+        ]
