@@ -14,19 +14,22 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.beams import Beams
+from triptych.decoding.constraints import AnyForbids, ForcedText, MinimumLength, NoRepeatedNgrams
+from triptych.decoding.required import RequiredPhrases
 
 LAUNCHES_OF_A_DECISION = 75
 """Most launches of a step of beam search besides the model."""
 
 
-def search(model: EncoderDecoder, longest: int, beam: int) -> None:
+def search(model: EncoderDecoder, longest: int, beam: int, **options: Any) -> None:
     source = torch.zeros(3, 9, dtype=torch.int64, device="cuda")
     padding = source == 1
     cache = model.init_cache(3, longest, condition=model.encode(source, padding))
     lengths = [longest, 3, longest]
     beam_search(
-        model, cache, beam=beam, start=1, end=2, max_lengths=lengths, n_best=beam, forbidden=(0, 1)
-    )
+        model, cache, beam=beam, start=1, end=2, max_lengths=lengths, n_best=beam,
+        forbidden=(0, 1), **options,
+    )  # fmt: skip
 
 
 @pytest.fixture
@@ -65,3 +68,26 @@ def test_the_steps_of_beam_search_do_not_wait(
         launches.by_name.clear()
         model.step(torch.zeros(3 * beam, 1, dtype=torch.int64, device="cuda"), source[0, 8:], cache)
     assert counts[1] - counts[0] - launches.count <= LAUNCHES_OF_A_DECISION
+
+
+@torch.no_grad()
+def test_constraints_do_not_wait(model: EncoderDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def results(self: Beams, settings: Any) -> dict[int, Any]:
+        read.append(self.log_p.shape[1])
+        return dict.fromkeys(range(3))
+
+    monkeypatch.setattr(Beams, "results", results)
+    device = torch.device("cuda")
+    with fake_cuda(model):
+        required = RequiredPhrases([[[7, 8], [9]], [[5, 5, 6]]], device)
+        constraint = AnyForbids(
+            [
+                MinimumLength(3, 2, 50, device),
+                NoRepeatedNgrams(2, 50),
+                ForcedText([4], b"ab", [b"", b"", b"", *[b"a"] * 47], device),
+            ]
+        )
+        search(model, CHECK_INTERVAL - 1, 2, constraint=constraint, required=required)
+    assert read == [2 * (1 + 1 + 3)]

@@ -18,6 +18,8 @@ from triptych.core.models.base import (
 )
 from triptych.decoding.beams import Beams, SearchSettings
 from triptych.decoding.hypotheses import LengthPenalty, SearchResult
+from triptych.decoding.required import RequiredPhrases
+from triptych.decoding.sampling import LogitsConstraint
 
 
 @torch.no_grad()
@@ -32,13 +34,18 @@ def beam_search(
     penalty: LengthPenalty | None = None,
     n_best: int = 1,
     forbidden: tuple[int, ...] = (),
+    constraint: LogitsConstraint | None = None,
+    required: RequiredPhrases | None = None,
 ) -> list[SearchResult]:
     """The n best outputs of each row, n from 1 to beam.
 
     cache: of the model for B rows, without any position. The search expands it to B x beam rows;
     the tensors of the encoder's memory, whose names begin with memory_, keep B rows. max_lengths:
     limit of each of the B rows in tokens, its end included. penalty: default gnmt:0.6. forbidden:
-    tokens never produced (padding, start).
+    tokens that have no probability (padding, start). constraint: on the tokens of a hypothesis;
+    required: phrases that it must contain, with a beam for each number of tokens that are lacking.
+    Neither changes the log p of a hypothesis: the search looks for the best of those allowed. The
+    result of a row has fewer than n hypotheses, or none, where no more were found.
 
     log p only falls and the penalty is largest at the length limit, so the best open log p over
     that penalty bounds every later score: a row stops when its n best are above the bound (Huang
@@ -50,26 +57,34 @@ def beam_search(
     """
     device = next(iter(cache[0].values())).device
     batch, longest = len(max_lengths), max(max_lengths)
-    settings = SearchSettings.build(
-        penalty or LengthPenalty(), longest, device, beam=beam, n_best=n_best, end=end
-    )
+    sizes = {"beam": beam, "n_best": n_best, "banks": 1 if required is None else required.n_banks}
+    settings = SearchSettings.build(penalty or LengthPenalty(), longest, device, end=end, **sizes)
+    width = settings.width
     beams = Beams.start(settings, max_lengths)
     results: dict[int, SearchResult] = {}
     positions = torch.arange(longest, device=device)
-    last = torch.full((batch * beam, 1), start, device=device)  # [R beam, 1]
-    cache = select_rows(cache, torch.arange(batch, device=device).repeat_interleave(beam))
+    last = torch.full((batch * width, 1), start, device=device)  # [R W, 1]
+    history = last[:, :0]  # tokens of the open hypotheses [R W, t], empty without a constraint
+    cache = select_rows(cache, torch.arange(batch, device=device).repeat_interleave(width))
 
     for length in range(1, longest + 1):
         filled = model.cache_view(cache, length)
-        logits = model.step(last, positions[length - 1 : length], filled)[:, 0]  # [R beam, V]
-        candidates = _best_candidates(beams.log_p, logits, forbidden)
-        parent, token = beams.extend(settings, length, *candidates)  # 2 x [R, beam]
+        logits = model.step(last, positions[length - 1 : length], filled)[:, 0]  # [R W, V]
+        next_log_p = _next_log_p(logits, forbidden)
+        if constraint is not None:
+            next_log_p = next_log_p.masked_fill(constraint(history), -torch.inf)
+        if required is None:
+            candidates = _best_candidates(beams.log_p, next_log_p)  # 3 x [R, 1, C]
+        else:
+            after = required(history)
+            candidates = _best_of_banks(beams.log_p, next_log_p, settings, required.tokens, after)
+        parent, token = beams.extend(settings, length, *candidates)  # 2 x [R, W]
         if length == longest:
             break
 
         # The cache follows the open hypotheses; stopped rows leave once they are many.
         rows = torch.arange(len(parent), device=device)
-        source = rows.unsqueeze(1) * beam + parent  # row of the cache that each one extends
+        source = rows.unsqueeze(1) * width + parent  # row of the cache that each one extends
         kept = None
         if device.type == "cpu" or length % CHECK_INTERVAL == 0:
             kept = _rows_to_keep(beams.running.tolist())
@@ -81,9 +96,11 @@ def beam_search(
             rows = torch.tensor(kept, device=device)
             beams, source, token = beams.select(rows), source[rows], token[rows]
             cache = select_rows(cache, source.flatten(), memory_rows=rows)
-        elif beam > 1:
+        elif width > 1:
             reorder_rows(filled, source.flatten())
         last = token.reshape(-1, 1)
+        if constraint is not None or required is not None:
+            history = torch.cat([history.index_select(0, source.flatten()), last], dim=1)
 
     results |= beams.results(settings)
     return [results[row] for row in range(batch)]
@@ -96,21 +113,53 @@ def _rows_to_keep(running: Sequence[bool]) -> list[int] | None:
     return kept if not kept or n_stopped >= MIN_DROP_SHARE * len(running) else None
 
 
-def _best_candidates(
-    log_p: Tensor, logits: Tensor, forbidden: tuple[int, ...]
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The best extensions of the open hypotheses by one token, best first.
-
-    log_p [R, beam]: of the open hypotheses. logits [R beam, V] of their next tokens. Returns log p
-    in the dtype of log_p, the hypothesis that is extended and the token: 3 x [R, C]. C is
-    2 beam + 1: at most `beam` candidates end, `beam` stay open, and the margin needs one more.
-    """
-    n_rows, beam = log_p.shape
+def _next_log_p(logits: Tensor, forbidden: tuple[int, ...]) -> Tensor:
+    """Log p of the next tokens, without the forbidden ones: [R W, V]."""
     logits = at_least_float32(logits)
     for token in forbidden:
         logits[:, token] = -torch.inf
-    count = min(2 * beam + 1, logits.shape[-1])
-    next_log_p, tokens = logits.log_softmax(-1).topk(count, dim=-1)  # 2 x [R beam, count]
+    return logits.log_softmax(-1)
+
+
+def _best_candidates(log_p: Tensor, next_log_p: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The best extensions of the open hypotheses by one token, best first.
+
+    log_p [R, beam]: of the open hypotheses. next_log_p [R beam, V]: of their next tokens. Returns
+    log p in the dtype of log_p, the hypothesis that is extended and the token: 3 x [R, 1, C]. C is
+    2 beam + 1: at most `beam` candidates end, `beam` stay open, and the margin needs one more.
+    """
+    n_rows, beam = log_p.shape
+    count = min(2 * beam + 1, next_log_p.shape[-1])
+    next_log_p, tokens = next_log_p.topk(count, dim=-1)  # 2 x [R beam, count]
     joint = log_p.unsqueeze(2) + next_log_p.to(log_p.dtype).view(n_rows, beam, count)
     best, index = joint.flatten(1).topk(min(2 * beam + 1, beam * count), dim=1)  # 2 x [R, C]
-    return best, index // count, tokens.view(n_rows, -1).gather(1, index)
+    token = tokens.view(n_rows, -1).gather(1, index)
+    return best.unsqueeze(1), (index // count).unsqueeze(1), token.unsqueeze(1)
+
+
+def _best_of_banks(
+    log_p: Tensor, next_log_p: Tensor, settings: SearchSettings, tokens: Tensor, after: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """As `_best_candidates`, for each bank: 3 x [R, banks, C].
+
+    log_p [R, W], next_log_p [R W, V]. tokens [S] and after [R W, S + 1]: the bank of an extension
+    by each of these tokens, and last of one by any other. An extension by the end token exists in
+    the first bank alone.
+    """
+    n_rows, width = log_p.shape
+    best = 2 * settings.beam + 1
+    rest = next_log_p.index_fill(1, tokens, -torch.inf)
+    rest, other = rest.topk(min(best, rest.shape[1]), dim=1)  # 2 x [R W, n]
+    n_tokens, count = len(tokens), len(tokens) + rest.shape[1]
+    extended = torch.cat([next_log_p[:, tokens], rest], dim=1)  # [R W, count]
+    token = torch.cat([tokens.expand(len(other), -1), other], dim=1)  # [R W, count]
+    bank = torch.cat([after[:, :n_tokens], after[:, n_tokens:].expand_as(other)], dim=1)
+    extended = extended.masked_fill((token == settings.end) & (bank > 0), -torch.inf)
+
+    joint = log_p.unsqueeze(2) + extended.to(log_p.dtype).view(n_rows, width, count)
+    banks = torch.arange(settings.banks, device=log_p.device).view(1, -1, 1)
+    elsewhere = bank.view(n_rows, 1, -1) != banks  # [R, banks, W count]
+    of_banks = joint.flatten(1).unsqueeze(1).masked_fill(elsewhere, -torch.inf)
+    found, index = of_banks.topk(min(best, width * count), dim=2)  # 2 x [R, banks, C]
+    every = token.view(n_rows, 1, -1).expand_as(of_banks)
+    return found, index // count, every.gather(2, index)

@@ -22,11 +22,20 @@ class SearchSettings:
     """Settings of a search."""
 
     beam: int
+    """Open hypotheses of a bank."""
     n_best: int
     end: int
     """The token that ends a hypothesis."""
     penalty: Tensor
     """Length penalty at 0, 1, ..., L tokens, on the device: [L + 1]."""
+    banks: int = 1
+    """Groups of hypotheses that compete with their own group alone, see `RequiredPhrases`. Those of
+    the first one may end."""
+
+    @property
+    def width(self) -> int:
+        """Open hypotheses of a row, the W of the shapes."""
+        return self.beam * self.banks
 
     @classmethod
     def build(
@@ -41,11 +50,12 @@ class SearchSettings:
 
 @dataclass
 class Beams:
-    """The hypotheses of R rows on the device, best first; a row that has stopped keeps its own.
+    """The hypotheses of R rows on the device; a row that has stopped keeps its own.
 
-    The tokens of a row form a tree. Node (t - 1) beam + i is the last token of open hypothesis i
-    after t tokens; its parent is the node before it, below 0 for none. A log p or score of -inf
-    stands for no hypothesis. K = n_best + 1, since the margin of the result needs the next one.
+    The open ones are sorted by bank and in each bank best first: W = beam times banks. The tokens
+    of a row form a tree. Node (t - 1) W + i is the last token of open hypothesis i after t tokens;
+    its parent is the node before it, below 0 for none. A log p or score of -inf stands for no
+    hypothesis. K = n_best + 1, since the margin of the result needs the next one.
     """
 
     row: Tensor
@@ -59,11 +69,11 @@ class Beams:
     margin: Tensor
     """Smallest margin of the steps so far, in nats per token: [R]."""
     log_p: Tensor
-    """Of the open hypotheses: [R, beam]."""
+    """Of the open hypotheses: [R, W]."""
     tokens: Tensor
-    """Of the nodes: int64 [R, L beam]."""
+    """Of the nodes: int64 [R, L W]."""
     parents: Tensor
-    """Of the nodes: int64 [R, L beam]."""
+    """Of the nodes: int64 [R, L W]."""
     ended_score: Tensor
     """Of the finished hypotheses: [R, K]."""
     ended_log_p: Tensor
@@ -73,12 +83,12 @@ class Beams:
 
     @classmethod
     def start(cls, settings: SearchSettings, max_lengths: Sequence[int]) -> Beams:
-        """One open hypothesis without tokens in each row."""
-        rows, beam, kept = len(max_lengths), settings.beam, settings.n_best + 1
+        """One open hypothesis without tokens in each row, in the last bank."""
+        rows, width, kept = len(max_lengths), settings.width, settings.n_best + 1
         real = settings.penalty
         max_length = torch.tensor(max_lengths, device=real.device)
-        log_p = real.new_full((rows, beam), -torch.inf)
-        log_p[:, 0] = 0.0
+        log_p = real.new_full((rows, width), -torch.inf)
+        log_p[:, width - settings.beam] = 0.0
         return cls(
             row=torch.arange(rows, device=real.device),
             max_length=max_length,
@@ -86,8 +96,8 @@ class Beams:
             length=torch.zeros_like(max_length),
             margin=real.new_full((rows,), torch.inf),
             log_p=log_p,
-            tokens=max_length.new_zeros(rows, max(max_lengths) * beam),
-            parents=max_length.new_zeros(rows, max(max_lengths) * beam),
+            tokens=max_length.new_zeros(rows, max(max_lengths) * width),
+            parents=max_length.new_zeros(rows, max(max_lengths) * width),
             ended_score=real.new_full((rows, kept), -torch.inf),
             ended_log_p=real.new_full((rows, kept), -torch.inf),
             ended_node=max_length.new_zeros(rows, kept),
@@ -98,42 +108,44 @@ class Beams:
     ) -> tuple[Tensor, Tensor]:
         """Decide about the candidates of `length` tokens, without waiting for the device.
 
-        log_p [R, C], best first; parent int64 [R, C]: the open hypothesis that a candidate extends;
-        token int64 [R, C]: its last one. Returns the parents of the new open hypotheses and their
-        last tokens: 2 x int64 [R, beam].
+        log_p [R, banks, C], best first in each bank; parent int64 [R, banks, C]: the open
+        hypothesis that a candidate extends; token int64 [R, banks, C]: its last one. Returns the
+        parents of the new open hypotheses and their last tokens: 2 x int64 [R, W].
         """
-        beam, running = settings.beam, self.running.unsqueeze(1)  # [R, 1]
+        beam, width = settings.beam, settings.width
+        running = self.running.unsqueeze(1)  # [R, 1]
         ends = token == settings.end
-        node = parent + (length - 2) * beam  # [R, C]
+        node = parent + (length - 2) * width  # [R, banks, C]
 
-        # Of the best `beam` candidates those that end are finished.
-        score = log_p[:, :beam] / settings.penalty[length]
-        score = score.masked_fill(~(ends[:, :beam] & running), -torch.inf)  # [R, beam]
+        # Of the best `beam` candidates of the first bank those that end are finished.
+        first_log_p = log_p[:, 0, :beam]  # [R, beam]
+        score = first_log_p / settings.penalty[length]
+        score = score.masked_fill(~(ends[:, 0, :beam] & running), -torch.inf)  # [R, beam]
         scores = torch.cat([self.ended_score, score], dim=1)  # [R, K + beam]
         scores, order = scores.sort(dim=1, descending=True, stable=True)
         kept = order[:, : settings.n_best + 1]  # [R, K]
         self.ended_score = scores[:, : settings.n_best + 1]
-        self.ended_log_p = torch.cat([self.ended_log_p, log_p[:, :beam]], dim=1).gather(1, kept)
-        self.ended_node = torch.cat([self.ended_node, node[:, :beam]], dim=1).gather(1, kept)
+        self.ended_log_p = torch.cat([self.ended_log_p, first_log_p], dim=1).gather(1, kept)
+        self.ended_node = torch.cat([self.ended_node, node[:, 0, :beam]], dim=1).gather(1, kept)
 
         # The best `beam` candidates that do not end stay open; the margin needs the next one.
-        still_open, order = log_p.masked_fill(ends, -torch.inf).topk(beam + 1, dim=1)
-        kept = order[:, :beam]  # [R, beam]
-        token = token.gather(1, kept)
-        self.log_p = still_open[:, :beam].where(running, self.log_p)
-        self.tokens[:, (length - 1) * beam : length * beam] = token
-        self.parents[:, (length - 1) * beam : length * beam] = node.gather(1, kept)
+        still_open, order = log_p.masked_fill(ends, -torch.inf).topk(beam + 1, dim=2)
+        kept = order[:, :, :beam]  # [R, banks, beam]
+        token = token.gather(2, kept).flatten(1)  # [R, W]
+        self.log_p = still_open[:, :, :beam].flatten(1).where(running, self.log_p)
+        self.tokens[:, (length - 1) * width : length * width] = token
+        self.parents[:, (length - 1) * width : length * width] = node.gather(2, kept).flatten(1)
         self.length = self.length + self.running
 
         # A row stops when no open hypothesis can enter its n best any more.
-        bound = self.log_p[:, 0] / settings.penalty[self.max_length]  # [R]
-        if beam == 1:  # greedy search: no other hypothesis replaces the first end
+        bound = self.log_p.amax(1) / settings.penalty[self.max_length]  # [R]
+        if width == 1:  # greedy search: no other hypothesis replaces the first end
             bound = torch.full_like(bound, -torch.inf)
         lead = self.ended_score[:, settings.n_best - 1] - bound  # [R]
         margin = step_margin(length, log_p, ends, still_open, lead)
         self.margin = self.margin.minimum(margin).where(self.running, self.margin)
         self.running = self.running & ~(lead > 0) & (self.max_length > length)
-        return parent.gather(1, kept), token
+        return parent.gather(2, kept).flatten(1), token
 
     def select(self, rows: Tensor) -> Beams:
         """Copies of these rows, int64 [n]."""
@@ -144,10 +156,11 @@ class Beams:
         """The result of each row by its number in the batch. Waits for the device."""
         n_best, beam = settings.n_best, settings.beam
         slots = torch.arange(beam, device=self.length.device)
-        open_node = (self.length.unsqueeze(1) - 1) * beam + slots  # [R, beam]
-        open_score = self.log_p / settings.penalty[self.length].unsqueeze(1)  # [R, beam]
+        open_node = (self.length.unsqueeze(1) - 1) * settings.width + slots  # [R, beam]
+        open_log_p = self.log_p[:, :beam]  # only the first bank may end: [R, beam]
+        open_score = open_log_p / settings.penalty[self.length].unsqueeze(1)  # [R, beam]
         ended = (self.ended_score, self.ended_log_p, self.ended_node)
-        still_open = (open_score, self.log_p, open_node)
+        still_open = (open_score, open_log_p, open_node)
         shared = (self.row, self.length, self.margin, self.tokens, self.parents)
         parts = (part.tolist() for part in (*shared, *ended, *still_open))
         results = {}

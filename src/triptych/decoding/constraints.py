@@ -31,6 +31,46 @@ class ByPriority:
         return forbidden
 
 
+class AnyForbids:
+    """Forbids a token where any of several constraints does."""
+
+    def __init__(self, constraints: Sequence[LogitsConstraint]) -> None:
+        self.constraints = constraints
+
+    def __call__(self, values: Tensor) -> Tensor:
+        first, *others = (constraint(values) for constraint in self.constraints)
+        for forbidden in others:
+            first = first | forbidden
+        return first  # [B, V]
+
+
+class Forbidden:
+    """Forbids the same tokens everywhere.
+
+    vocabulary: number of tokens.
+    """
+
+    def __init__(self, tokens: Sequence[int], vocabulary: int, device: torch.device) -> None:
+        self.mask = torch.zeros(vocabulary, dtype=torch.bool, device=device)
+        self.mask[list(tokens)] = True
+
+    def __call__(self, values: Tensor) -> Tensor:
+        return self.mask.expand(len(values), -1)  # [B, V]
+
+
+class MinimumLength(Forbidden):
+    """Forbids the end token within the first `length` tokens."""
+
+    def __init__(self, length: int, end: int, vocabulary: int, device: torch.device) -> None:
+        super().__init__([end], vocabulary, device)
+        self.length = length
+        self.nothing = torch.zeros_like(self.mask)
+
+    def __call__(self, values: Tensor) -> Tensor:
+        mask = self.mask if values.shape[1] < self.length else self.nothing
+        return mask.expand(len(values), -1)  # [B, V]
+
+
 class NoRepeatedNgrams:
     """Forbids a token that would complete a run of n tokens which is already there.
 
@@ -58,3 +98,41 @@ def repeated_ngrams(values: Tensor, n: int, vocabulary: int) -> Tensor:
     same = (ngrams[:, :, :-1] == context).all(2) & (ngrams >= 0).all(2)  # [B, t - n + 1]
     last = ngrams[:, :, -1].clamp(min=0)  # [B, t - n + 1]
     return count.scatter_add(1, last, same.long()) > 0  # [B, V]
+
+
+class ForcedText:
+    """Forbids every token with which the text could not begin with a given prefix.
+
+    stem: the first tokens. rest: bytes that the text after them begins with, in whatever tokens; a
+    token may reach beyond them, so that the prefix may end inside a token. token_bytes: bytes of
+    each token, empty for a token without text, which is forbidden within the prefix.
+    """
+
+    def __init__(
+        self,
+        stem: Sequence[int],
+        rest: bytes,
+        token_bytes: Sequence[bytes],
+        device: torch.device,
+    ) -> None:
+        states = [[token == only for token in range(len(token_bytes))] for only in stem]
+        for start in range(len(rest)):
+            left = rest[start:]
+            states.append([_agree(piece, left) for piece in token_bytes])
+        states.append([True] * len(token_bytes))
+        self.stem, self.last = len(stem), len(states) - 1
+        self.forbidden = ~torch.tensor(states, device=device)  # [S, V]
+        lengths = [len(piece) for piece in token_bytes]
+        self.lengths = torch.tensor(lengths, device=device)  # [V]
+
+    def __call__(self, values: Tensor) -> Tensor:
+        batch, length = values.shape
+        if length < self.stem:
+            return self.forbidden[length].expand(batch, -1)  # [B, V]
+        written = self.lengths[values[:, self.stem :]].sum(1)  # [B]
+        return self.forbidden[(self.stem + written).clamp(max=self.last)]  # [B, V]
+
+
+def _agree(piece: bytes, left: bytes) -> bool:
+    """Whether one of a token's bytes and the bytes to write begins with the other."""
+    return bool(piece) and (left.startswith(piece) or piece.startswith(left))

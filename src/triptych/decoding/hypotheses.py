@@ -91,21 +91,21 @@ def step_margin(
 ) -> Tensor:
     """The margin of the decisions of one step, without waiting for the device: [R].
 
-    length: tokens of the candidates. log_p [R, C]: of the candidates, best first, C above the
-    beam. ends: bool [R, C], whether a candidate ends. still_open [R, beam + 1]: log p of the best
-    that do not end. lead [R]: score of the n-th finished hypothesis minus the bound of the open
-    ones.
+    length: tokens of the candidates. log_p [R, banks, C]: of the candidates, best first, C above
+    the beam. ends: bool [R, banks, C], whether a candidate ends. still_open [R, banks, beam + 1]:
+    log p of the best that do not end. lead [R]: score of the n-th finished hypothesis minus the
+    bound of the open ones.
     """
-    beam = still_open.shape[1] - 1
+    beam = still_open.shape[2] - 1
     # Which candidates stay open: the last one that does against the next one.
-    opened = still_open[:, beam - 1 :].diff(dim=1).neg()  # [R, 1]
+    opened = still_open[:, :, beam - 1 :].diff(dim=2).neg()  # [R, banks, 1]
     # Whether an end is among the best `beam`: against the first one below, or the last one in.
-    last, next_one = log_p[:, beam - 1, None], log_p[:, beam, None]
-    ended = torch.cat([log_p[:, :beam] - next_one, last - log_p[:, beam:]], dim=1)
-    ended = ended.masked_fill(~ends, torch.inf)  # [R, C]
+    last, next_one = log_p[:, :, beam - 1, None], log_p[:, :, beam, None]
+    ended = torch.cat([log_p[:, :, :beam] - next_one, last - log_p[:, :, beam:]], dim=2)
+    ended = ended.masked_fill(~ends, torch.inf)  # [R, banks, C]
     # Whether the search stops. Going on is no decision: a row that stops has an exact result.
     stop = lead.where(lead > 0, torch.inf).unsqueeze(1)  # [R, 1]
-    gaps = torch.cat([opened, ended, stop], dim=1)
+    gaps = torch.cat([opened.flatten(1), ended.flatten(1), stop], dim=1)
     # NaN: both candidates have log p = -inf, which is no decision.
     return gaps.nan_to_num(nan=torch.inf).amin(1) / length
 

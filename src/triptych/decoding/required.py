@@ -1,0 +1,63 @@
+"""Phrases that must occur in the output of a beam search, in a grid of beams.
+
+Grid beam search (Hokamp and Liu 2017, arXiv 1704.07138): hypotheses compete only with those that
+lack as many tokens of the phrases, so that a phrase which the model finds improbable is not pruned
+while it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class RequiredPhrases:
+    """Number of tokens of required phrases that each continuation still lacks.
+
+    phrases: for each phrase, all sequences of tokens that count as the phrase. A sequence lacks no
+    token of them once it contains them; before, it lacks those that follow the longest beginning
+    of them with which it ends. The one that lacks the fewest counts.
+    """
+
+    def __init__(self, phrases: Sequence[Sequence[Sequence[int]]], device: torch.device) -> None:
+        self.phrases = [
+            [torch.tensor(tokens, device=device) for tokens in variants] for variants in phrases
+        ]
+        every = sorted({token for variants in phrases for tokens in variants for token in tokens})
+        self.tokens = torch.tensor(every, device=device)
+        """All tokens of the phrases: int64 [S]. Any other token interrupts a phrase."""
+        self.n_banks = 1 + sum(min(map(len, variants)) for variants in phrases)
+        """Possible numbers of tokens that are lacking, from 0 on."""
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Tokens lacking after each of `tokens`, and last after any other: int64 [B, S + 1].
+
+        values: tokens so far, int64 [B, t].
+        """
+        batch, count = len(values), len(self.tokens)
+        none = values.new_full((batch, 1, 1), -1)
+        next_one = torch.cat([self.tokens.view(1, -1, 1).expand(batch, -1, -1), none], dim=1)
+        before = values.unsqueeze(1).expand(-1, count + 1, -1)
+        return self.lacking(torch.cat([before, next_one], dim=2))  # [B, S + 1]
+
+    def lacking(self, values: Tensor) -> Tensor:
+        """Tokens of the phrases that sequences int64 [..., t] lack: int64 [...]."""
+        total = torch.zeros_like(values[..., 0])  # [...]
+        for variants in self.phrases:
+            of_each = torch.stack([self._lacking(values, tokens) for tokens in variants])
+            total = total + of_each.amin(0)
+        return total
+
+    def _lacking(self, values: Tensor, tokens: Tensor) -> Tensor:
+        """Tokens that sequences lack of one sequence of tokens [m]: int64 [...]."""
+        size, length = len(tokens), values.shape[-1]
+        found = torch.full_like(values[..., 0], size)
+        for begun in range(1, min(size, length + 1)):
+            ends = (values[..., length - begun :] == tokens[:begun]).all(-1)  # [...]
+            found = found.masked_fill(ends, size - begun)  # the longest beginning is the last
+        if length >= size:
+            whole = (values.unfold(-1, size, 1) == tokens).all(-1).any(-1)  # [...]
+            found = found.masked_fill(whole, 0)
+        return found
