@@ -19,7 +19,7 @@ from triptych.decoding.constraints import (
     NoRepeatedNgrams,
 )
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
-from triptych.decoding.required import RequiredPhrases
+from triptych.decoding.required import BEGIN, RequiredPhrases
 from triptych.decoding.sampling import LogitsConstraint
 
 CPU = torch.device("cpu")
@@ -61,6 +61,8 @@ def compare(found: list[Hypothesis], expected: list[tuple[float, Words]], count:
 
 
 def has_run(words: Words, run: Words) -> bool:
+    if run[0] == BEGIN:
+        words = (BEGIN, *words)
     return any(words[start : start + len(run)] == run for start in range(len(words)))
 
 
@@ -132,6 +134,7 @@ REQUIRED: list[list[list[Words]]] = [
     [[(0, 2), (3, 2)]],  # either counts
     [[(2, 3), (0,)]],  # of different lengths
     [[(2, 3)], [(3, 0)]],  # two phrases, which may share a token
+    [[(BEGIN, 3)], [(2, 2), (BEGIN, 2)]],  # some count at the beginning alone
 ]
 
 
@@ -211,6 +214,8 @@ def test_lacking_tokens_are_those_of_the_definition() -> None:
         required = RequiredPhrases(phrases, CPU)
 
         def slow(words: Words, phrases: list[list[Words]] = phrases) -> int:
+            words = (BEGIN, *words)
+
             def of(run: Words) -> int:
                 begun = [n for n in range(min(len(run), len(words) + 1))
                          if words[len(words) - n :] == run[:n]]  # fmt: skip
@@ -223,7 +228,7 @@ def test_lacking_tokens_are_those_of_the_definition() -> None:
                 values = torch.tensor([words], dtype=torch.int64).view(1, length)
                 after = required(values)[0].tolist()
                 expected = [slow((*words, token)) for token in required.tokens.tolist()]
-                assert after == [*expected, slow((*words, -1))], (phrases, words)
+                assert after == [*expected, slow((*words, 99))], (phrases, words)
 
 
 def constraints() -> list[LogitsConstraint]:

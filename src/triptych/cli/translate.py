@@ -10,7 +10,7 @@ from typing import BinaryIO
 from triptych.cli.lines import arriving_lines
 from triptych.cli.options import open_model, read_options
 from triptych.cli.progress import ProgressLine
-from triptych.domains.base import Domain
+from triptych.domains.base import Domain, Translation
 
 BATCHES_PER_PART = 16
 """Most batches of input that are translated before output is written: enough lines to sort by
@@ -24,8 +24,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     writer waits.
     """
     options, _ = read_options("translate", domain, arguments)
-    names = ("beam", "n_best", "batch_size", "length_penalty")
-    settings = {name: getattr(options, name) for name in names}
+    settings = options.arguments()
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
     translator = open_model(domain, options)
     translator.translate([], **settings)  # refuses impossible settings before a line is read
@@ -45,7 +44,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         with out_of_memory_advice("lower --batch_size or --beam"):
             found = translator.translate(lines, progress=show, **settings)
         seconds += time.perf_counter() - started
-        write_lines(sys.stdout.buffer, found, n_best=options.n_best)
+        write_lines(sys.stdout.buffer, found, n_best=options.n_best, first=done + 1)
         done += len(lines)
         if report is not None:
             report(done, 0)
@@ -61,10 +60,25 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     return 0
 
 
-def write_lines(stream: BinaryIO, found: Sequence[str | Sequence[str]], *, n_best: int) -> None:
-    """Write exactly n_best lines for each input line; empty ones follow if there are fewer."""
-    for texts in found:
+def write_lines(
+    stream: BinaryIO,
+    found: Sequence[str | Sequence[str] | Sequence[Translation]],
+    *,
+    n_best: int,
+    first: int = 1,
+) -> None:
+    """Write exactly n_best lines for each input line; empty ones follow if there are fewer.
+
+    Of a `Translation` its line has the number of the input line (counted from `first`), the rank,
+    score, log p and text, separated by tabs; nothing stands for translations that are missing.
+    """
+    for number, texts in enumerate(found, start=first):
         best = [texts] if isinstance(texts, str) else list(texts)
-        for text in (best + [""] * n_best)[:n_best]:
+        scored = any(isinstance(one, Translation) for one in best)
+        for rank, one in enumerate(best if scored else (best + [""] * n_best)[:n_best], start=1):
+            text = str(one)
+            if isinstance(one, Translation):
+                figures = (str(number), str(rank), f"{one.score:.4f}", f"{one.log_probability:.4f}")
+                text = "\t".join([*figures, one.text])
             stream.write(text.encode("utf-8") + b"\n")
     stream.flush()

@@ -12,6 +12,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+BEGIN = -1
+"""Stands before the first token: a sequence of tokens that begins with it counts only there."""
+
 
 class RequiredPhrases:
     """Number of tokens of required phrases that each continuation still lacks.
@@ -25,8 +28,8 @@ class RequiredPhrases:
         self.phrases = [
             [torch.tensor(tokens, device=device) for tokens in variants] for variants in phrases
         ]
-        every = sorted({token for variants in phrases for tokens in variants for token in tokens})
-        self.tokens = torch.tensor(every, device=device)
+        every = {token for variants in phrases for tokens in variants for token in tokens}
+        self.tokens = torch.tensor(sorted(every - {BEGIN}), device=device)
         """All tokens of the phrases: int64 [S]. Any other token interrupts a phrase."""
         self.n_banks = 1 + sum(min(map(len, variants)) for variants in phrases)
         """Possible numbers of tokens that are lacking, from 0 on."""
@@ -37,13 +40,15 @@ class RequiredPhrases:
         values: tokens so far, int64 [B, t].
         """
         batch, count = len(values), len(self.tokens)
-        none = values.new_full((batch, 1, 1), -1)
-        next_one = torch.cat([self.tokens.view(1, -1, 1).expand(batch, -1, -1), none], dim=1)
-        before = values.unsqueeze(1).expand(-1, count + 1, -1)
-        return self.lacking(torch.cat([before, next_one], dim=2))  # [B, S + 1]
+        begin = values.new_full((batch, 1), BEGIN)
+        before = torch.cat([begin, values], dim=1).unsqueeze(1)  # [B, 1, 1 + t]
+        other = values.new_full((batch, 1, 1), BEGIN - 1)  # in no phrase
+        next_one = torch.cat([self.tokens.view(1, -1, 1).expand(batch, -1, -1), other], dim=1)
+        after = torch.cat([before.expand(-1, count + 1, -1), next_one], dim=2)  # [B, S + 1, 2 + t]
+        return self._lacking_all(after)  # [B, S + 1]
 
-    def lacking(self, values: Tensor) -> Tensor:
-        """Tokens of the phrases that sequences int64 [..., t] lack: int64 [...]."""
+    def _lacking_all(self, values: Tensor) -> Tensor:
+        """Tokens of all phrases that sequences int64 [..., t] lack: int64 [...]."""
         total = torch.zeros_like(values[..., 0])  # [...]
         for variants in self.phrases:
             of_each = torch.stack([self._lacking(values, tokens) for tokens in variants])

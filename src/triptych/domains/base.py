@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from triptych.domains.files import OutputFolder
 from triptych.domains.options import (
@@ -40,6 +40,16 @@ class ProgressFactory(Protocol):
 
     def __call__(self, what: str, *, at_most: bool = False) -> Progress:
         """Return a display of the units `what`; `at_most`: the work may end before its total."""
+
+
+class Translation(NamedTuple):
+    """Translation of a line, with its scores."""
+
+    text: str
+    score: float
+    """log p over the length penalty, by which translations of a line are ranked."""
+    log_probability: float
+    """log p in nats."""
 
 
 class TrainedModel(ABC):
@@ -149,12 +159,13 @@ class TrainedModel(ABC):
 
     def translate(
         self, lines: Sequence[str], *, n_best: int = 1, **options: Any
-    ) -> list[str] | list[list[str]]:
+    ) -> list[str] | list[list[str]] | list[list[Translation]]:
         """Return one translation per line, or a list of at most n_best where n_best is above 1.
 
         A translation contains no line end.
 
-        options: beam, length_penalty, batch_size and progress, as in `TranslateOptions`.
+        options: progress, and the fields of the domain's `translate_options` that are not those of
+        `ModelOptions` or dtype. A domain may offer lists of `Translation`.
         """
         raise NotImplementedError
 

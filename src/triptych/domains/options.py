@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from triptych.errors import UserError, at_least, check_sampling, check_seed
@@ -145,12 +145,20 @@ class TranslateOptions(ModelOptions):
     """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
     gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
 
-    description = "Translate lines (UTF-8) from standard input to standard output, in order."
+    description = (
+        "Translate lines (UTF-8) from standard input to standard output, in order and as soon as "
+        "the input pauses."
+    )
 
     def __post_init__(self) -> None:
         at_least(self, 1, "beam", "n_best", "batch_size")
         if self.n_best > self.beam:
             raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the model's `translate`."""
+        others = {field.name for field in fields(ModelOptions)} | {"dtype"}
+        return {name: value for name, value in vars(self).items() if name not in others}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from triptych.domains.base import Domain
 from triptych.domains.options import AttentionOptions, EvaluateOptions, TranslateOptions
-from triptych.errors import at_least
+from triptych.domains.translation.output_constraints import OutputConstraints
+from triptych.errors import at_least, check_sampling, check_seed
 
 NUMBERS = "attention.json"
 
@@ -35,6 +36,59 @@ class TranslationEvaluateOptions(EvaluateOptions):
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         lines = result["details"].pop("hypotheses")
         return {"hypotheses": "".join(f"{line}\n" for line in lines).encode()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationTranslateOptions(TranslateOptions):
+    """Options of `triptych translate`."""
+
+    scores: bool = False
+    """Write lines of five columns, separated by tabs: number of the input line and rank of the
+    translation (both from 1), score, log-probability in nats, text."""
+    prefix: str | None = None
+    """Text that every translation begins with; it may end inside a word."""
+    require: list[str] | str | None = None
+    """Phrase that every translation contains, or a list of phrases, such as '["a dog", "grass"]'.
+    The search takes as many times longer as the phrases have tokens."""
+    min_length: int = 0
+    """Minimum length of a translation in tokens."""
+    max_length: int | None = None
+    """Maximum length of a translation in tokens; null for 50 more than the source has."""
+    no_repeat_ngram: int | None = None
+    """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
+    sample: bool = False
+    """Sample translations instead of a beam search."""
+    temperature: float = 1.0
+    """Divisor of the logits in sampling: above 1 more varied, below 1 safer, 0 for the most likely
+    token."""
+    top_k: int | None = None
+    """Number of most likely tokens to sample from; null for all."""
+    top_p: float | None = None
+    """Probability, 0 to 1, that the most likely tokens to sample from must reach; null for all."""
+    seed: int = 0
+    """Seed of sampling; the same input in the same batches gives the same text."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 1, "top_k")
+        check_seed(self.seed)
+        check_sampling(self.temperature, self.top_p)
+        OutputConstraints.of(vars(self))
+        if self.sample:
+            for name in ("n_best", "scores", "require", "length_penalty"):
+                if getattr(self, name) != getattr(TranslationTranslateOptions, name):
+                    raise ValueError(f"{name} belongs to beam search; expected it without sample")
+        elif (self.temperature, self.top_k, self.top_p, self.seed) != (1.0, None, None, 0):
+            raise ValueError(
+                "temperature, top_k, top_p and seed belong to sampling; expected sample true"
+            )
+
+    def arguments(self) -> dict[str, Any]:
+        of_search = {"beam", "n_best", "length_penalty", "scores", "require"}
+        of_sampling = {"temperature", "top_k", "top_p", "seed"}
+        others = of_search if self.sample else of_sampling
+        found = super().arguments()
+        return {name: value for name, value in found.items() if name not in others}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +124,7 @@ class TranslationDomain(Domain):
 
     name = "translation"
     evaluate_options = TranslationEvaluateOptions
-    translate_options = TranslateOptions
+    translate_options = TranslationTranslateOptions
     attention_options = TranslationAttentionOptions
 
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
-from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.decoding.sampling import Sampling
+from triptych.domains.base import ProgressFactory, TrainedModel, Translation
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
 from triptych.domains.sources import known_entropy, source_to_score
@@ -21,21 +22,31 @@ from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.domain import NUMBERS, TranslationAttentionOptions
 from triptych.domains.translation.long_lines import split_long
-from triptych.domains.translation.metrics import LikelihoodScores, score_translations
+from triptych.domains.translation.metrics import (
+    LikelihoodScores,
+    primary_subtag,
+    score_translations,
+)
+from triptych.domains.translation.output_constraints import OutputConstraints
 from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import SPACES
+from triptych.domains.translation.token_constraints import (
+    NO_SPACES,
+    TokenConstraints,
+    prepare_constraints,
+)
 from triptych.domains.translation.tokenizer import END, Tokenizers
-from triptych.domains.translation.translate import one_line, search_sources
+from triptych.domains.translation.translate import one_line, sample_sources, search_sources
 from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, device_of, sum_scores
 from triptych.types import Progress
+
+Result = TypeVar("Result")
 
 MAX_SCORING_TOKENS = 4_096
 """Maximum number of tokens to score at a time: a training batch for a large GPU may not fit."""
 SAMPLE_ROWS = 20
 """Number of lines of a split in the details of an evaluation."""
-NO_SPACES = ("zh", "ja")
-"""Target languages without a space between sentences."""
 SAFE_MARGIN = 3e-5
 """Margin in nats per token from which a search in single precision agrees with one in double
 precision. The log p of a translation differs between the two by at most about 2e-6 per token, and a
@@ -65,32 +76,77 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         return copy.deepcopy(self.full_model).double()
 
     def translate(
-        self, lines: Sequence[str], *, n_best: int = 1, **options: Any
-    ) -> list[str] | list[list[str]]:
+        self,
+        lines: Sequence[str],
+        *,
+        n_best: int = 1,
+        scores: bool = False,
+        sample: bool = False,
+        **options: Any,
+    ) -> list[str] | list[list[str]] | list[list[Translation]]:
         """Return one translation per line; for n_best above 1 a list of n_best, best first.
 
-        options: beam, batch_size, length_penalty and progress, see `search`. A blank line has an
-        empty translation. A translation contains no line end and has at most 50 tokens more than
-        its source. A line with more tokens than any training pair (`data.max_length`) is translated
-        sentence by sentence, see `split_long`; its n-th translation joins the n-th ones.
+        scores: return a list of `Translation` for each line, with the scores. sample: sample
+        translations instead of a search; options are then those of `sample`. Otherwise: those of
+        `search`. A blank line has an empty translation. A translation contains no line end and has
+        at most 50 tokens more than its source, besides those that the options demand.
+
+        A line with more tokens than any training pair (`data.max_length`) is translated sentence by
+        sentence, see `split_long`; its n-th translation joins the n-th ones, and its scores are
+        sums. With a prefix, required phrases or limits of the length every line is kept whole.
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
+        if sample and (n_best > 1 or scores):
+            raise UserError("sampling gives one translation of each line; expected no n_best")
         limit = self.config.data.max_length - 1  # its end counts
-        parts = [split_long(line, self.vocabulary.source, limit) for line in lines]
-        found = self.search([part for line in parts for part in line], n_best=n_best, **options)
+        parts = [[line] for line in lines]
+        if not OutputConstraints.of(options).of_whole_lines:
+            parts = [split_long(line, self.vocabulary.source, limit) for line in lines]
+        every = [part for line in parts for part in line]
+        if sample:
+            tokens = self.sample(every, **options)
+            self.tokens_written += sum(len(row) + 1 for row in tokens if row is not None)
+            decoded = iter(self.vocabulary.target.decode_batch(row or [] for row in tokens))
+            return [self._between.join(one_line(next(decoded)) for _ in line) for line in parts]
+        found = self.search(every, n_best=n_best, **options)
         self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
-        translated = iter(self.texts(found, n_best=n_best))
-        texts = [self._joined([next(translated) for _ in line]) for line in parts]
+        of_parts = iter(self._translations(found, n_best))
+        translated = [self._joined([next(of_parts) for _ in line]) for line in parts]
+        if scores:
+            return translated
+        texts = [[one.text for one in best] for best in translated]
         return [best[0] for best in texts] if n_best == 1 else texts
 
-    def _joined(self, parts: list[list[str]]) -> list[str]:
-        """Return the n best translations of a line from those of its parts."""
+    @property
+    def _between(self) -> str:
+        """Text between two sentences."""
+        return "" if self._language in NO_SPACES else " "
+
+    def _translations(
+        self, found: Sequence[Sequence[Hypothesis]], n_best: int
+    ) -> list[list[Translation]]:
+        """Return the hypotheses of each line with their texts; empty ones for a blank line."""
+        rows = zip(found, self.texts(found, n_best=n_best), strict=True)
+        return [
+            [
+                Translation(text, one.score, one.log_probability)
+                for one, text in zip(best, texts, strict=True)
+            ]
+            or [Translation("", 0.0, 0.0)] * n_best
+            for best, texts in ((best, texts if best else []) for best, texts in rows)
+        ]
+
+    def _joined(self, parts: list[list[Translation]]) -> list[Translation]:
+        """Return the n best translations of a line from those of its parts, best first."""
         if len(parts) == 1:
             return parts[0]
-        between = "" if self.config.data.source.target_language in NO_SPACES else " "
-        count = max(map(len, parts))
-        return [between.join(best[min(n, len(best) - 1)] for best in parts) for n in range(count)]
+        joined = []
+        for rank in range(max(map(len, parts))):
+            same_rank = [best[min(rank, len(best) - 1)] for best in parts]
+            texts, scores, log_p = zip(*same_rank, strict=True)
+            joined.append(Translation(self._between.join(texts), sum(scores), sum(log_p)))
+        return joined
 
     def search(
         self,
@@ -101,33 +157,81 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         batch_size: int = TranslateOptions.batch_size,
         length_penalty: str = TranslateOptions.length_penalty,
         progress: Progress | None = None,
+        **constraints: Any,
     ) -> list[list[Hypothesis]]:
         """Return the n best hypotheses of each line, best first; none for a blank line.
 
         beam: number of hypotheses of the search, 1 for greedy search. batch_size: lines at a time;
         no effect on the translations if the search is exact. length_penalty: see
         `LengthPenalty.parse`. progress: called with (lines done, lines in all); `translate` counts
-        the sentences of a long line as lines. Raises UserError
-        for an n_best outside 1 to beam and for another length penalty.
+        the sentences of a long line as lines. constraints: prefix, require, min_length, max_length
+        and no_repeat_ngram, see `OutputConstraints`; a hypothesis keeps the model's log p.
+
+        Raises UserError for an n_best outside 1 to beam, for another length penalty and for
+        constraints that no translation meets.
         """
         if not 1 <= n_best <= beam:
             raise UserError(f"n_best is {n_best}; expected from 1 to beam, which is {beam}")
-        filled = {number: line.strip(SPACES) for number, line in enumerate(lines) if line.strip()}
-        ids = self.vocabulary.source.encode_batch(list(filled.values()))
-        sources = {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
         found: list[list[Hypothesis]] = [[] for _ in lines]
         results = self._results(
-            sources,
+            self._encoded(lines),
             batch_size=batch_size,
             beam=beam,
             n_best=n_best,
             penalty=LengthPenalty.parse(length_penalty),
+            constraints=self._prepared(constraints),
         )
-        for done, (number, result) in enumerate(results, start=len(lines) - len(filled) + 1):
+        for number, result in with_progress(results, lines, progress):
             found[number] = result.best
-            if progress is not None:
-                progress(done, len(lines))
         return found
+
+    def sample(
+        self,
+        lines: Sequence[str],
+        *,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        seed: int = 0,
+        batch_size: int = TranslateOptions.batch_size,
+        progress: Progress | None = None,
+        **constraints: Any,
+    ) -> list[list[int] | None]:
+        """Return the tokens of one sampled translation of each line; None for a blank line.
+
+        temperature, top_k, top_p: see `Sampling`. seed: the same lines in the same batches give the
+        same translations on the same device. progress, constraints: see `search`; required phrases
+        need a search. Raises UserError as `search` does.
+        """
+        prepared = self._prepared(constraints)
+        if prepared.phrases:
+            raise UserError("require needs beam search; expected it without sampling")
+        found: list[list[int] | None] = [None for _ in lines]
+        results = sample_sources(
+            self.model,
+            self._encoded(lines),
+            batch_size=batch_size,
+            sampling=Sampling(temperature, top_k, top_p),
+            seed=seed,
+            constraints=prepared,
+        )
+        for number, tokens in with_progress(results, lines, progress):
+            found[number] = tokens
+        return found
+
+    def _encoded(self, lines: Sequence[str]) -> dict[int, list[int]]:
+        """Return the ids of each line that is not blank, with END, by its number."""
+        filled = {number: line.strip(SPACES) for number, line in enumerate(lines) if line.strip()}
+        ids = self.vocabulary.source.encode_batch(list(filled.values()))
+        return {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
+
+    def _prepared(self, constraints: dict[str, Any]) -> TokenConstraints:
+        wanted = OutputConstraints.of(constraints, only=True)
+        return prepare_constraints(wanted, self.vocabulary.target, language=self._language)
+
+    @property
+    def _language(self) -> str:
+        return primary_subtag(self.config.data.source.target_language)
 
     def _results(
         self, sources: Mapping[int, Sequence[int]], **options: Any
@@ -263,6 +367,17 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         }
         found_metrics = {**self.metrics(totals), **scores.metrics}
         return Evaluation(self.domain, split, found_metrics, int(totals["pairs"]), details)
+
+
+def with_progress(
+    results: Iterator[tuple[int, Result]], lines: Sequence[str], progress: Progress | None
+) -> Iterator[tuple[int, Result]]:
+    """Yield results by number of their line, and report how many lines are done."""
+    n_blank = sum(not line.strip() for line in lines)
+    for done, result in enumerate(results, start=n_blank + 1):
+        yield result
+        if progress is not None:
+            progress(done, len(lines))
 
 
 restore = TranslationModel.restore

@@ -8,6 +8,7 @@ them, so a sentence may contain the characters "<end>".
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -61,6 +62,42 @@ class BytePairTokenizer:
         pieces = self._bpe.get_vocab()
         return [" padding", " start", " end", *sorted(pieces, key=pieces.__getitem__)]
 
+    @cached_property
+    def token_bytes(self) -> list[bytes]:
+        """Text of each id in UTF-8, of which an id may hold a part; empty for special ids."""
+        letters = byte_letters()
+        pieces = self.symbols[N_SPECIALS:]
+        return [b""] * N_SPECIALS + [bytes(letters[letter] for letter in piece) for piece in pieces]
+
+    def split_last(self, text: str) -> tuple[list[int], bytes]:
+        """Return the ids of the words of a text but the last, and the last word in UTF-8.
+
+        In a longer text the last word may have other ids, as it may go on.
+        """
+        assert self._bpe.pre_tokenizer is not None
+        words = self._bpe.pre_tokenizer.pre_tokenize_str(text)
+        start = words[-1][1][0] if words else 0
+        return self.encode(text[:start]), text[start:].encode()
+
+    def knows(self, text: str) -> bool:
+        """Whether the ids of a text give it back."""
+        return self.decode(self.encode(text)) == text
+
+    def can_write(self, prefix: str) -> bool:
+        """Whether a text with this prefix can be written, as `split_last` divides it."""
+        stem, rest = self.split_last(prefix)
+        written = b"".join(self.token_bytes[token] for token in stem)
+        if written + rest != prefix.encode():
+            return False
+        pieces = [piece for piece in self.token_bytes if piece]
+        ends = {0}  # numbers of bytes that can be written
+        for end in range(len(rest)):
+            if end in ends:
+                if any(piece.startswith(rest[end:]) for piece in pieces):
+                    return True
+                ends |= {end + len(piece) for piece in pieces if rest.startswith(piece, end)}
+        return len(rest) in ends
+
     def encode(self, line: str) -> list[int]:
         """Return the ids of one line, without start and end."""
         return self.encode_batch([line])[0]
@@ -80,6 +117,18 @@ class BytePairTokenizer:
             [[piece - N_SPECIALS for piece in row if piece >= N_SPECIALS] for row in rows],
             skip_special_tokens=False,
         )
+
+
+def byte_letters() -> dict[str, int]:
+    """Return the byte that each letter stands for in the names of byte-level tokens.
+
+    Bytes that are printable in Latin-1 stand for themselves, the others, in their order, are the
+    letters from U+0100 on (Radford et al. 2019).
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = sorted(set(range(256)) - set(printable))
+    own = {chr(byte): byte for byte in printable}
+    return own | {chr(256 + index): byte for index, byte in enumerate(others)}
 
 
 class Tokenizers:

@@ -1,7 +1,7 @@
-"""Search for the translations of encoded sentences, in batches of similar length.
+"""Search for and sample the translations of encoded sentences, in batches of similar length.
 
-A translation does not depend on the other sentences of its batch: padding is masked, each row has
-its own length limit and length penalty, and beam search decides row by row.
+A translation that was searched does not depend on the other sentences of its batch: padding is
+masked, each row has its own length limit and length penalty, and beam search decides row by row.
 """
 
 from __future__ import annotations
@@ -10,17 +10,20 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
+from triptych.core.models.base import Condition
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.beam_search import beam_search
+from triptych.decoding.constraints import AnyForbids, Forbidden
+from triptych.decoding.generate import generate
 from triptych.decoding.hypotheses import LengthPenalty, SearchResult
+from triptych.decoding.sampling import LogitsConstraint, Sampling
 from triptych.domains.translation.data import pad_rows
+from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
 from triptych.domains.translation.tokenizer import END, PAD, START
 from triptych.training.evaluate import device_of, scoring
 
 FORBIDDEN = (PAD, START)
 """Tokens that no translation contains."""
-EXTRA_TOKENS = 50
-"""Maximum number of tokens of a translation beyond its source's (1706.03762, section 6.1)."""
 MAX_POSITIONS = 8_192
 """Maximum number of source and target positions of a batch, before beams, on other devices than
 CUDA; bounds the memory of long lines."""
@@ -37,15 +40,17 @@ def search_sources(
     beam: int,
     n_best: int,
     penalty: LengthPenalty,
+    constraints: TokenConstraints,
 ) -> Iterator[tuple[int, SearchResult]]:
     """Yield the key and the result of each source (its ids and END), the longest first."""
+    device = device_of(model)
+    rules, required = constraints.rules(device), constraints.required(device)
+    n_banks = constraints.n_banks
     lengths = {key: len(source) for key, source in sources.items()}
-    for keys in plan_rows(lengths, batch_size, max_positions(model, beam)):
-        source = pad_rows([sources[key] for key in keys]).to(device_of(model))  # [B, K]
-        padding = source == PAD  # [B, K]
-        limits = [len(sources[key]) + EXTRA_TOKENS for key in keys]
+    for keys in plan_rows(lengths, max(1, batch_size // n_banks), max_positions(model, beam)):
+        limits = [constraints.limit(sources[key]) for key in keys]
         with scoring(model):
-            condition = model.encode(source, padding)
+            condition = _encode(model, [sources[key] for key in keys])
             cache = model.init_cache(len(keys), max(limits), condition=condition)
             results = beam_search(
                 model,
@@ -57,8 +62,51 @@ def search_sources(
                 penalty=penalty,
                 n_best=n_best,
                 forbidden=FORBIDDEN,
+                constraint=AnyForbids(rules) if rules else None,
+                required=required,
             )
         yield from zip(keys, results, strict=True)
+
+
+def sample_sources(
+    model: EncoderDecoder,
+    sources: Mapping[int, Sequence[int]],
+    *,
+    batch_size: int,
+    sampling: Sampling,
+    seed: int,
+    constraints: TokenConstraints,
+) -> Iterator[tuple[int, list[int]]]:
+    """Yield the key and a sampled translation of each source, without its end, longest first."""
+    device = device_of(model)
+    generator = torch.Generator(device).manual_seed(seed)
+    rules: list[LogitsConstraint] = [
+        Forbidden(FORBIDDEN, constraints.size, device),
+        *constraints.rules(device),
+    ]
+    lengths = {key: len(source) for key, source in sources.items()}
+    for keys in plan_rows(lengths, batch_size, max_positions(model, 1)):
+        limits = [constraints.limit(sources[key]) for key in keys]
+        with scoring(model):
+            rows = generate(
+                model,
+                batch=len(keys),
+                length=max(limits),
+                sampling=sampling,
+                generator=generator,
+                previous=torch.full((len(keys),), START, device=device),
+                condition=_encode(model, [sources[key] for key in keys]),
+                end=END,
+                constraint=AnyForbids(rules),
+            )
+        for key, row, limit in zip(keys, rows.tolist(), limits, strict=True):
+            tokens = row[:limit]
+            yield key, tokens[: tokens.index(END)] if END in tokens else tokens
+
+
+def _encode(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> Condition:
+    source = pad_rows(sources).to(device_of(model))  # [B, K]
+    return model.encode(source, source == PAD)
 
 
 def max_positions(model: EncoderDecoder, beam: int) -> int:
