@@ -47,7 +47,7 @@ class TranslationTranslateOptions(TranslateOptions):
     translation (both from 1), score, log-probability in nats, text."""
     prefix: str | None = None
     """Text that every translation begins with; it may end inside a word."""
-    require: list[str] | str | None = None
+    require: tuple[str, ...] | str | None = None
     """Phrase that every translation contains, or a list of phrases, such as '["a dog", "grass"]'.
     The search takes as many times longer as the phrases have tokens."""
     min_length: int = 0

@@ -13,7 +13,7 @@ import torch
 from triptych.core.models.base import Condition
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.constraints import AnyForbids, Forbidden
+from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
 from triptych.decoding.generate import generate
 from triptych.decoding.hypotheses import LengthPenalty, SearchResult
 from triptych.decoding.sampling import LogitsConstraint, Sampling
@@ -97,7 +97,7 @@ def sample_sources(
                 previous=torch.full((len(keys),), START, device=device),
                 condition=_encode(model, [sources[key] for key in keys]),
                 end=END,
-                constraint=AnyForbids(rules),
+                constraint=ByPriority(rules),
             )
         for key, row, limit in zip(keys, rows.tolist(), limits, strict=True):
             tokens = row[:limit]
