@@ -18,7 +18,8 @@ from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.notes import Notes, settle
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import read_training_data
-from triptych.domains.translation.tokenizer import END, MIN_VOCABULARY, START, Tokenizers
+from triptych.domains.translation.tokenizers.base import END, START, Tokenizers
+from triptych.domains.translation.tokenizers.byte_pairs import MIN_VOCABULARY, BytePairs
 from triptych.training.data import ResumableLoader, parts
 from triptych.training.packed import PackWriter
 from triptych.training.ragged import Ragged
@@ -80,7 +81,9 @@ def resident() -> float:
 def write_corpus(folder: Path, pairs: int) -> None:
     """Write packed pairs of random ids, for training and, 200 of them, for validation."""
     writer, random = PackWriter(folder), np.random.default_rng(0)
-    tokenizers = Tokenizers.train([""], [""], vocabulary_size=MIN_VOCABULARY, shared=True)
+    tokenizers = Tokenizers.train(
+        [""], [""], kind=BytePairs(), vocabulary_size=MIN_VOCABULARY, shared=True
+    )
     for split, items in [("validation", range(200)), *(("train", part) for part in parts(pairs))]:
         for side in ("sources", "targets"):
             lengths = random.normal(16, 5, len(items)).clip(4, 60).astype(np.int64)

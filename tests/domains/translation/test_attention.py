@@ -15,7 +15,8 @@ from triptych.domains.translation.attention_maps import SentenceAttention, merge
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import draw, heat_map
 from triptych.domains.translation.task import TranslationTrainingModule
-from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer
+from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer
+from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.errors import UserError
 
 LINES = ["two hundred and thirty-four", "", "저는 grüße 機器"]
@@ -27,12 +28,12 @@ def translator(taught: TranslationTrainingModule) -> TranslationModel:
 
 
 @pytest.fixture(scope="module")
-def bytes_only() -> BytePairTokenizer:
+def bytes_only() -> TextTokenizer:
     """Every byte is a piece: each Korean or Chinese character is cut into three."""
-    return BytePairTokenizer.train(["nothing"], 259)
+    return BytePairs().build(["nothing"], 259)
 
 
-def test_a_piece_holds_whole_characters(bytes_only: BytePairTokenizer) -> None:
+def test_a_piece_holds_whole_characters(bytes_only: TextTokenizer) -> None:
     ids = [*bytes_only.encode("저는 a機"), END]
     runs, names = pieces(bytes_only, ids)
     assert names == ["저", "는", "·", "a", "機", "<end>"]
@@ -40,7 +41,7 @@ def test_a_piece_holds_whole_characters(bytes_only: BytePairTokenizer) -> None:
     assert sum(runs) == len(ids)
 
 
-def test_bytes_that_make_no_text_stand_alone(bytes_only: BytePairTokenizer) -> None:
+def test_bytes_that_make_no_text_stand_alone(bytes_only: TextTokenizer) -> None:
     whole = bytes_only.encode("저")
     runs, names = pieces(bytes_only, [whole[0], *bytes_only.encode("a"), *whole, whole[0]])
     assert names == ["\ufffd", "a", "저", "\ufffd"]

@@ -17,7 +17,8 @@ from triptych.domains.translation.data import (
     pad_rows,
     plan_batches,
 )
-from triptych.domains.translation.tokenizer import END, PAD, START, BytePairTokenizer, Tokenizers
+from triptych.domains.translation.tokenizers.base import END, PAD, START, Tokenizers
+from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.training.data import cut, padding_share
 
 WORDS = ["ein", "Hund", "läuft", "über", "die", "große", "Wiese", "und", "bellt"]
@@ -25,7 +26,7 @@ WORDS = ["ein", "Hund", "läuft", "über", "die", "große", "Wiese", "und", "bel
 
 @pytest.fixture(scope="module")
 def tokenizers() -> Tokenizers:
-    both = BytePairTokenizer.train(WORDS, 300)
+    both = BytePairs().build(WORDS, 300)
     return Tokenizers(both, both)
 
 

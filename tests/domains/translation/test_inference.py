@@ -19,7 +19,7 @@ from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule
-from triptych.domains.translation.tokenizer import END, PAD, START
+from triptych.domains.translation.tokenizers.base import END, PAD, START
 from triptych.domains.translation.translate import FORBIDDEN, one_line, plan_rows
 from triptych.errors import UserError
 from triptych.types import Dtype

@@ -10,15 +10,16 @@ import pytest
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.long_lines import split_long
 from triptych.domains.translation.task import TranslationTrainingModule
-from triptych.domains.translation.tokenizer import BytePairTokenizer
+from triptych.domains.translation.tokenizers.base import TextTokenizer
+from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 
 
 @pytest.fixture(scope="module")
-def bytes_only() -> BytePairTokenizer:
-    return BytePairTokenizer.train([""], 259)
+def bytes_only() -> TextTokenizer:
+    return BytePairs().build([""], 259)
 
 
-def test_sentences_are_kept_whole(bytes_only: BytePairTokenizer) -> None:
+def test_sentences_are_kept_whole(bytes_only: TextTokenizer) -> None:
     line = 'One, two.  Three 4.5? "Yes!" (No.) End'
     assert split_long(line, bytes_only, len(line)) == [line]
     expected = ["One, two.", "Three 4.5?", '"Yes!"', "(No.)", "End"]
@@ -26,7 +27,7 @@ def test_sentences_are_kept_whole(bytes_only: BytePairTokenizer) -> None:
     assert split_long("机器学习。你好！好", bytes_only, 20) == ["机器学习。", "你好！", "好"]
 
 
-def test_every_piece_fits_and_no_letter_is_lost(bytes_only: BytePairTokenizer) -> None:
+def test_every_piece_fits_and_no_letter_is_lost(bytes_only: TextTokenizer) -> None:
     draw = random.Random(0)
     for _ in range(200):
         letters = draw.choices("ab cü여.! ", k=draw.randrange(1, 120))

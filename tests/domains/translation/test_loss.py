@@ -8,7 +8,7 @@ import torch
 from triptych.core import heads
 from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.task import TranslationTrainingModule, smoothed_cross_entropy
-from triptych.domains.translation.tokenizer import PAD
+from triptych.domains.translation.tokenizers.base import PAD
 
 
 def definition(logits: torch.Tensor, expected: torch.Tensor, smoothing: float) -> torch.Tensor:

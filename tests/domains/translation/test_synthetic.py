@@ -20,7 +20,7 @@ from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.synthetic import NumberWords, ReversedSentences
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
-from triptych.domains.translation.tokenizer import END, Tokenizers
+from triptych.domains.translation.tokenizers.base import END, Tokenizers
 from triptych.training.evaluate import sum_scores
 
 # Numbers in words --------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from triptych.domains.translation.data import (
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
-from triptych.domains.translation.tokenizer import END, PAD, START
+from triptych.domains.translation.tokenizers.base import END, PAD, START
 from triptych.errors import UserError
 from triptych.training.evaluate import sum_scores
 

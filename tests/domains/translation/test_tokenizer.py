@@ -7,15 +7,15 @@ import random
 
 import pytest
 
-from triptych.domains.translation.tokenizer import (
+from triptych.domains.translation.tokenizers.base import (
     END,
-    MIN_VOCABULARY,
     N_SPECIALS,
     PAD,
     START,
-    BytePairTokenizer,
+    TextTokenizer,
     Tokenizers,
 )
+from triptych.domains.translation.tokenizers.byte_pairs import MIN_VOCABULARY, BytePairs
 
 GERMAN = ["Zwei junge Männer sind im Freien.", "Ein Hund läuft über die Wiese.", "Große Straße"] * 9
 KOREAN = ["저는 학생입니다.", "그는 괜찮은 척하려고 애쓰는 것 같았다.", "비가 옵니다."] * 9
@@ -38,18 +38,18 @@ TRICKY = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> BytePairTokenizer:
-    return BytePairTokenizer.train(GERMAN + KOREAN, 350)
+def tokenizer() -> TextTokenizer:
+    return BytePairs().build(GERMAN + KOREAN, 350)
 
 
 @pytest.mark.parametrize("line", TRICKY)
-def test_every_string_comes_back(tokenizer: BytePairTokenizer, line: str) -> None:
+def test_every_string_comes_back(tokenizer: TextTokenizer, line: str) -> None:
     ids = tokenizer.encode(line)
     assert tokenizer.decode(ids) == line
     assert all(N_SPECIALS <= piece < len(tokenizer) for piece in ids)
 
 
-def test_random_unicode_comes_back_in_batches(tokenizer: BytePairTokenizer) -> None:
+def test_random_unicode_comes_back_in_batches(tokenizer: TextTokenizer) -> None:
     draw = random.Random(0)
     ranges = [(0, 0x80), (0x80, 0x3000), (0xAC00, 0xD7A4), (0x1F300, 0x1FAFF), (0xE000, 0x110000)]
     lines = [
@@ -59,34 +59,34 @@ def test_random_unicode_comes_back_in_batches(tokenizer: BytePairTokenizer) -> N
     assert tokenizer.decode_batch(tokenizer.encode_batch(lines)) == lines
 
 
-def test_special_ids_stand_for_no_text(tokenizer: BytePairTokenizer) -> None:
+def test_special_ids_stand_for_no_text(tokenizer: TextTokenizer) -> None:
     assert (PAD, START, END) == (0, 1, 2)
     ids = tokenizer.encode("Hund")
     assert tokenizer.decode([START, *ids, END, PAD]) == "Hund"
 
 
-def test_broken_bytes_decode_to_the_replacement_sign(tokenizer: BytePairTokenizer) -> None:
+def test_broken_bytes_decode_to_the_replacement_sign(tokenizer: TextTokenizer) -> None:
     first_byte_of_many = tokenizer.encode("\U0001f389")[0]
     assert tokenizer.decode([first_byte_of_many]) == "\ufffd"
 
 
-def test_pieces_are_learnt(tokenizer: BytePairTokenizer) -> None:
+def test_pieces_are_learnt(tokenizer: TextTokenizer) -> None:
     assert len(tokenizer) == 350
     assert len(tokenizer.encode("Männer")) < len("Männer".encode()) / 2
 
 
 def test_a_small_text_gives_a_small_vocabulary() -> None:
-    assert len(BytePairTokenizer.train(["ab ab"], 1000)) == MIN_VOCABULARY + 2
+    assert len(BytePairs().build(["ab ab"], 1000)) == MIN_VOCABULARY + 2
 
 
 def test_training_twice_gives_the_same_tokenizer() -> None:
-    first, second = (BytePairTokenizer.train(GERMAN + KOREAN, 400) for _ in range(2))
+    first, second = (BytePairs().build(GERMAN + KOREAN, 400) for _ in range(2))
     assert first.to_json() == second.to_json()
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_both_sides_survive_the_checkpoint(shared: bool) -> None:
-    trained = Tokenizers.train(GERMAN, KOREAN, vocabulary_size=330, shared=shared)
+    trained = Tokenizers.train(GERMAN, KOREAN, kind=BytePairs(), vocabulary_size=330, shared=shared)
     assert trained.shared is shared
     reopened = Tokenizers.from_plain(json.loads(json.dumps(trained.to_plain())))
     assert reopened.shared is shared
@@ -97,6 +97,6 @@ def test_both_sides_survive_the_checkpoint(shared: bool) -> None:
 
 
 def test_separate_vocabularies_know_their_own_language() -> None:
-    trained = Tokenizers.train(GERMAN, KOREAN, vocabulary_size=330, shared=False)
+    trained = Tokenizers.train(GERMAN, KOREAN, kind=BytePairs(), vocabulary_size=330, shared=False)
     assert len(trained.source.encode("Männer")) < len(trained.target.encode("Männer"))
     assert len(trained.target.encode("학생")) < len(trained.source.encode("학생"))

@@ -15,7 +15,7 @@ from torch import Tensor
 from triptych.core.attention.capture import capture_attention
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.decoding.hypotheses import Hypothesis
-from triptych.domains.translation.tokenizer import END, START, BytePairTokenizer, Tokenizers
+from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer, Tokenizers
 from triptych.domains.translation.translate import one_line
 from triptych.training.evaluate import device_of, scoring
 
@@ -92,7 +92,7 @@ def sentence_attention(
     )
 
 
-def pieces(tokenizer: BytePairTokenizer, ids: Sequence[int]) -> tuple[list[int], list[str]]:
+def pieces(tokenizer: TextTokenizer, ids: Sequence[int]) -> tuple[list[int], list[str]]:
     """Return the number of ids of each piece, and its text.
 
     A piece is one id, or the fewest ids that form whole characters: ids may end inside a character,

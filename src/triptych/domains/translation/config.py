@@ -8,7 +8,8 @@ from triptych.core.models.encoder_decoder import EncoderDecoder, SharedEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.sources import Corpus
 from triptych.domains.translation.synthetic import NumberWords
-from triptych.domains.translation.tokenizer import MIN_VOCABULARY, Tokenizers
+from triptych.domains.translation.tokenizers.base import TokenizerConfig, Tokenizers
+from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.errors import at_least
 from triptych.training.run_config import RunSettings
 
@@ -22,9 +23,11 @@ class DataConfig:
     packed: str | None = None
     """Folder that `triptych pack translation` has written, from which training and validation pairs
     and the vocabulary are read in place of the source; null for none."""
+    tokenizer: TokenizerConfig = field(default_factory=BytePairs)
+    """Kind of tokens, by class path: BytePairs, Characters or Words."""
     vocabulary_size: int = 8_000
-    """Size of the byte-level BPE vocabulary in tokens, special ids and 256 bytes included; a small
-    corpus gives fewer."""
+    """Maximum size of the vocabulary in tokens, special ids included, and 256 bytes for byte-level
+    BPE; a small corpus gives fewer."""
     shared_vocabulary: bool = True
     """Whether one vocabulary is learnt from both languages together, or one from each."""
     max_tokens: int = 4_096
@@ -42,7 +45,7 @@ class DataConfig:
     """Number of these translations to log as a table, 0 for none."""
 
     def __post_init__(self) -> None:
-        at_least(self, MIN_VOCABULARY, "vocabulary_size")
+        at_least(self, self.tokenizer.min_size, "vocabulary_size")
         at_least(self, 0, "validation_lines", "shown")
         at_least(self, 1, "validation_beam")
         if not 2 <= self.max_length <= self.max_tokens:

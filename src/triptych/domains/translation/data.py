@@ -15,7 +15,7 @@ from torch import Tensor
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.packed import read_pack
 from triptych.domains.translation.sources import Pair
-from triptych.domains.translation.tokenizer import END, PAD, START, Tokenizers
+from triptych.domains.translation.tokenizers.base import END, PAD, START, Tokenizers
 from triptych.errors import UserError
 from triptych.training.data import (
     FixedBatches,
@@ -172,6 +172,7 @@ def _read_source(
         tokenizers = Tokenizers.train(
             [source for source, _ in pairs],
             [target for _, target in pairs],
+            kind=config.tokenizer,
             vocabulary_size=config.vocabulary_size,
             shared=config.shared_vocabulary,
         )

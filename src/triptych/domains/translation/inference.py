@@ -35,7 +35,7 @@ from triptych.domains.translation.token_constraints import (
     TokenConstraints,
     prepare_constraints,
 )
-from triptych.domains.translation.tokenizer import END, Tokenizers
+from triptych.domains.translation.tokenizers.base import END, Tokenizers
 from triptych.domains.translation.translate import one_line, sample_sources, search_sources
 from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, device_of, sum_scores

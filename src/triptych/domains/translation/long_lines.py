@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 
-from triptych.domains.translation.tokenizer import BytePairTokenizer
+from triptych.domains.translation.tokenizers.base import TextTokenizer
 
 SENTENCE_END = re.compile(r"""(?<=[.!?…])\s+|(?<=[.!?…]["'”’»)\]])\s+|(?<=[。！？])""")
 """Where one sentence ends and the next one begins; white space between them belongs to neither."""
 
 
-def split_long(line: str, tokenizer: BytePairTokenizer, max_tokens: int) -> list[str]:
+def split_long(line: str, tokenizer: TextTokenizer, max_tokens: int) -> list[str]:
     """Return the sentences of a line of more than `max_tokens` tokens, or the line alone.
 
     A sentence that is still too long is halved, at the space nearest to its middle or, in a word,
@@ -26,12 +26,12 @@ def split_long(line: str, tokenizer: BytePairTokenizer, max_tokens: int) -> list
     return [piece for sentence in sentences for piece in _halved(sentence, tokenizer, max_tokens)]
 
 
-def _fits(text: str, tokenizer: BytePairTokenizer, max_tokens: int) -> bool:
+def _fits(text: str, tokenizer: TextTokenizer, max_tokens: int) -> bool:
     # No tokenizer gives more tokens than bytes.
     return len(text.encode()) <= max_tokens or len(tokenizer.encode(text)) <= max_tokens
 
 
-def _halved(text: str, tokenizer: BytePairTokenizer, max_tokens: int) -> list[str]:
+def _halved(text: str, tokenizer: TextTokenizer, max_tokens: int) -> list[str]:
     """Return the text in parts of at most `max_tokens` tokens each, or of one character."""
     if len(text) < 2 or _fits(text, tokenizer, max_tokens):
         return [text]

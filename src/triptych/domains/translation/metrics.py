@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from triptych.domains.translation.tokenizer import PAD
+from triptych.domains.translation.tokenizers.base import PAD
 from triptych.training.evaluate import in_double
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from triptych.config.schema import to_plain
 from triptych.domains.reading import display
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.sources import Pair
-from triptych.domains.translation.tokenizer import END, START, Tokenizers
+from triptych.domains.translation.tokenizers.base import END, START, Tokenizers
+from triptych.errors import UserError
 from triptych.training.packed import Pack, PackWriter
 from triptych.training.ragged import Ragged
 
@@ -24,13 +25,20 @@ CHUNK = 10_000
 def pack(config: Config, writer: PackWriter) -> str:
     """Write the training and validation pairs as ids; return a sentence about them.
 
-    Text files are read one after the other, so that the largest file has to fit into memory.
+    Text files are read one after the other, so that the largest file has to fit into memory. Raises
+    UserError for a tokenizer whose ids do not give every text back.
     """
     data = config.data
+    if not data.tokenizer.lossless:
+        raise UserError(
+            f"data.tokenizer is {type(data.tokenizer).__name__}, whose ids do not give every text "
+            "back, and a pack holds ids alone; expected BytePairs"
+        )
     first = list(islice(_not_empty(data.source.read("train")), VOCABULARY_PAIRS))
     tokenizers = Tokenizers.train(
         [source for source, _ in first],
         [target for _, target in first],
+        kind=data.tokenizer,
         vocabulary_size=data.vocabulary_size,
         shared=data.shared_vocabulary,
     )

@@ -23,7 +23,7 @@ from triptych.domains.translation.data import (
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.metrics import LikelihoodScores, score_translations
 from triptych.domains.translation.sources import Pair
-from triptych.domains.translation.tokenizer import PAD, Tokenizers
+from triptych.domains.translation.tokenizers.base import PAD, Tokenizers
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule

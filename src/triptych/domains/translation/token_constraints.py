@@ -11,7 +11,7 @@ from triptych.decoding.constraints import ForcedText, MinimumLength, NoRepeatedN
 from triptych.decoding.required import BEGIN, RequiredPhrases
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.translation.output_constraints import OutputConstraints
-from triptych.domains.translation.tokenizer import END, BytePairTokenizer
+from triptych.domains.translation.tokenizers.base import END, TextTokenizer
 from triptych.errors import UserError
 
 EXTRA_TOKENS = 50
@@ -25,7 +25,7 @@ class TokenConstraints:
     """Constraints in tokens, for decoding on any device."""
 
     wanted: OutputConstraints
-    tokenizer: BytePairTokenizer
+    tokenizer: TextTokenizer
     stem: list[int]
     """First tokens of each translation."""
     rest: bytes
@@ -69,7 +69,7 @@ class TokenConstraints:
 
 
 def prepare_constraints(
-    wanted: OutputConstraints, tokenizer: BytePairTokenizer, *, language: str
+    wanted: OutputConstraints, tokenizer: TextTokenizer, *, language: str
 ) -> TokenConstraints:
     """Return the constraints in tokens of the target.
 
@@ -106,7 +106,7 @@ def prepare_constraints(
 
 
 def _variants(
-    wanted: OutputConstraints, phrase: str, tokenizer: BytePairTokenizer, language: str
+    wanted: OutputConstraints, phrase: str, tokenizer: TextTokenizer, language: str
 ) -> list[list[int]]:
     """Return the sequences of tokens that count as a phrase."""
     text = phrase.strip()

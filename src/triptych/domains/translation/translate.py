@@ -19,7 +19,7 @@ from triptych.decoding.hypotheses import LengthPenalty, SearchResult
 from triptych.decoding.sampling import LogitsConstraint, Sampling
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
-from triptych.domains.translation.tokenizer import END, PAD, START
+from triptych.domains.translation.tokenizers.base import END, PAD, START
 from triptych.training.evaluate import device_of, scoring
 
 FORBIDDEN = (PAD, START)

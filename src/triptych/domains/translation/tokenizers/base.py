@@ -1,81 +1,83 @@
-"""Lossless byte-level byte-pair encoding (Sennrich et al. 2016, arXiv 1508.07909).
+"""Text to ids and back, the tokenizers of both sides, and what kinds of tokenizers share.
 
-Merges are learnt over bytes from the training split alone, without a normalizer: decoding returns
-every string exactly, in any script. Ids 0, 1 and 2 are padding, start and end; no text encodes to
-them, so a sentence may contain the characters "<end>".
+Ids 0, 1 and 2 are padding, start and end; no text encodes to them, so a sentence may contain the
+characters "<end>". All kinds work on bytes without a normalizer: what is in the vocabulary decodes
+to exactly the text that it came from, in any script.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 PAD, START, END = 0, 1, 2
 N_SPECIALS = 3
-MIN_VOCABULARY = N_SPECIALS + 256
-"""Smallest vocabulary: the special ids and every byte."""
+UNKNOWN = "<unk>"
+"""Name and text of the token that stands for everything outside a vocabulary of whole units."""
 
 
-class BytePairTokenizer:
+@dataclass(frozen=True)
+class TokenizerConfig(ABC):
+    """Kind of tokenizer."""
+
+    lossless: ClassVar[bool]
+    """Whether every text can be encoded, so that its ids give it back."""
+    min_size: ClassVar[int]
+    """Smallest vocabulary in tokens, the special ids included."""
+
+    @abstractmethod
+    def build(self, lines: Iterable[str], vocabulary_size: int) -> TextTokenizer:
+        """Learn a tokenizer from lines of text.
+
+        vocabulary_size: maximum number of ids, special ids included; a small text gives fewer.
+        """
+
+
+class TextTokenizer:
     """Text to ids and back; ids 0, 1 and 2 are padding, start and end."""
 
-    def __init__(self, bpe: Tokenizer) -> None:
-        self._bpe = bpe
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
 
     @classmethod
-    def train(cls, lines: Iterable[str], vocabulary_size: int) -> BytePairTokenizer:
-        """Learn the merges from lines of text.
-
-        vocabulary_size: number of ids, special ids and the 256 bytes included; a small text gives
-        fewer.
-        """
-        bpe = Tokenizer(models.BPE())
-        # Splits before spaces and between letters, digits and punctuation, as GPT-2 does.
-        bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
-        bpe.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
-            vocab_size=vocabulary_size - N_SPECIALS,
-            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-            show_progress=False,
-        )
-        bpe.train_from_iterator(lines, trainer)
-        return cls(bpe)
-
-    @classmethod
-    def from_json(cls, text: str) -> BytePairTokenizer:
+    def from_json(cls, text: str) -> TextTokenizer:
         """Return the tokenizer that `to_json` serialized."""
         return cls(Tokenizer.from_str(text))
 
     def to_json(self) -> str:
         """Return the whole tokenizer as one string, for the checkpoint."""
-        return self._bpe.to_str()
+        return self._tokenizer.to_str()
 
     def __len__(self) -> int:
-        return N_SPECIALS + self._bpe.get_vocab_size()
+        return N_SPECIALS + self._tokenizer.get_vocab_size()
 
     @property
     def symbols(self) -> list[str]:
         """Name of each id: its bytes as letters, which contain no space; special ids have one."""
-        pieces = self._bpe.get_vocab()
+        pieces = self._tokenizer.get_vocab()
         return [" padding", " start", " end", *sorted(pieces, key=pieces.__getitem__)]
 
     @cached_property
     def token_bytes(self) -> list[bytes]:
-        """Text of each id in UTF-8, of which an id may hold a part; empty for special ids."""
+        """Text of each id in UTF-8, of which an id may hold a part; empty for special ids and for
+        the unknown token."""
         letters = byte_letters()
-        pieces = self.symbols[N_SPECIALS:]
-        return [b""] * N_SPECIALS + [bytes(letters[letter] for letter in piece) for piece in pieces]
+        pieces = ("" if piece == UNKNOWN else piece for piece in self.symbols[N_SPECIALS:])
+        texts = (bytes(letters[letter] for letter in piece) for piece in pieces)
+        return [b""] * N_SPECIALS + list(texts)
 
     def split_last(self, text: str) -> tuple[list[int], bytes]:
         """Return the ids of the words of a text but the last, and the last word in UTF-8.
 
         In a longer text the last word may have other ids, as it may go on.
         """
-        assert self._bpe.pre_tokenizer is not None
-        words = self._bpe.pre_tokenizer.pre_tokenize_str(text)
+        assert self._tokenizer.pre_tokenizer is not None
+        words = self._tokenizer.pre_tokenizer.pre_tokenize_str(text)
         start = words[-1][1][0] if words else 0
         return self.encode(text[:start]), text[start:].encode()
 
@@ -104,7 +106,7 @@ class BytePairTokenizer:
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without start and end."""
-        encodings = self._bpe.encode_batch_fast(list(lines), add_special_tokens=False)
+        encodings = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
         return [[N_SPECIALS + piece for piece in encoding.ids] for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -113,7 +115,7 @@ class BytePairTokenizer:
 
     def decode_batch(self, rows: Iterable[Iterable[int]]) -> list[str]:
         """Return the text of each row of ids; special ids are dropped, broken UTF-8 is U+FFFD."""
-        return self._bpe.decode_batch(
+        return self._tokenizer.decode_batch(
             [[piece - N_SPECIALS for piece in row if piece >= N_SPECIALS] for row in rows],
             skip_special_tokens=False,
         )
@@ -131,10 +133,39 @@ def byte_letters() -> dict[str, int]:
     return own | {chr(256 + index): byte for index, byte in enumerate(others)}
 
 
+def whole_units(
+    split: pre_tokenizers.PreTokenizer,
+    lines: Iterable[str],
+    vocabulary_size: int,
+    *,
+    min_count: int = 1,
+) -> TextTokenizer:
+    """Learn a tokenizer whose tokens are the most frequent of the units that `split` finds.
+
+    split: gives units whose letters stand for bytes, as `ByteLevel` does. min_count: occurrences
+    from which a unit is in the vocabulary. All others are UNKNOWN.
+    """
+    counted = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    counted.pre_tokenizer = split
+    size = vocabulary_size - N_SPECIALS - 1
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size, min_frequency=min_count, show_progress=False
+    )
+    counted.train_from_iterator(lines, trainer)
+    found = counted.get_vocab()
+    # Not as an added token of the library, which would read the characters "<unk>" as this token.
+    names = [UNKNOWN, *sorted(found, key=found.__getitem__)]
+    ids = {name: index for index, name in enumerate(names)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = split
+    tokenizer.decoder = decoders.ByteLevel()
+    return TextTokenizer(tokenizer)
+
+
 class Tokenizers:
     """Tokenizers of source and target: the same object if the vocabulary is shared."""
 
-    def __init__(self, source: BytePairTokenizer, target: BytePairTokenizer) -> None:
+    def __init__(self, source: TextTokenizer, target: TextTokenizer) -> None:
         self.source = source
         self.target = target
 
@@ -145,13 +176,19 @@ class Tokenizers:
 
     @classmethod
     def train(
-        cls, sources: Sequence[str], targets: Sequence[str], *, vocabulary_size: int, shared: bool
+        cls,
+        sources: Sequence[str],
+        targets: Sequence[str],
+        *,
+        kind: TokenizerConfig,
+        vocabulary_size: int,
+        shared: bool,
     ) -> Tokenizers:
         """Learn one tokenizer from both sides together if shared, else one from each side."""
         if shared:
-            both = BytePairTokenizer.train([*sources, *targets], vocabulary_size)
+            both = kind.build([*sources, *targets], vocabulary_size)
             return cls(both, both)
-        return cls(*(BytePairTokenizer.train(side, vocabulary_size) for side in (sources, targets)))
+        return cls(*(kind.build(side, vocabulary_size) for side in (sources, targets)))
 
     def to_plain(self) -> dict[str, Any]:
         """Return JSON types for the checkpoint: tokenizers as strings, target null if shared."""
@@ -164,8 +201,8 @@ class Tokenizers:
     def from_plain(cls, plain: dict[str, Any]) -> Tokenizers:
         """Return the tokenizers that `to_plain` serialized."""
         source, target = plain["source"], plain["target"]
-        first = BytePairTokenizer.from_json(source)
-        return cls(first, first if target is None else BytePairTokenizer.from_json(target))
+        first = TextTokenizer.from_json(source)
+        return cls(first, first if target is None else TextTokenizer.from_json(target))
 
     def __str__(self) -> str:
         if self.shared:

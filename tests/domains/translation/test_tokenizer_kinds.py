@@ -1,0 +1,90 @@
+"""What every kind of tokenizer gives, and what characters and words do not know."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from triptych.domains.translation.tokenizers.base import (
+    END,
+    N_SPECIALS,
+    START,
+    UNKNOWN,
+    TextTokenizer,
+    TokenizerConfig,
+    Tokenizers,
+)
+from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
+from triptych.domains.translation.tokenizers.characters import Characters
+from triptych.domains.translation.tokenizers.words import Words
+
+KINDS: list[TokenizerConfig] = [BytePairs(), Characters(), Words(min_count=1)]
+LINES = ["Ein Hund läuft, läuft!", "Zwei 12 Hunde — 여섯 🎉", "  a\tb  \u2028c\n", "Große Straße."]
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: type(kind).__name__)
+def tokenizer(request: pytest.FixtureRequest) -> TextTokenizer:
+    kind: TokenizerConfig = request.param
+    return kind.build(LINES, 400)
+
+
+def test_known_text_comes_back_and_so_do_the_bytes_of_its_ids(tokenizer: TextTokenizer) -> None:
+    pieces = tokenizer.token_bytes
+    assert len(pieces) == len(tokenizer) == len(tokenizer.symbols)
+    assert pieces[:N_SPECIALS] == [b""] * N_SPECIALS
+    for line, ids in zip(LINES, tokenizer.encode_batch(LINES), strict=True):
+        assert tokenizer.decode([START, *ids, END]) == line
+        assert b"".join(pieces[token] for token in ids) == line.encode()
+        assert tokenizer.knows(line)
+        again = TextTokenizer.from_json(json.loads(json.dumps(tokenizer.to_json())))
+        assert again.encode(line) == ids
+
+
+def test_a_text_is_its_first_words_and_the_rest(tokenizer: TextTokenizer) -> None:
+    for line in LINES:
+        for end in range(1, len(line) + 1):
+            stem, rest = tokenizer.split_last(line[:end])
+            if tokenizer.can_write(line[:end]):
+                assert tokenizer.decode(stem).encode() + rest == line[:end].encode()
+    assert tokenizer.can_write("Ein Hund läu")  # within a word, which may go on
+    assert tokenizer.split_last("Ein Hund")[1] in (b" Hund", b"d")
+
+
+def test_characters_and_words_have_one_id_for_all_they_do_not_know() -> None:
+    characters = Characters().build(LINES, 400)
+    assert [len(ids) for ids in characters.encode_batch(LINES)] == [len(line) for line in LINES]
+    assert characters.decode(characters.encode("Hxnd")) == f"H{UNKNOWN}nd"
+    words = Words(min_count=1).build(LINES, 400)
+    assert words.decode(words.encode("Zwei Katze, läuft")) == f"Zwei{UNKNOWN}, läuft"
+    for made in (characters, words):
+        assert UNKNOWN in made.symbols
+        assert made.token_bytes[made.symbols.index(UNKNOWN)] == b""
+        assert not made.knows("xyz")
+        assert not made.can_write("Ein xyz")
+        # The characters <unk> are text like any other.
+        assert made.encode("<unk>") != [made.symbols.index(UNKNOWN)]
+    bpe = BytePairs().build(LINES, 400)
+    assert bpe.knows("xyz")
+    assert bpe.can_write("Ein xyz 漢字")
+
+
+def test_the_most_frequent_units_are_kept() -> None:
+    lines = ["a a a b b c"] * 2 + ["d"]
+    assert Words(min_count=2).build(lines, 100).symbols[3:] == [UNKNOWN, "Ġa", "Ġb", "a", "Ġc"]
+    assert Words(min_count=1).build(lines, 6).symbols[3:] == [UNKNOWN, "Ġa", "Ġb"]
+    assert Characters().build(lines, 6).symbols[3:] == [UNKNOWN, "Ġ", "a"]
+    twice = [Words().build(LINES * 2, 100).to_json() for _ in range(2)]
+    assert twice[0] == twice[1]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: type(kind).__name__)
+def test_both_sides_survive_the_checkpoint(kind: TokenizerConfig, shared: bool) -> None:
+    trained = Tokenizers.train(LINES, LINES[:2], kind=kind, vocabulary_size=300, shared=shared)
+    again = Tokenizers.from_plain(json.loads(json.dumps(trained.to_plain())))
+    assert again.shared is shared
+    for side in ("source", "target"):
+        before, after = getattr(trained, side), getattr(again, side)
+        assert before.symbols == after.symbols
+        assert before.encode_batch(LINES) == after.encode_batch(LINES)
