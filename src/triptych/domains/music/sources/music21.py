@@ -1,23 +1,19 @@
 """Bach's four-part chorales inside the package music21: read, and split by tune.
 
 Importing music21 takes seconds and reads its user settings. Its files need neither, so the package
-is only located, and its compressed MusicXML (.mxl, a zip archive of one document) is read here, as
-far as a grid of sixteenths needs it.
+is only located, and its MusicXML is read by `musicxml.py`.
 """
 
 import functools
 import importlib.util
-import itertools
 import math
-import xml.etree.ElementTree as ElementTree
-import zipfile
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 
+from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, measure_starts, read_musicxml
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.tokenizers.chorales import (
     N_VOICES,
@@ -29,9 +25,6 @@ from triptych.domains.music.tokenizers.chorales import (
 from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
 
-SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
-_Note = tuple[int, Fraction, Fraction, int]
-"""Measure, onset in the measure and duration, both in quarters, and sounding MIDI pitch."""
 PHRASE = 8
 """Length of the compared runs of a melody, in intervals: about a line of a hymn."""
 MIN_SHARED = 0.4
@@ -89,15 +82,29 @@ def music21_files() -> list[Path]:
 
     Raises UserError where the package is not installed.
     """
+    files = [path for path in corpus_files("bach") if path.suffix == ".mxl"]
+    return sorted(files, key=lambda path: path.stem)
+
+
+def corpus_files(composer: str) -> list[Path]:
+    """List the MusicXML files of a composer inside the installed music21, by path.
+
+    Raises UserError where the package is not installed.
+    """
     found = importlib.util.find_spec("music21")
     folders = list(found.submodule_search_locations or []) if found else []
-    files = [path for folder in folders for path in Path(folder, "corpus", "bach").glob("*.mxl")]
+    files = [
+        path
+        for folder in folders
+        for path in Path(folder, "corpus", composer).rglob("*")
+        if path.suffix in MUSICXML_SUFFIXES
+    ]
     if not files:
         raise UserError(
-            "the chorales come with the package music21, which is not installed here: "
+            "the scores come with the package music21, which is not installed here: "
             "pip install 'triptych[demo]'"
         )
-    return sorted(files, key=lambda path: path.stem)
+    return sorted(files)
 
 
 def melody_runs(grid: Grid) -> set[tuple[int, ...]]:
@@ -134,67 +141,19 @@ def read_mxl(path: Path) -> Grid | None:
     """Read a piece of four parts as a grid; None for a piece with another number of parts.
 
     A second voice of a part, and notes of a chord after the first, sound only where the part is
-    silent. Grace notes are left out. Ties need no care, since the grid holds what sounds. A pickup
-    is as long as it is written, and no repeat is played twice. Raises UserError for a damaged file.
+    silent. Ties need no care, since the grid holds what sounds. Raises UserError for a damaged
+    file.
     """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            documents = [
-                name
-                for name in archive.namelist()
-                if name.endswith((".xml", ".musicxml")) and not name.startswith("META-INF/")
-            ]
-            elements = ElementTree.fromstring(archive.read(documents[0])).findall("part")
-        if len(elements) != N_VOICES:
-            return None
-        parts = [_read_part(element) for element in elements]
-    # A damaged archive or document raises any of a dozen types.
-    except Exception as error:
-        raise UserError(f"{path} is not a MusicXML file that can be read ({error!r})") from error
-    # The longest part decides, so that an incomplete measure does not shift a voice.
-    measures = itertools.zip_longest(*(lengths for lengths, _ in parts), fillvalue=Fraction(0))
-    starts = [*itertools.accumulate(map(max, measures), initial=Fraction(0))]  # in quarters
+    parts = read_musicxml(path)
+    if len(parts) != N_VOICES:
+        return None
+    starts = measure_starts(parts)  # in quarters
     n_steps = math.ceil(starts[-1] * STEPS_PER_QUARTER)
     grid = np.full((n_steps, N_VOICES), SILENT, dtype=np.int64)
-    for voice, (_, notes) in enumerate(parts):
-        for measure, onset, duration, pitch in notes:
-            first = (starts[measure] + onset) * STEPS_PER_QUARTER
-            stop = first + duration * STEPS_PER_QUARTER
+    for voice, part in enumerate(parts):
+        for note in part.notes:
+            first = (starts[note.measure] + note.onset) * STEPS_PER_QUARTER
+            stop = first + note.duration * STEPS_PER_QUARTER
             cells = grid[math.ceil(first) : math.ceil(stop), voice]
-            cells[cells == SILENT] = pitch
+            cells[cells == SILENT] = note.pitch
     return grid
-
-
-def _read_part(part: ElementTree.Element) -> tuple[list[Fraction], list[_Note]]:
-    """Return the length of each measure of a part in quarters, and its notes."""
-    divisions, transposition = 1, 0
-    lengths: list[Fraction] = []
-    notes: list[_Note] = []
-    for number, measure in enumerate(part.findall("measure")):
-        now = end = onset = Fraction(0)
-        for element in measure:
-            duration = Fraction(element.findtext("duration", "0")) / divisions
-            if element.tag == "attributes":
-                divisions = int(element.findtext("divisions", divisions))
-                if element.find("transpose") is not None:
-                    octaves = int(element.findtext("transpose/octave-change", 0))
-                    transposition = int(element.findtext("transpose/chromatic", 0)) + 12 * octaves
-            elif element.tag == "backup":
-                now -= duration
-            elif element.tag == "forward":
-                now += duration
-            elif element.tag == "note" and element.find("grace") is None:
-                if element.find("chord") is None:
-                    onset, now = now, now + duration
-                pitch = element.find("pitch")
-                if pitch is not None:
-                    notes.append((number, onset, duration, _midi_pitch(pitch) + transposition))
-            end = max(end, now)
-        lengths.append(end)
-    return lengths, notes
-
-
-def _midi_pitch(pitch: ElementTree.Element) -> int:
-    step, octave = pitch.findtext("step", ""), pitch.findtext("octave", "")
-    alter = round(float(pitch.findtext("alter", "0")))
-    return 12 * (int(octave) + 1) + SEMITONES[step] + alter

@@ -182,3 +182,14 @@ class MusicTokenizer(ABC):
     ) -> LogitsConstraint | None:
         """Return a fresh rule of forbidden ids for one run of sampling; None for no rule."""
         return None
+
+    def only_instruments(self, instruments: Sequence[str]) -> LogitsConstraint:
+        """Return a rule that forbids notes of all other instruments.
+
+        Raises UserError for an instrument that the model does not play, and for music whose
+        instruments cannot be chosen.
+        """
+        raise UserError(
+            f"instruments is {', '.join(instruments)}, but the tokenizer {self.name!r} of this "
+            "model has no instruments to choose from; expected a model with the tokenizer 'remi'"
+        )

@@ -1,0 +1,122 @@
+"""Instruments of General MIDI by name or number, and the ensembles that are made of them."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from triptych.domains.music.midi import Note, Part
+
+DRUMS = -1
+"""Program of the drums, which MIDI files mark by their channel; MidiTok's number too."""
+N_PROGRAMS = 128
+
+
+@cache
+def program_names() -> tuple[str, ...]:
+    """Return the names of the 128 programs of General MIDI in lower case, such as `violin`."""
+    from pretty_midi import program_to_instrument_name
+
+    return tuple(program_to_instrument_name(number).lower() for number in range(N_PROGRAMS))
+
+
+def program_of(instrument: str) -> int:
+    """Return the program of an instrument's name, of a number from 0 to 127, or of `drums`.
+
+    Raises ValueError for any other text, with the nearest names.
+    """
+    text = instrument.strip().lower()
+    if text == "drums":
+        return DRUMS
+    if text in program_names():
+        return program_names().index(text)
+    if text.isascii() and text.isdigit() and int(text) < N_PROGRAMS:
+        return int(text)
+    near = [name for name in program_names() if text and text in name]
+    near = near or difflib.get_close_matches(text, (*program_names(), "drums"))
+    raise ValueError(
+        f"instruments has {instrument.strip()!r}; expected names of General MIDI such as violin, "
+        "program numbers from 0 to 127, or drums"
+        + (f"; did you mean {' or '.join(near[:3])}?" if near else "")
+    )
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Instruments in a fixed order; one program may occur several times, such as two violins."""
+
+    programs: tuple[int, ...]
+    """Program of each instrument, DRUMS for the drums."""
+    names: tuple[str, ...]
+    """Different names, such as violin, violin 2, viola and cello."""
+
+    @classmethod
+    def of(cls, instruments: Sequence[str]) -> Ensemble:
+        """Return the ensemble of some instruments; raises ValueError as `program_of` does."""
+        programs = tuple(map(program_of, instruments))
+        seen: Counter[int] = Counter()
+        names = []
+        for program in programs:
+            seen[program] += 1
+            name = "drums" if program == DRUMS else program_names()[program]
+            names.append(name if seen[program] == 1 else f"{name} {seen[program]}")
+        if seen[DRUMS] > 1:
+            raise ValueError("instruments has drums several times; expected them once")
+        return cls(programs, tuple(names))
+
+    def players(self, program: int) -> list[int]:
+        """Return the indices of the instruments with a program."""
+        return [index for index, own in enumerate(self.programs) if own == program]
+
+    def choose(self, instruments: Sequence[str]) -> list[int]:
+        """Return the indices of some of the instruments; a name given twice is the second of two.
+
+        Raises ValueError for an instrument that is unknown or not in the ensemble.
+        """
+        chosen: list[int] = []
+        for instrument in instruments:
+            name = instrument.strip().lower()
+            players = [self.names.index(name)] if name in self.names else []
+            if not players or players[0] in chosen:
+                players = players or self.players(program_of(instrument))
+                if players:
+                    players = self.players(self.programs[players[0]])
+            free = [index for index in players if index not in chosen]
+            if not free:
+                some = ", ".join(self.names[:12]) + (", ..." if len(self.names) > 12 else "")
+                raise ValueError(
+                    f"instruments has {instrument.strip()!r}"
+                    + (" too many times" if players else "")
+                    + f", but this model plays {some}"
+                )
+            chosen.append(free[0])
+        return chosen
+
+    def assign(self, parts: Sequence[Part]) -> dict[int, list[Note]]:
+        """Return the notes of each instrument that plays, by its index.
+
+        A part with the name of an instrument is its part. Otherwise the first part with a program
+        is for the first instrument with it, and so on; further parts join the last one. Notes of
+        other programs are left out.
+        """
+        found: dict[int, list[Note]] = {}
+        next_player: Counter[int] = Counter()
+        for part in parts:
+            named = part.name.strip().lower()
+            by_program: dict[int, list[Note]] = {}
+            for note in part.notes:
+                by_program.setdefault(DRUMS if part.is_drum else note.program, []).append(note)
+            for program, notes in by_program.items():
+                players = self.players(program)
+                if not players:
+                    continue
+                if named in self.names and self.names.index(named) in players:
+                    player = self.names.index(named)
+                else:
+                    player = players[min(next_player[program], len(players) - 1)]
+                next_player[program] = players.index(player) + 1
+                found.setdefault(player, []).extend(notes)
+        return {player: sorted(found[player]) for player in sorted(found)}

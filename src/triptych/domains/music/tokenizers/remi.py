@@ -1,0 +1,449 @@
+"""Tokenizer of several instruments and drums: REMI+ of the library MidiTok.
+
+REMI (Huang and Yang 2020, arXiv 2002.00212) writes music by bars: Bar, then Position in the bar,
+then Pitch and Duration of each note. REMI+ (von Rütte et al. 2022, arXiv 2201.10936) adds a time
+signature to each bar and a program to each note, so that one sequence holds all instruments:
+
+    Bar TimeSig_3/4 Position_0 Tempo_120 Program_violin Pitch_62 Duration_1.0.12
+    Program_cello Pitch_50 Duration_1.0.12 Position_12 Program_violin ...
+
+A Duration is beats.positions.positions per beat. Notes of one position are in the order of the
+instruments, then of their pitches. A beat is the note of the time signature's denominator. Drums
+have pitches of their own, which nothing transposes. The pedal is not read.
+
+MidiTok encodes and decodes; it is an optional dependency and imported at the first use. MIDI files
+are read by `midi.py`, since symusic, MidiTok's reader, drops notes without a release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.midi import MAX_SECONDS, Note, ParsedMidi
+from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.instruments import (
+    DRUMS,
+    N_PROGRAMS,
+    Ensemble,
+    program_names,
+)
+from triptych.errors import UserError, at_least
+
+if TYPE_CHECKING:
+    import pretty_midi
+
+FINE_BEATS, MAX_BEATS = 4, 16
+"""Durations below FINE_BEATS are on the grid of positions, longer ones on half beats; a longer note
+than MAX_BEATS is cut."""
+METERS = {4: tuple(range(1, 9)), 8: tuple(range(1, 13))}
+"""Numerators of time signatures by denominator. Half notes are counted as two quarters; bars of
+another signature keep the one before."""
+TEMPO_RANGE = (20, 320)
+"""Slowest and fastest tempo, in quarter notes per minute; the steps between are equal ratios."""
+DRUM_RANGE = (27, 88)
+"""Lowest and highest drum of General MIDI 2."""
+DEFAULT_TEMPO = 120.0
+KINDS = (
+    "EOS", "PAD", "Bar", "TimeSig", "Position", "Tempo", "Program", "Pitch", "PitchDrum",
+    "Velocity", "Duration",
+)  # fmt: skip
+"""Kinds of ids, by the beginning of their names."""
+EOS, PAD, BAR, TIME_SIG, POSITION, TEMPO, PROGRAM, PITCH, PITCH_DRUM, VELOCITY, DURATION = range(
+    len(KINDS)
+)
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What each id says, arrays [V]; 0 where an id says nothing of the kind."""
+
+    kind: NDArray[np.int64]
+    """Index into KINDS."""
+    number: NDArray[np.int64]
+    """Index of the instrument, pitch, or position in the bar."""
+    bar: NDArray[np.float64]
+    """Length of a bar of the time signature, in quarters."""
+    step: NDArray[np.float64]
+    """Length of a position in it, in quarters."""
+    quarter: NDArray[np.float64]
+    """Length of a quarter at the tempo, in seconds."""
+
+
+@dataclass(frozen=True)
+class RemiTokenizer(MusicTokenizer):
+    """Music of several instruments and drums, by bars; content is the ids themselves.
+
+    MidiTok takes a while to encode a file, so that reading, which several processes share, does it.
+    """
+
+    instruments: tuple[str, ...] | None = None
+    """Instruments in the order of their notes: names of General MIDI, program numbers from 0 to
+    127, or drums; a program given twice makes two instruments, as the violins of a quartet. Other
+    instruments are left out. null for every program once, and drums."""
+    positions_per_beat: int = 12
+    """Positions in a beat: 12 writes sixteenths and triplets exactly."""
+    velocities: int = 0
+    """Number of velocities; 0 writes none, and every note sounds equally loud."""
+    tempos: int = 48
+    """Number of tempos; 0 writes none, and the music is played at 120 quarters per minute."""
+
+    name = "remi"
+    end = 0
+    pitch_range = 21, 108
+    count_contexts: ClassVar = {"frequency of the token": (None, ()), "previous token": (1, ())}
+    tokens_per_unit = 1
+    seconds_per_unit = 1 / 200
+    """Bound on the tokens in a second: a quartet has about 30, a band about 100."""
+    unit = "tokens"
+    steps_per_second = 100
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "positions_per_beat")
+        at_least(self, 0, "velocities", "tempos")
+        if self.instruments is not None and not self.instruments:
+            raise ValueError("instruments is empty; expected names of instruments, or null for all")
+        _ = self.instruments and self.ensemble  # refuses unknown names
+
+    @cached_property
+    def ensemble(self) -> Ensemble:
+        """Instruments of the music."""
+        if self.instruments is None:
+            return Ensemble((*range(N_PROGRAMS), DRUMS), (*program_names(), "drums"))
+        return Ensemble.of(self.instruments)
+
+    @cached_property
+    def numbers(self) -> tuple[int, ...]:
+        """Program by which MidiTok knows each instrument: its index, so that all differ."""
+        return tuple(
+            DRUMS if program == DRUMS else index
+            for index, program in enumerate(self.ensemble.programs)
+        )
+
+    @cached_property
+    def miditok(self) -> Any:
+        """MidiTok's tokenizer; raises UserError where the package is not installed."""
+        try:
+            from miditok import REMI, TokenizerConfig
+        except ImportError as error:
+            raise UserError(
+                "music of several instruments needs the packages miditok and symusic, which are "
+                "not installed here: pip install 'triptych[instruments]'"
+            ) from error
+        beats = {(0, FINE_BEATS): self.positions_per_beat, (FINE_BEATS, MAX_BEATS): 2}
+        config = TokenizerConfig(
+            pitch_range=(0, 127),
+            drums_pitch_range=DRUM_RANGE,
+            beat_res=beats,
+            special_tokens=["EOS"],
+            use_programs=True,
+            one_token_stream_for_programs=True,
+            programs=list(self.numbers),
+            use_note_duration_programs=list(self.numbers),
+            use_velocities=bool(self.velocities),
+            num_velocities=max(1, self.velocities),
+            use_tempos=bool(self.tempos),
+            num_tempos=max(1, self.tempos),
+            tempo_range=TEMPO_RANGE,
+            log_tempos=True,
+            use_time_signatures=True,
+            time_signature_range={unit: list(counts) for unit, counts in METERS.items()},
+            remove_duplicated_notes=True,
+            delete_equal_successive_tempo_changes=True,
+            delete_equal_successive_time_sig_changes=True,
+        )
+        return REMI(config)
+
+    @cached_property
+    def symbols(self) -> tuple[str, ...]:  # type: ignore[override]  # a cached property may be set
+        """Names of MidiTok, but the instruments' own."""
+        own = {f"Program_{n}": name for n, name in zip(self.numbers, self.ensemble.names, strict=True)}
+        words = sorted(self.miditok.vocab, key=self.miditok.vocab.get)
+        return tuple(f"Program_{own[word]}" if word in own else word for word in words)
+
+    @property
+    def vocabulary(self) -> dict[str, Any]:
+        """The ids, and MidiTok's settings, with which it can be opened without Triptych."""
+        return {**super().vocabulary, "miditok": self.miditok.to_dict()}
+
+    @cached_property
+    def meaning(self) -> Meaning:
+        """What each id says."""
+        words = [symbol.partition("_")[::2] for symbol in self.symbols]
+        kind = np.array([KINDS.index(name) for name, _ in words])
+        number = np.zeros(len(words), dtype=np.int64)
+        bar, step, quarter = np.zeros((3, len(words)))
+        for index, (name, value) in enumerate(words):
+            if name == "Program":
+                number[index] = self.ensemble.names.index(value)
+            elif name in ("Pitch", "PitchDrum", "Position"):
+                number[index] = int(value)
+            elif name == "TimeSig":
+                count, unit = map(int, value.split("/"))
+                bar[index], step[index] = 4 * count / unit, 4 / unit / self.positions_per_beat
+            elif name == "Tempo":
+                quarter[index] = 60 / float(value)
+        return Meaning(kind, number, bar, step, quarter)
+
+    def from_midi(self, midi: ParsedMidi) -> Ids:
+        """Return the ids of a MIDI file; raises UserError where no instrument plays in it."""
+        parts = self.ensemble.assign(midi.parts)
+        tokens = self.miditok.encode(self._score(midi, parts), encode_ids=False)
+        ids = np.array(tokens.ids, dtype=np.int64)
+        notes = np.flatnonzero(self.meaning.kind[ids] == DURATION)
+        if not len(notes):
+            raise UserError(
+                f"{midi.name} holds no notes of the instruments {', '.join(self.ensemble.names)}"
+            )
+        return ids[: notes[-1] + 1]  # a time signature may follow
+
+    def _score(self, midi: ParsedMidi, parts: dict[int, list[Note]]) -> Any:
+        """Return notes of each instrument as a score of symusic."""
+        _ = self.miditok  # the sentence where the packages are missing
+        from symusic import Note as ScoreNote
+        from symusic import Score, Tempo, TimeSignature, Track
+
+        score = Score(midi.ticks_per_quarter)
+        for player, notes in parts.items():
+            number = self.numbers[player]
+            track = Track(program=max(0, number), is_drum=number == DRUMS)
+            for note in notes:
+                length = note.release - note.onset
+                track.notes.append(ScoreNote(note.onset, length, note.pitch, note.velocity))
+            score.tracks.append(track)
+        for tick, tempo in midi.tempos:
+            score.tempos.append(Tempo(tick, mspq=tempo))
+        for tick, count, unit in midi.time_signatures:
+            count, unit = (2 * count, 4) if unit == 2 else (count, unit)
+            score.time_signatures.append(TimeSignature(tick, count, unit))
+        return score
+
+    def encode(self, content: Ids) -> Ids:
+        return content
+
+    def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
+        """Return the music of any ids up to END, with one instrument for each that plays.
+
+        A note ends at the latest at the next one of its pitch and instrument.
+        """
+        import io
+
+        import pretty_midi
+
+        late = self._seconds(ids) >= MAX_SECONDS  # a longer file could not be read again
+        stop = np.flatnonzero((ids == self.end) | late)
+        score = self.miditok.decode(ids[: stop[0]].tolist() if len(stop) else ids.tolist())
+        tracks = {DRUMS if track.is_drum else track.program: track for track in score.tracks}
+        score.tracks = [tracks[number] for number in self.numbers if number in tracks]
+        for track in score.tracks:
+            player = self.numbers.index(DRUMS if track.is_drum else track.program)
+            track.program = max(0, self.ensemble.programs[player])
+            track.name = self.ensemble.names[player]
+            track.notes.sort(key=lambda note: (note.pitch, note.time))
+            for note, following in pairwise(track.notes):
+                if note.pitch == following.pitch:
+                    note.duration = min(note.duration, following.time - note.time)
+            track.notes = [note for note in track.notes if note.duration > 0]
+        return pretty_midi.PrettyMIDI(io.BytesIO(score.dumps_midi()))
+
+    def onsets(self, ids: Ids) -> NDArray[np.bool_]:
+        kinds = self.meaning.kind[ids]
+        return (kinds == PITCH) | (kinds == PITCH_DRUM)
+
+    def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
+        meaning = self.meaning
+        pitches = np.where(meaning.kind[ids] == PITCH, meaning.number[ids], -1)
+        return self._seconds(ids), pitches
+
+    def _seconds(self, ids: Ids) -> NDArray[np.float64]:
+        """Return the time of each token in seconds."""
+        meaning, places = self.meaning, np.arange(len(ids))
+        kinds = meaning.kind[ids]
+
+        def latest(kind: int) -> Ids:
+            """Place of the latest id of a kind, -1 before the first."""
+            return np.maximum.accumulate(np.where(kinds == kind, places, -1))
+
+        def in_force(values: NDArray[np.float64], kind: int, default: float) -> Any:
+            at = latest(kind)
+            return np.where(at >= 0, values[ids[at]], default)
+
+        bars = np.flatnonzero(kinds == BAR)
+        lengths = in_force(meaning.bar, TIME_SIG, 4.0)
+        # A bar is as long as the time signature in force before the next bar says.
+        starts = np.concatenate([[0.0, 0.0], np.cumsum(lengths[bars[1:] - 1])])[: len(bars) + 1]
+        start = starts[np.cumsum(kinds == BAR)]  # of the bar of each token, in quarters
+        position, bar = latest(POSITION), latest(BAR)
+        steps = np.where(position > bar, meaning.number[ids[position]], 0)
+        quarters = start + steps * in_force(meaning.step, TIME_SIG, 1 / self.positions_per_beat)
+        speed = in_force(meaning.quarter, TEMPO, 60 / DEFAULT_TEMPO)
+        before = np.concatenate([[60 / DEFAULT_TEMPO], speed])[: len(ids)]
+        return np.cumsum(np.diff(quarters, prepend=0.0) * before)
+
+    def pitches(self, content: Ids) -> Ids:
+        """Return the pitches of all notes but drums."""
+        return self.meaning.number[content[self.meaning.kind[content] == PITCH]]
+
+    def transpose(self, ids: Ids, semitones: int) -> Ids:
+        """Return the ids transposed; drums stay."""
+        return np.where(self.meaning.kind[ids] == PITCH, ids + semitones, ids)
+
+    def constraint(self, batch: int, *, seconds: float | None, n_prompt: int) -> RemiGrammar:
+        return RemiGrammar(self, batch, seconds=seconds, n_prompt=n_prompt)
+
+    def only_instruments(self, instruments: Sequence[str]) -> LogitsConstraint:
+        try:
+            chosen = self.ensemble.choose(instruments)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        meaning = self.meaning
+        others = (meaning.kind == PROGRAM) & ~np.isin(meaning.number, chosen)
+        forbidden = torch.from_numpy(others)
+
+        def constraint(values: Tensor) -> Tensor:
+            """Forbid the other instruments."""
+            return forbidden.to(values.device).expand(len(values), -1)
+
+        return constraint
+
+
+class RemiGrammar:
+    """Constraint on sampled ids: what it allows is what encoding the decoded music gives again.
+
+    A bar has a time signature. Its positions rise and lie in the bar; notes of a position rise by
+    instrument, then by pitch. A tempo precedes the notes of its position, a piece begins with one,
+    and no tempo is repeated. Drums have drum pitches. A piece ends after a note. Where `seconds` of
+    new music are over, only END may come.
+
+    Notes of one pitch may overlap: `RemiTokenizer.to_midi` cuts the first.
+
+    n_prompt: number of ids at the start that belong to the prompt.
+    """
+
+    START = len(KINDS)
+    """In place of the kind of an earlier id, at the start of a piece."""
+    FOLLOWING: ClassVar[dict[int, tuple[int, ...]]] = {
+        START: (BAR,),
+        BAR: (TIME_SIG,),
+        TIME_SIG: (POSITION, BAR),
+        POSITION: (TEMPO, PROGRAM),
+        TEMPO: (PROGRAM, POSITION, BAR),
+        PROGRAM: (PITCH, PITCH_DRUM),
+        PITCH: (VELOCITY, DURATION),
+        PITCH_DRUM: (VELOCITY, DURATION),
+        VELOCITY: (DURATION,),
+        DURATION: (PROGRAM, POSITION, BAR, EOS),
+        EOS: (EOS,),
+    }
+    """Kinds that may follow each kind."""
+
+    def __init__(
+        self,
+        tokenizer: RemiTokenizer,
+        batch: int,
+        *,
+        seconds: float | None = None,
+        n_prompt: int = 0,
+    ) -> None:
+        self.max_seconds, self.n_prompt, self.n_read = seconds, n_prompt, 0
+        meaning = tokenizer.meaning
+        follows = np.zeros((len(KINDS) + 1, len(KINDS)), dtype=bool)
+        for before, after in self.FOLLOWING.items():
+            follows[before, list(after)] = True
+        if tokenizer.velocities:
+            follows[[PITCH, PITCH_DRUM], DURATION] = False
+        is_drum = [program == DRUMS for program in tokenizer.ensemble.programs]
+        self.has_tempos = bool(tokenizer.tempos)
+        self.tables = {
+            "kind": torch.from_numpy(meaning.kind),
+            "number": torch.from_numpy(meaning.number),
+            "bar": torch.from_numpy(meaning.bar),
+            "step": torch.from_numpy(meaning.step),
+            "quarter": torch.from_numpy(meaning.quarter),
+            "follows": torch.from_numpy(follows[:, meaning.kind]),  # [K + 1, V]
+            "is_drum": torch.tensor(is_drum),
+            "highest": torch.tensor([DRUM_RANGE[1] if drum else 127 for drum in is_drum]),
+        }
+        whole = torch.full((batch,), -1)
+        real = torch.zeros(batch, dtype=torch.float64)
+        self.state = {
+            "last": whole + 1 + self.START,  # kind of the last id
+            "position": whole,  # in the bar, -1 before the first
+            "player": whole,  # at this position, -1 before the first
+            "pitch": whole,  # of this player at this position, -1 before the first
+            "tempo": whole,  # id in force, -1 for none
+            "quarter": real + 60 / DEFAULT_TEMPO,  # length in seconds
+            "bar": real + 4,  # length of a bar, in quarters
+            "step": real + 1,  # length of a position, in quarters
+            "start": real - 4,  # of this bar, in quarters; the first one starts at 0
+            "now": real,  # quarters from the start of the piece
+            "seconds": real,  # of new music
+        }
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Mark the ids that may not come next, bool [B, V].
+
+        values: all ids so far, int64 [B, t]; t grows from call to call, and each is read once.
+        """
+        self.tables = {name: table.to(values.device) for name, table in self.tables.items()}
+        self.state = {name: state.to(values.device) for name, state in self.state.items()}
+        for index in range(self.n_read, values.shape[1]):
+            self._read(values[:, index], new=index >= self.n_prompt)
+        self.n_read = values.shape[1]
+        kind, number = self.tables["kind"], self.tables["number"]  # [V]
+        state = {name: value[:, None] for name, value in self.state.items()}  # [B, 1]
+        player = state["player"].clamp(min=0)
+        is_drum = self.tables["is_drum"][player]  # [B, 1]
+        is_pitch = (kind == PITCH) | (kind == PITCH_DRUM)
+        forbidden = ~self.tables["follows"][self.state["last"]]  # [B, V]
+        outside = number * state["step"] > state["bar"] - state["step"] / 2
+        forbidden |= (kind == POSITION) & ((number <= state["position"]) | outside)
+        forbidden |= ((kind == PITCH) & is_drum) | ((kind == PITCH_DRUM) & ~is_drum)
+        forbidden |= is_pitch & (number <= state["pitch"])
+        full = state["pitch"] >= self.tables["highest"][player]  # no pitch is left above the last
+        earlier = (number < state["player"]) | ((number == state["player"]) & full)
+        forbidden |= (kind == PROGRAM) & earlier
+        forbidden |= torch.arange(len(kind), device=kind.device) == state["tempo"]
+        if self.has_tempos:
+            too_early = (kind == PROGRAM) | ((kind == POSITION) & (number > 0))
+            too_early = too_early | ((kind == BAR) & (state["last"] == TIME_SIG))  # [B, V]
+            forbidden |= too_early & (state["tempo"] < 0)
+        if self.max_seconds is not None:
+            forbidden = torch.where(state["seconds"] >= self.max_seconds, kind != EOS, forbidden)
+        return forbidden
+
+    def _read(self, token: Tensor, *, new: bool) -> None:
+        """Update the state by one id per row, int64 [B], without waiting for the device."""
+        state = self.state
+        kind, number, bar, step, quarter = (
+            self.tables[name][token] for name in ("kind", "number", "bar", "step", "quarter")
+        )
+        is_bar, is_position, is_meter = kind == BAR, kind == POSITION, kind == TIME_SIG
+        is_pitch = (kind == PITCH) | (kind == PITCH_DRUM)
+        state["start"] = state["start"] + torch.where(is_bar, state["bar"], 0)
+        state["bar"] = torch.where(is_meter, bar, state["bar"])
+        state["step"] = torch.where(is_meter, step, state["step"])
+        here = state["start"] + torch.where(is_position, number * state["step"], 0)
+        now = torch.where(is_bar | is_position, here, state["now"])
+        if new:
+            state["seconds"] = state["seconds"] + (now - state["now"]) * state["quarter"]
+        state["now"] = now
+        state["tempo"] = torch.where(kind == TEMPO, token, state["tempo"])
+        state["quarter"] = torch.where(kind == TEMPO, quarter, state["quarter"])
+        state["position"] = torch.where(is_position, number, state["position"])
+        state["position"] = torch.where(is_bar, -1, state["position"])
+        other = (kind == PROGRAM) & (number != state["player"])
+        state["pitch"] = torch.where(is_bar | is_position | other, -1, state["pitch"])
+        state["pitch"] = torch.where(is_pitch, number, state["pitch"])
+        state["player"] = torch.where(is_bar | is_position, -1, state["player"])
+        state["player"] = torch.where(kind == PROGRAM, number, state["player"])
+        state["last"] = kind
