@@ -34,8 +34,8 @@ class MusicEvaluateOptions(EvaluateOptions):
     pieces are reported next to those of the split; 0 for no such report."""
     sample_length: int | None = None
     """Length of those samples in the model's own unit, 16th notes of chorales or events of
-    performances, to which the pieces of the split are cut too; null for whole pieces, and samples
-    of their median length."""
+    performances or tokens of several instruments, to which the pieces of the split are cut too;
+    null for whole pieces, and samples of their median length."""
     seed: int = 0
     """Seed of those samples."""
 
@@ -74,8 +74,12 @@ class MusicSampleOptions(SampleOptions):
     seconds: float | None = None
     """Length of new music in seconds, without the primer; give this or length."""
     length: int | None = None
-    """Length of new music in the model's own unit, 16th notes of chorales or events of
-    performances; give this or seconds, or neither for 30 seconds."""
+    """Length of new music in the model's own unit, 16th notes of chorales, events of performances
+    or tokens of several instruments; give this or seconds, or neither for 30 seconds."""
+    instruments: str | None = None
+    """Instruments that play, such as violin,violin,viola,cello or 40,41,42 or drums: names or
+    numbers of General MIDI separated by commas, all of them instruments of the model; null for all
+    of the model's."""
     self_similarity: bool = False
     """Also draw the similarity of all pairs of beats, or of seconds where the music has no beats,
     as piece-00-similarity.png: repeated passages are lines parallel to the diagonal."""
@@ -84,6 +88,11 @@ class MusicSampleOptions(SampleOptions):
         super().__post_init__()
         if self.seconds is not None and self.length is not None:
             raise ValueError("seconds and length were both given; expected one of them")
+        if self.instruments is not None and not all(map(str.strip, self.instruments.split(","))):
+            raise ValueError(
+                f"instruments is {self.instruments!r}; expected names or numbers of General MIDI "
+                "separated by commas, such as violin,viola,cello"
+            )
         for name in ("seconds", "length"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):

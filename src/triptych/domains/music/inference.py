@@ -77,6 +77,7 @@ class MusicModel(MusicScores, TrainedModel):
         seconds: float | None = None,
         length: int | None = None,
         primer: pretty_midi.PrettyMIDI | str | Path | None = None,
+        instruments: str | None = None,
         seed: int = 0,
         temperature: float = 1.0,
         top_k: int | None = None,
@@ -90,10 +91,15 @@ class MusicModel(MusicScores, TrainedModel):
         length: the same in events of performances or sixteenths of chorales. Default: 30 seconds.
         primer: MIDI file to continue, as the model's tokenizer writes it: performances on the grid
         of 10 ms with the pedal applied, chorales on a grid of sixteenths of the file's tempo.
+        instruments: the only ones that play, as in `MusicSampleOptions`.
         compile: run each step through torch.compile. progress: called with (tokens sampled, largest
         number of tokens).
-        Raises UserError for a primer that cannot be read.
+        Raises UserError for a primer that cannot be read and for instruments that the model does
+        not play.
         """
+        constraints = []
+        if instruments is not None:
+            constraints.append(self.tokenizer.only_instruments(instruments.split(",")))
         if seconds is None and length is None:
             seconds = DEFAULT_SECONDS
         pieces = sample_pieces(
@@ -103,6 +109,7 @@ class MusicModel(MusicScores, TrainedModel):
             seconds=seconds,
             length=length,
             prompt=None if primer is None else self._prompt(primer),
+            constraints=constraints,
             seed=seed,
             sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
             progress=progress,

@@ -98,7 +98,7 @@ def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> 
     for part, program in zip(parts, programs, strict=True):
         spans: list[list[Fraction | int]] = []  # onset, release, pitch
         open_notes: dict[tuple[int, Fraction], list[Fraction | int]] = {}  # by pitch and release
-        for note in sorted(part.notes, key=lambda note: (starts[note.measure] + note.onset)):
+        for note in sorted(part.notes, key=lambda note: starts[note.measure] + note.onset):
             onset = starts[note.measure] + note.onset
             release = onset + note.duration
             span = open_notes.pop((note.pitch, onset), None) if note.is_continued else None
@@ -115,7 +115,8 @@ def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> 
     if not made:
         raise UserError(f"{name} holds no notes")
     meters = {measure: (count, unit) for part in parts for measure, count, unit in part.meters}
-    signatures, meter = [], (4, 4)
+    signatures: list[tuple[int, int, int]] = []
+    meter = 4, 4
     for measure, (start, stop) in enumerate(itertools.pairwise(starts)):
         count, unit = meter = meters.get(measure, meter)
         if stop - start != Fraction(4 * count, unit):

@@ -8,6 +8,7 @@ scored.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from torch import Tensor
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
 from triptych.decoding.generate import CompiledSteps, Draft
-from triptych.decoding.sampling import LogitsConstraint
+from triptych.decoding.sampling import LogitsConstraint, union
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.types import Progress
@@ -34,6 +35,7 @@ def sample_pieces(
     seconds: float | None = None,
     length: int | None = None,
     prompt: Ids | None = None,
+    constraints: Sequence[LogitsConstraint] = (),
     seed: int = 0,
     compile: bool = False,
     **options: Any,
@@ -41,8 +43,8 @@ def sample_pieces(
     """Sample `count` pieces as tokens, each beginning with the prompt.
 
     data: the windows, and the source with its tokenizer. seconds or length: see
-    `MusicModel.sample`. options: sampling and progress of `continue_tokens`. After the end of a
-    performance its tokens are END.
+    `MusicModel.sample`. constraints: rules besides the tokenizer's own. options: sampling and
+    progress of `continue_tokens`. After the end of a piece its tokens are END.
     """
     tokenizer = data.source.tokenizer
     device = model.start.device
@@ -50,6 +52,7 @@ def sample_pieces(
     if tokenizer.repeat_lag and count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not compile:
         draft = Draft(tokenizer.repeat_lag)
     first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
+    grammar = tokenizer.constraint(count, seconds=seconds, n_prompt=len(first))
     tokens = continue_tokens(
         model,
         torch.from_numpy(first).to(device).expand(count, -1),
@@ -58,7 +61,7 @@ def sample_pieces(
         overlap=data.overlap,
         generator=torch.Generator(device).manual_seed(seed),
         end=tokenizer.end,
-        constraint=tokenizer.constraint(count, seconds=seconds, n_prompt=len(first)),
+        constraint=union([*constraints] if grammar is None else [grammar, *constraints]),
         compiled=CompiledSteps(model) if compile else None,
         draft=draft,
         **options,

@@ -38,18 +38,17 @@ class Music21Ensembles(HashedSource):
     """Share of the works held out for validation, 0 to 1."""
     test_share: float = 0.1
     """Share of the works held out for the test, 0 to 1."""
-    tokenizer: RemiTokenizer = field(
-        default_factory=lambda: RemiTokenizer(
-            ("violin", "violin", "viola", "cello", "acoustic grand piano")
-        )
-    )
-    """How the music is written, with the instruments."""
+    tokenizer: RemiTokenizer = field(default_factory=RemiTokenizer)
+    """How the music is written, with the instruments: violin, violin, viola, cello for all but the
+    piano trio. A piece with a part for another instrument is left out."""
 
     def load(self, split: str) -> list[Piece]:
+        players = set(self.tokenizer.ensemble.programs)
         return [
-            Piece(name, self.tokenizer.from_midi(score))
-            for name, score in all_ensembles()
-            if self.split_of(_work(name).encode()) == split
+            Piece(score.name, self.tokenizer.from_midi(score))
+            for score in all_ensembles()
+            if self.split_of(_work(score.name).encode()) == split
+            and {note.program for part in score.parts for note in part.notes} <= players
         ]
 
 
@@ -59,8 +58,8 @@ def _work(name: str) -> str:
 
 
 @functools.cache
-def all_ensembles() -> list[tuple[str, ParsedMidi]]:
-    """Read the scores of all ensembles with their names, by name; once per process.
+def all_ensembles() -> list[ParsedMidi]:
+    """Read the scores of all ensembles, by composer and path; once per process.
 
     Raises UserError where music21 is not installed.
     """
@@ -68,7 +67,7 @@ def all_ensembles() -> list[tuple[str, ParsedMidi]]:
     read = list(read_in_order(_read, paths, count=len(paths), what="read scores"))
     skipped = [reason for reason in read if isinstance(reason, str)]
     warn_of_skipped("music21's scores", skipped, len(paths))
-    return [(score.name, score) for score in read if isinstance(score, ParsedMidi)]
+    return [score for score in read if isinstance(score, ParsedMidi)]
 
 
 def _read(path: Path) -> ParsedMidi | str | None:

@@ -112,7 +112,8 @@ class RemiTokenizer(MusicTokenizer):
         at_least(self, 0, "velocities", "tempos")
         if self.instruments is not None and not self.instruments:
             raise ValueError("instruments is empty; expected names of instruments, or null for all")
-        _ = self.instruments and self.ensemble  # refuses unknown names
+        if self.instruments is not None:
+            Ensemble.of(self.instruments)  # refuses unknown names
 
     @cached_property
     def ensemble(self) -> Ensemble:
@@ -164,15 +165,17 @@ class RemiTokenizer(MusicTokenizer):
         return REMI(config)
 
     @cached_property
-    def symbols(self) -> tuple[str, ...]:  # type: ignore[override]  # a cached property may be set
+    def symbols(self) -> tuple[str, ...]:
         """Names of MidiTok, but the instruments' own."""
-        own = {f"Program_{n}": name for n, name in zip(self.numbers, self.ensemble.names, strict=True)}
+        own = {
+            f"Program_{n}": name for n, name in zip(self.numbers, self.ensemble.names, strict=True)
+        }
         words = sorted(self.miditok.vocab, key=self.miditok.vocab.get)
         return tuple(f"Program_{own[word]}" if word in own else word for word in words)
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """The ids, and MidiTok's settings, with which it can be opened without Triptych."""
+        """Description of the ids, with MidiTok's settings, for a checkpoint."""
         return {**super().vocabulary, "miditok": self.miditok.to_dict()}
 
     @cached_property
@@ -212,10 +215,10 @@ class RemiTokenizer(MusicTokenizer):
         from symusic import Note as ScoreNote
         from symusic import Score, Tempo, TimeSignature, Track
 
-        score = Score(midi.ticks_per_quarter)
+        score: Any = Score(midi.ticks_per_quarter)
         for player, notes in parts.items():
             number = self.numbers[player]
-            track = Track(program=max(0, number), is_drum=number == DRUMS)
+            track: Any = Track(program=max(0, number), is_drum=number == DRUMS)
             for note in notes:
                 length = note.release - note.onset
                 track.notes.append(ScoreNote(note.onset, length, note.pitch, note.velocity))
@@ -256,8 +259,8 @@ class RemiTokenizer(MusicTokenizer):
         return pretty_midi.PrettyMIDI(io.BytesIO(score.dumps_midi()))
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
-        kinds = self.meaning.kind[ids]
-        return (kinds == PITCH) | (kinds == PITCH_DRUM)
+        begins: NDArray[np.bool_] = np.isin(self.meaning.kind[ids], (PITCH, PITCH_DRUM))
+        return begins
 
     def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
         meaning = self.meaning
@@ -271,7 +274,8 @@ class RemiTokenizer(MusicTokenizer):
 
         def latest(kind: int) -> Ids:
             """Place of the latest id of a kind, -1 before the first."""
-            return np.maximum.accumulate(np.where(kinds == kind, places, -1))
+            found: Ids = np.maximum.accumulate(np.where(kinds == kind, places, -1))
+            return found
 
         def in_force(values: NDArray[np.float64], kind: int, default: float) -> Any:
             at = latest(kind)
@@ -287,11 +291,13 @@ class RemiTokenizer(MusicTokenizer):
         quarters = start + steps * in_force(meaning.step, TIME_SIG, 1 / self.positions_per_beat)
         speed = in_force(meaning.quarter, TEMPO, 60 / DEFAULT_TEMPO)
         before = np.concatenate([[60 / DEFAULT_TEMPO], speed])[: len(ids)]
-        return np.cumsum(np.diff(quarters, prepend=0.0) * before)
+        seconds: NDArray[np.float64] = np.cumsum(np.diff(quarters, prepend=0.0) * before)
+        return seconds
 
     def pitches(self, content: Ids) -> Ids:
         """Return the pitches of all notes but drums."""
-        return self.meaning.number[content[self.meaning.kind[content] == PITCH]]
+        sounding: Ids = self.meaning.number[content[self.meaning.kind[content] == PITCH]]
+        return sounding
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         """Return the ids transposed; drums stay."""
