@@ -16,7 +16,7 @@ from torch import Tensor
 
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import Sampling, union
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BOUNDS = {
@@ -95,6 +95,19 @@ def test_sampling_under_the_grammar_of_events_never_waits() -> None:
         grammar = task.config.data.source.tokenizer.constraint(2, seconds=9.0, n_prompt=0)
         sampling = Sampling(0.9, top_p=0.95)
         made = generate(task.model, batch=2, length=9, constraint=grammar, sampling=sampling)
+        assert made.device.type == "cuda"
+
+
+def test_sampling_chosen_instruments_never_waits() -> None:
+    pytest.importorskip("miditok", reason="miditok is not installed")
+    task = step_of("music/quartets", 1).task.eval()
+    tokenizer = task.config.data.source.tokenizer
+    with fake_cuda(task):
+        rules = [
+            tokenizer.constraint(2, seconds=9.0, n_prompt=0),
+            tokenizer.only_instruments(["violin", "cello"]),
+        ]
+        made = generate(task.model, batch=2, length=9, constraint=union(rules))
         assert made.device.type == "cuda"
 
 

@@ -313,7 +313,7 @@ class RemiTokenizer(MusicTokenizer):
             raise UserError(str(error)) from error
         meaning = self.meaning
         others = (meaning.kind == PROGRAM) & ~np.isin(meaning.number, chosen)
-        forbidden = torch.from_numpy(others)
+        forbidden = torch.tensor(others)
 
         def constraint(values: Tensor) -> Tensor:
             """Forbid the other instruments."""
@@ -370,12 +370,12 @@ class RemiGrammar:
         is_drum = [program == DRUMS for program in tokenizer.ensemble.programs]
         self.has_tempos = bool(tokenizer.tempos)
         self.tables = {
-            "kind": torch.from_numpy(meaning.kind),
-            "number": torch.from_numpy(meaning.number),
-            "bar": torch.from_numpy(meaning.bar),
-            "step": torch.from_numpy(meaning.step),
-            "quarter": torch.from_numpy(meaning.quarter),
-            "follows": torch.from_numpy(follows[:, meaning.kind]),  # [K + 1, V]
+            "kind": torch.tensor(meaning.kind),
+            "number": torch.tensor(meaning.number),
+            "bar": torch.tensor(meaning.bar),
+            "step": torch.tensor(meaning.step),
+            "quarter": torch.tensor(meaning.quarter),
+            "follows": torch.tensor(follows[:, meaning.kind]),  # [K + 1, V]
             "is_drum": torch.tensor(is_drum),
             "highest": torch.tensor([DRUM_RANGE[1] if drum else 127 for drum in is_drum]),
         }

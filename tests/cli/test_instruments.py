@@ -1,0 +1,162 @@
+"""Music of several instruments from the command line: train, evaluate, sample, continue."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pretty_midi
+import pytest
+import yaml
+
+from triptych.domains.music.midi import midi_bytes, parse_midi
+
+INSTRUMENTS = ["violin", "violin", "viola", "cello", "drums"]
+SOURCE = "triptych.domains.music.sources.midi_folder.MidiFolder"
+TOKENIZER = "triptych.domains.music.tokenizers.remi.RemiTokenizer"
+
+
+def write_band(path: Path, *, first_pitch: int) -> None:
+    """Two violins, a cello and drums."""
+    midi = pretty_midi.PrettyMIDI(initial_tempo=100)
+    for program, shift in ((40, 12), (40, 7), (42, -12)):
+        part = pretty_midi.Instrument(program)
+        for beat in range(8):
+            onset, pitch = beat * 0.6, first_pitch + shift + beat % 3
+            part.notes.append(pretty_midi.Note(60 + beat, pitch, onset, onset + 0.6))
+        midi.instruments.append(part)
+    drums = pretty_midi.Instrument(0, is_drum=True)
+    drums.notes += [pretty_midi.Note(90, 36 + n % 2, n * 0.3, n * 0.3 + 0.1) for n in range(16)]
+    midi.instruments.append(drums)
+    midi.write(str(path))
+
+
+@pytest.fixture(scope="module")
+def band_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with a run of three steps, a band's file and no training data."""
+    pytest.importorskip("miditok", reason="miditok is not installed")
+    from triptych.cli.main import main
+
+    folder = tmp_path_factory.mktemp("band")
+    (folder / "midi").mkdir()
+    for number in range(8):
+        write_band(folder / f"midi/{number}.mid", first_pitch=55 + number)
+    tokenizer = {"class_path": TOKENIZER, "init_args": {"instruments": INSTRUMENTS, "tempos": 3}}
+    shares = {"validation_share": 0.3, "test_share": 0.3}
+    arguments = {"directory": str(folder / "midi"), "tokenizer": tokenizer, **shares}
+    settings = {
+        "data": {
+            "source": {"class_path": SOURCE, "init_args": arguments},
+            "sequence_length": 64, "overlap": 32, "batch_size": 2, "sample_seconds": 1,
+        },
+        "model": {"transformer": {"n_layers": 1, "d_model": 16, "n_heads": 2}},
+        "run": {"name": "band", "directory": str(folder), "wandb": "off"},
+        "trainer": {
+            "max_steps": 3, "val_check_interval": 3, "check_val_every_n_epoch": None,
+            "num_sanity_val_steps": 0, "accelerator": "cpu",
+        },
+    }  # fmt: skip
+    (folder / "c.yaml").write_text(yaml.safe_dump(settings))
+    assert main(["train", "music", "--config", str(folder / "c.yaml")]) == 0
+    shutil.copy(folder / "midi/0.mid", folder / "primer.mid")
+    shutil.move(folder / "midi", folder / "gone")
+    return folder
+
+
+def checkpoint(folder: Path) -> list[object]:
+    return ["music", "--checkpoint", folder / "band/checkpoints/best.ckpt"]
+
+
+def test_a_quartet_is_sampled_with_its_programs(cli, tmp_path: Path, band_run: Path) -> None:
+    """The checkpoint opens without the data, and the file names four instruments."""
+    chosen = ["--instruments", "violin,violin,viola,cello"]
+    answer = cli(
+        "sample", *checkpoint(band_run), "--out", "out", "--count", 1, "--length", 600, *chosen
+    )
+    assert answer.code == 0, answer.err
+    found = pretty_midi.PrettyMIDI(str(tmp_path / "out/piece-00.mid")).instruments
+    assert [(part.program, part.is_drum) for part in found] == [
+        (40, False), (40, False), (41, False), (42, False),
+    ]  # fmt: skip
+    assert [part.name for part in found] == ["violin", "violin 2", "viola", "cello"]
+    assert (tmp_path / "out/piece-00.png").stat().st_size > 0
+
+
+def test_a_primer_is_continued_by_its_instruments(cli, tmp_path: Path, band_run: Path) -> None:
+    answer = cli(
+        "sample", *checkpoint(band_run), "--out", "out", "--count", 1, "--seconds", 3,
+        "--primer", band_run / "primer.mid", "--instruments", "drums",
+    )  # fmt: skip
+    assert answer.code == 0, answer.err
+    primer = parse_midi((band_run / "primer.mid").read_bytes(), name="primer")
+    end = primer.seconds([primer.last_tick])[0]
+    made = pretty_midi.PrettyMIDI(str(tmp_path / "out/piece-00.mid"))
+    for part in made.instruments:
+        if not part.is_drum:  # played in the primer only; its tempo is that of the nearest of three
+            assert max(note.start for note in part.notes) < end * 1.3
+            assert len(part.notes) == 8
+    assert {part.program for part in made.instruments if not part.is_drum} == {40, 42}
+
+
+def test_it_is_scored_on_a_folder(cli, band_run: Path) -> None:
+    options = ["--data", band_run / "gone", "--split", "test"]
+    answer = cli("evaluate", *checkpoint(band_run), *options)
+    assert answer.code == 0, answer.err
+    assert "nats_per_note" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says"),
+    [
+        ("violin,sackbut", ["sackbut", "General MIDI"]),
+        ("flute", ["flute", "this model plays violin, violin 2, viola, cello, drums"]),
+        ("viola,viola", ["viola", "too many times"]),
+        ("viola,,cello", ["separated by commas"]),
+    ],
+)
+def test_instruments_that_cannot_play(
+    refused, band_run: Path, chosen: str, says: list[str]
+) -> None:
+    refused("sample", *checkpoint(band_run), "--out", "out", "--instruments", chosen, says=says)
+
+
+def test_a_piano_model_has_no_instruments(refused, music_run) -> None:
+    command = ["sample", "music", "--checkpoint", music_run.checkpoint, "--out", "out"]
+    refused(*command, "--instruments", "violin", says=["instruments", "events", "remi"])
+
+
+def test_a_primer_without_the_models_instruments(refused, tmp_path: Path, band_run: Path) -> None:
+    midi = pretty_midi.PrettyMIDI()
+    flute = pretty_midi.Instrument(73)
+    flute.notes.append(pretty_midi.Note(80, 70, 0, 1))
+    midi.instruments.append(flute)
+    (tmp_path / "flute.mid").write_bytes(midi_bytes(midi))
+    refused(
+        "sample", *checkpoint(band_run), "--out", "out", "--primer", "flute.mid",
+        says=["flute.mid", "no notes of the instruments violin"],
+    )  # fmt: skip
+
+
+def test_a_folder_of_unreadable_files(refused, tmp_path: Path, band_run: Path) -> None:
+    (tmp_path / "bad").mkdir()
+    for number in range(3):
+        (tmp_path / f"bad/{number}.mid").write_bytes(b"MThd and then nothing")
+    config = ["train", "music", "--config", band_run / "c.yaml", "--run.name", "bad"]
+    refused(*config, "--data.source.directory", "bad", says=["bad", "cannot be used"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"instruments": ["sackbut"]}, ["instruments", "sackbut"]),
+        ({"instruments": []}, ["instruments is empty"]),
+        ({"positions_per_beat": 0}, ["positions_per_beat"]),
+    ],
+)
+def test_impossible_settings(
+    refused, tmp_path: Path, band_run: Path, settings: dict, says: list[str]
+) -> None:
+    content = yaml.safe_load((band_run / "c.yaml").read_text())
+    content["data"]["source"]["init_args"]["tokenizer"]["init_args"] = settings
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(content))
+    refused("train", "music", "--config", "c.yaml", "--run.name", "other", says=says)

@@ -1,0 +1,324 @@
+"""Music of several instruments: what a file becomes, what comes back, and what may be sampled."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import pickle
+from itertools import pairwise
+
+import mido
+import numpy as np
+import pretty_midi
+import pytest
+import torch
+
+from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.round_trip import round_trip
+from triptych.domains.music.tokenizers.base import Augmentation
+from triptych.domains.music.tokenizers.instruments import DRUMS, Ensemble, program_of
+from triptych.domains.music.tokenizers.remi import (
+    BAR,
+    DURATION,
+    KINDS,
+    PROGRAM,
+    TEMPO,
+    RemiTokenizer,
+)
+from triptych.errors import UserError
+
+QUARTET = ("violin", "violin", "viola", "cello")
+BAND = ("electric bass (finger)", "trumpet", "drums")
+
+# Program, DRUMS for drums, name of the track, and (onset, length, pitch, velocity) of its notes in
+# twelfths of a quarter.
+Track = tuple[int, str, list[tuple[int, int, int, int]]]
+BAND_TRACKS: list[Track] = [
+    (56, "melody", [(0, 12, 70, 90), (16, 4, 72, 90), (48, 40, 60, 70), (60, 12, 64, 70)]),
+    (33, "", [(0, 24, 40, 80), (24, 24, 47, 80), (84, 3, 35, 80)]),
+    (DRUMS, "kit", [(time, 3, 36 + time % 5, 100) for time in range(0, 96, 6)]),
+]
+
+
+@pytest.fixture(autouse=True)
+def _miditok() -> None:
+    pytest.importorskip("miditok", reason="miditok is not installed")
+
+
+def midi_of(tracks: list[Track], meters=((0, 4, 4),), tempos=((0, 120),)) -> bytes:
+    """A MIDI file of 12 ticks a quarter, written by mido alone."""
+    file = mido.MidiFile(ticks_per_beat=12)
+    head = [
+        (tick, mido.MetaMessage("time_signature", numerator=count, denominator=unit))
+        for tick, count, unit in meters
+    ] + [(tick, mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(bpm))) for tick, bpm in tempos]
+    rows = [head]
+    for number, (program, name, notes) in enumerate(tracks):
+        channel = 9 if program == DRUMS else number
+        row = [(0, mido.MetaMessage("track_name", name=name))]
+        if program != DRUMS:
+            row.append((0, mido.Message("program_change", channel=channel, program=program)))
+        for onset, length, pitch, velocity in notes:
+            row.append((onset, mido.Message("note_on", channel=channel, note=pitch,
+                                            velocity=velocity)))  # fmt: skip
+            row.append((onset + length, mido.Message("note_off", channel=channel, note=pitch)))
+        rows.append(row)
+    for row in rows:
+        row.sort(key=lambda item: (item[0], item[1].type == "note_on"))
+        ticks = [0, *(tick for tick, _ in row)]
+        deltas = [after - before for before, after in pairwise(ticks)]
+        file.tracks.append(
+            mido.MidiTrack(
+                message.copy(time=delta) for (_, message), delta in zip(row, deltas, strict=True)
+            )
+        )
+    buffer = io.BytesIO()
+    file.save(file=buffer)
+    return buffer.getvalue()
+
+
+def notes_of(midi: pretty_midi.PrettyMIDI) -> dict[str, list[tuple[float, float, int]]]:
+    """Onset and length in quarters at 120 per minute, and pitch, by instrument."""
+    return {
+        part.name: sorted(
+            (round(2 * n.start, 4), round(2 * (n.end - n.start), 4), n.pitch) for n in part.notes
+        )
+        for part in midi.instruments
+    }
+
+
+def words(tokenizer: RemiTokenizer, ids) -> list[str]:
+    return [tokenizer.symbols[token] for token in ids]
+
+
+def test_a_file_as_tokens():
+    """Bar, meter, position and tempo, then instruments in their order, drums with own pitches."""
+    tokenizer = RemiTokenizer(BAND, tempos=1)
+    ids = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS, meters=[(0, 3, 4)]), name="x"))
+    found = words(tokenizer, ids)
+    assert found[:4] == ["Bar_None", "TimeSig_3/4", "Position_0", "Tempo_20.0"]
+    assert found[4:14] == [
+        "Program_electric bass (finger)", "Pitch_40", "Duration_2.0.12",
+        "Program_trumpet", "Pitch_70", "Duration_1.0.12",
+        "Program_drums", "PitchDrum_36", "Duration_0.3.12", "Position_6",
+    ]  # fmt: skip
+    assert found.count("Bar_None") == 3
+    assert tokenizer.pitches(ids).tolist().count(40) == 1
+    assert set(tokenizer.pitches(ids).tolist()) == {40, 47, 35, 70, 72, 60, 64}  # no drums
+    assert tokenizer.onsets(ids).sum() == 4 + 3 + 16
+
+
+def test_tracks_programs_and_drums_come_back():
+    tokenizer = RemiTokenizer(BAND, velocities=4)
+    midi = parse_midi(midi_of(BAND_TRACKS), name="x")
+    music = tokenizer.to_midi(tokenizer.from_midi(midi))
+    again = pretty_midi.PrettyMIDI(io.BytesIO(midi_bytes(music)))
+    assert [(part.program, part.is_drum) for part in again.instruments] == [
+        (33, False), (56, False), (0, True),
+    ]  # fmt: skip
+    # Any tempo is a little off: onsets are compared in quarters.
+    trip = round_trip(tokenizer, midi)
+    assert (trip.notes, trip.kept, trip.added, trip.moved, trip.resized) == (23, 23, 0, 0, 0)
+
+
+def test_two_instruments_of_one_program_stay_apart():
+    tracks: list[Track] = [
+        (40, "", [(0, 12, 76, 80), (12, 12, 74, 80)]),
+        (40, "", [(0, 24, 76, 80)]),
+        (42, "", [(0, 48, 48, 80)]),
+    ]
+    tokenizer = RemiTokenizer(QUARTET, tempos=0)
+    music = tokenizer.to_midi(tokenizer.from_midi(parse_midi(midi_of(tracks), name="x")))
+    assert [part.program for part in music.instruments] == [40, 40, 42]
+    assert notes_of(music) == {
+        "violin": [(0, 1, 76), (1, 1, 74)], "violin 2": [(0, 2, 76)], "cello": [(0, 4, 48)],
+    }  # fmt: skip
+    # The names that were written tell the second violin, also where the first one rests.
+    music.instruments = music.instruments[1:]
+    again = tokenizer.to_midi(tokenizer.from_midi(parse_midi(midi_bytes(music), name="x")))
+    assert [part.name for part in again.instruments] == ["violin 2", "cello"]
+
+
+def test_other_instruments_are_left_out():
+    tokenizer = RemiTokenizer(("trumpet",))
+    midi = parse_midi(midi_of(BAND_TRACKS), name="band.mid")
+    assert [part.program for part in tokenizer.to_midi(tokenizer.from_midi(midi)).instruments] == [
+        56
+    ]
+    with pytest.raises(UserError, match=r"band.mid.*harp"):
+        RemiTokenizer(("orchestral harp",)).from_midi(midi)
+
+
+def test_times_of_tokens_are_those_of_the_music():
+    """Our reading of bars, meters and tempos against MidiTok's."""
+    meters = [(0, 3, 4), (36, 6, 8), (72, 4, 4)]
+    midi = midi_of(BAND_TRACKS, meters=meters, tempos=[(0, 60), (24, 200), (78, 90)])
+    tokenizer = RemiTokenizer()
+    ids = tokenizer.from_midi(parse_midi(midi, name="x"))
+    seconds, pitches = tokenizer.seconds_and_pitches(ids)
+    played = sorted(
+        (note.start, note.pitch)
+        for part in tokenizer.to_midi(ids).instruments
+        for note in part.notes
+        if not part.is_drum
+    )
+    read = sorted(zip(seconds[pitches >= 0].tolist(), pitches[pitches >= 0].tolist(), strict=True))
+    np.testing.assert_allclose(read, played, atol=1e-4)
+
+
+def test_transposition_leaves_drums_alone():
+    tokenizer = RemiTokenizer(BAND)
+    ids = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS), name="x"))
+    up = tokenizer.transpose(ids, 3)
+    before, after = tokenizer.to_midi(ids).instruments, tokenizer.to_midi(up).instruments
+    for old, new in zip(before, after, strict=True):
+        shift = 0 if old.is_drum else 3
+        assert [note.pitch + shift for note in old.notes] == [note.pitch for note in new.notes]
+    assert Augmentation(transpose=2).shifts(tokenizer.pitches(ids), *tokenizer.pitch_range)
+
+
+def test_any_ids_are_music():
+    tokenizer = RemiTokenizer(BAND)
+    draws = np.random.default_rng(0).integers(0, tokenizer.vocabulary_size, (20, 300))
+    for ids in draws:
+        midi_bytes(tokenizer.to_midi(ids))
+        assert tokenizer.seconds_and_pitches(ids)[0].shape == (300,)
+
+
+def sample(tokenizer, *, rows, length, seed, seconds=None, prompt=None, rules=()):
+    """Tokens that the grammar allows, those that end a bar or a piece less often."""
+    prompt = np.zeros(0, dtype=np.int64) if prompt is None else prompt
+    rules = [tokenizer.constraint(rows, seconds=seconds, n_prompt=len(prompt)), *rules]
+    values = torch.from_numpy(prompt).expand(rows, -1)
+    generator = torch.Generator().manual_seed(seed)
+    likely = torch.ones(tokenizer.vocabulary_size)
+    likely[tokenizer.end] = 0.01
+    for _ in range(length):
+        forbidden = torch.stack([rule(values) for rule in rules]).any(0)
+        assert not forbidden.all(1).any()
+        drawn = torch.multinomial(likely * ~forbidden, 1, generator=generator)
+        values = torch.cat([values, drawn], dim=1)
+    return values.numpy()
+
+
+def upto_last_note(tokenizer, ids):
+    ids = ids[np.cumsum(ids == tokenizer.end) == 0]
+    notes = np.flatnonzero(tokenizer.meaning.kind[ids] == DURATION)
+    return ids[: notes[-1] + 1] if len(notes) else ids[:0]
+
+
+@pytest.mark.parametrize("velocities", [0, 3])
+@pytest.mark.parametrize("tempos", [0, 5])
+def test_sampled_tokens_are_those_of_the_sampled_music(velocities, tempos):
+    """Written as a file and encoded again; durations aside, which overlapping notes shorten."""
+    tokenizer = RemiTokenizer((*QUARTET, "drums"), velocities=velocities, tempos=tempos)
+    rows = sample(tokenizer, rows=6, length=200, seed=1)
+    for ids in rows:
+        ids = upto_last_note(tokenizer, ids)
+        again = tokenizer.from_midi(parse_midi(midi_bytes(tokenizer.to_midi(ids)), name="x"))
+        timed = tokenizer.meaning.kind[ids] != DURATION
+        assert words(tokenizer, again[timed]) == words(tokenizer, ids[timed])
+
+
+def test_what_is_encoded_is_allowed():
+    """A model that learned the data is never forced away from it."""
+    tokenizer = RemiTokenizer()
+    meters = [(0, 1, 4), (12, 6, 8), (48, 4, 4)]
+    midi = midi_of(BAND_TRACKS, meters=meters, tempos=[(0, 60), (48, 90)])
+    ids = tokenizer.tokens(tokenizer.from_midi(parse_midi(midi, name="x")))
+    grammar = tokenizer.constraint(1, seconds=None, n_prompt=0)
+    for place in range(len(ids)):
+        forbidden = grammar(torch.from_numpy(ids[None, :place]))
+        assert not forbidden[0, ids[place]], words(tokenizer, ids[: place + 1])[-6:]
+
+
+def test_the_chosen_instruments_alone_play():
+    tokenizer = RemiTokenizer((*QUARTET, "drums"))
+    for chosen, programs in (
+        ("violin,viola", {0, 2}), ("40, 40,41,42", {0, 1, 2, 3}), ("violin 2,drums", {1, 4}),
+    ):  # fmt: skip
+        rule = tokenizer.only_instruments(chosen.split(","))
+        rows = sample(tokenizer, rows=4, length=150, seed=2, rules=[rule])
+        kinds, numbers = tokenizer.meaning.kind[rows], tokenizer.meaning.number[rows]
+        assert set(numbers[kinds == PROGRAM].tolist()) == programs
+
+
+def test_sampling_ends_with_the_seconds():
+    tokenizer = RemiTokenizer(BAND)
+    prompt = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS), name="x"))
+    until = tokenizer.seconds_and_pitches(prompt)[0][-1]
+    for ids in sample(tokenizer, rows=4, length=300, seed=3, seconds=9.0, prompt=prompt):
+        assert (ids[: len(prompt)] == prompt).all()
+        assert ids[-1] == tokenizer.end
+        seconds = tokenizer.seconds_and_pitches(upto_last_note(tokenizer, ids))[0]
+        assert seconds[-1] < until + 9.0
+
+
+@pytest.mark.parametrize(
+    ("name", "program"), [("Violin", 40), ("42", 42), (" drums", DRUMS), ("FX 2 (soundtrack)", 97)]
+)
+def test_instruments_by_name_and_number(name, program):
+    assert program_of(name) == program
+
+
+@pytest.mark.parametrize(
+    ("instruments", "named"),
+    [
+        (("violon",), "did you mean"), (("128",), "128"), (("drums", "drums"), "once"),
+        (("",), "names of General MIDI"),
+    ],
+)  # fmt: skip
+def test_unknown_instruments(instruments, named):
+    with pytest.raises(ValueError, match=named):
+        RemiTokenizer(instruments)
+
+
+@pytest.mark.parametrize(
+    "chosen", ["flute", "violon", "violin,violin,violin", "cello 2", "viola,41"]
+)
+def test_instruments_that_the_model_does_not_play(chosen):
+    with pytest.raises(UserError, match=r"^instruments has"):
+        RemiTokenizer(QUARTET).only_instruments(chosen.split(","))
+
+
+def test_names_of_an_ensemble():
+    ensemble = Ensemble.of(["violin", "40", "drums"])
+    assert ensemble.names == ("violin", "violin 2", "drums")
+    assert ensemble.choose(["violin 2", "violin"]) == [1, 0]
+
+
+def test_vocabularies_of_other_instruments_differ():
+    one, other = RemiTokenizer(QUARTET), RemiTokenizer(("flute", *QUARTET[1:]))
+    one.check_vocabulary(RemiTokenizer(QUARTET).vocabulary, "the model")
+    with pytest.raises(UserError, match="the model was trained"):
+        one.check_vocabulary(other.vocabulary, "the model")
+    assert set(one.symbols) - set(other.symbols) == {"Program_violin 2"} or len(one.symbols) == len(
+        other.symbols
+    )
+
+
+def test_a_used_tokenizer_goes_to_other_processes():
+    tokenizer = RemiTokenizer(BAND)
+    symbols = tokenizer.symbols
+    assert pickle.loads(pickle.dumps(tokenizer)).symbols == symbols
+
+
+def test_missing_packages_are_told(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name == "miditok":
+            raise ImportError(name)
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(UserError, match=r"pip install 'triptych\[instruments\]'"):
+        _ = RemiTokenizer(BAND).symbols
+
+
+def test_kinds_are_complete():
+    tokenizer = RemiTokenizer(velocities=2)
+    assert set(tokenizer.meaning.kind.tolist()) == set(range(len(KINDS)))
+    assert tokenizer.symbols[tokenizer.end].startswith("EOS")
+    assert (tokenizer.meaning.kind == BAR).sum() == 1
+    assert (tokenizer.meaning.kind == TEMPO).sum() == 48
