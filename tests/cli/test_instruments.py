@@ -137,12 +137,14 @@ def test_a_primer_without_the_models_instruments(refused, tmp_path: Path, band_r
     )  # fmt: skip
 
 
-def test_a_folder_of_unreadable_files(refused, tmp_path: Path, band_run: Path) -> None:
+def test_a_folder_of_unreadable_files(cli, tmp_path: Path, band_run: Path) -> None:
     (tmp_path / "bad").mkdir()
     for number in range(3):
         (tmp_path / f"bad/{number}.mid").write_bytes(b"MThd and then nothing")
     config = ["train", "music", "--config", band_run / "c.yaml", "--run.name", "bad"]
-    refused(*config, "--data.source.directory", "bad", says=["bad", "cannot be used"])
+    answer = cli(*config, "--data.source.directory", "bad")
+    assert answer.code == 2
+    assert "bad gives no piece for the split train" in answer.err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(

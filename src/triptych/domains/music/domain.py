@@ -33,7 +33,7 @@ class MusicEvaluateOptions(EvaluateOptions):
     """Number of pieces to sample, whose musical statistics and longest runs shared with training
     pieces are reported next to those of the split; 0 for no such report."""
     sample_length: int | None = None
-    """Length of those samples in the model's own unit, 16th notes of chorales or events of
+    """Length of those samples in the model's own unit, 16th notes of chorales, events of
     performances or tokens of several instruments, to which the pieces of the split are cut too;
     null for whole pieces, and samples of their median length."""
     seed: int = 0

@@ -1,6 +1,4 @@
-"""String quartets and trios inside the package music21, which it ships as MusicXML."""
-
-from __future__ import annotations
+"""String quartets and a trio sonata inside the package music21, which ships them as MusicXML."""
 
 import functools
 from dataclasses import dataclass, field
@@ -10,15 +8,15 @@ from triptych.domains.music.midi import ParsedMidi
 from triptych.domains.music.musicxml import read_musicxml, score_to_midi
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.sources.music21 import corpus_files
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.domains.reading import read_in_order
 from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
 
-COMPOSERS = ("beethoven", "corelli", "haydn", "mozart", "schumann_clara", "schumann_robert")
+COMPOSERS = ("beethoven", "corelli", "haydn", "mozart", "schumann_robert")
 PROGRAMS = {
     "violin": 40, "violino": 40, "viola": 41, "violoncello": 42, "cello": 42, "violone": 42,
-    "piano": 0,
 }  # fmt: skip
 """Program of General MIDI by a word of a part's name; the programs that the files name are often
 those of other instruments."""
@@ -27,28 +25,26 @@ LEAST_PARTS = 3
 
 @dataclass(frozen=True)
 class Music21Ensembles(HashedSource):
-    """String quartets, a trio sonata and a piano trio in music21's package; no download.
+    """String quartets and a trio sonata in music21's package; no download.
 
-    All scores of the six COMPOSERS that have three or more parts, all of them strings or piano. A
-    piece is a file: a movement, or a whole work of some movements. All movements of a work are in
-    one split, which the hash of its name decides.
+    All scores of the COMPOSERS that have three or more parts, all of them strings. A piece is a
+    file: a movement, or a whole work of some movements. All movements of a work are in one split,
+    which the hash of its name decides.
     """
 
     validation_share: float = 0.1
     """Share of the works held out for validation, 0 to 1."""
     test_share: float = 0.1
     """Share of the works held out for the test, 0 to 1."""
-    tokenizer: RemiTokenizer = field(default_factory=RemiTokenizer)
-    """How the music is written, with the instruments: violin, violin, viola, cello for all but the
-    piano trio. A piece with a part for another instrument is left out."""
+    tokenizer: MusicTokenizer = field(default_factory=RemiTokenizer)
+    """How the music is written: RemiTokenizer with the instruments violin, violin, viola, cello, or
+    another tokenizer of MIDI files."""
 
     def load(self, split: str) -> list[Piece]:
-        players = set(self.tokenizer.ensemble.programs)
         return [
             Piece(score.name, self.tokenizer.from_midi(score))
             for score in all_ensembles()
             if self.split_of(_work(score.name).encode()) == split
-            and {note.program for part in score.parts for note in part.notes} <= players
         ]
 
 
@@ -80,7 +76,7 @@ def _read(path: Path) -> ParsedMidi | str | None:
 
 
 def read_ensemble(path: Path, *, name: str) -> ParsedMidi | None:
-    """Read a score; None where a part is of another instrument, or where there are too few."""
+    """Read a score; None where a part is for another instrument, or where there are too few."""
     parts = read_musicxml(path)
     programs = [
         next((PROGRAMS[word] for word in _words(part.name) if word in PROGRAMS), None)

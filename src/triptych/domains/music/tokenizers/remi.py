@@ -15,13 +15,11 @@ MidiTok encodes and decodes; it is an optional dependency and imported at the fi
 are read by `midi.py`, since symusic, MidiTok's reader, drops notes without a release.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -38,9 +36,6 @@ from triptych.domains.music.tokenizers.instruments import (
     program_names,
 )
 from triptych.errors import UserError, at_least
-
-if TYPE_CHECKING:
-    import pretty_midi
 
 FINE_BEATS, MAX_BEATS = 4, 16
 """Durations below FINE_BEATS are on the grid of positions, longer ones on half beats; a longer note
@@ -233,7 +228,7 @@ class RemiTokenizer(MusicTokenizer):
     def encode(self, content: Ids) -> Ids:
         return content
 
-    def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
+    def to_midi(self, ids: Ids) -> Any:
         """Return the music of any ids up to END, with one instrument for each that plays.
 
         A note ends at the latest at the next one of its pitch and instrument.
@@ -303,7 +298,7 @@ class RemiTokenizer(MusicTokenizer):
         """Return the ids transposed; drums stay."""
         return np.where(self.meaning.kind[ids] == PITCH, ids + semitones, ids)
 
-    def constraint(self, batch: int, *, seconds: float | None, n_prompt: int) -> RemiGrammar:
+    def constraint(self, batch: int, *, seconds: float | None, n_prompt: int) -> "RemiGrammar":
         return RemiGrammar(self, batch, seconds=seconds, n_prompt=n_prompt)
 
     def only_instruments(self, instruments: Sequence[str]) -> LogitsConstraint:
