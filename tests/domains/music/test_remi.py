@@ -17,14 +17,8 @@ from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.round_trip import round_trip
 from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.instruments import DRUMS, Ensemble, program_of
-from triptych.domains.music.tokenizers.remi import (
-    BAR,
-    DURATION,
-    KINDS,
-    PROGRAM,
-    TEMPO,
-    RemiTokenizer,
-)
+from triptych.domains.music.tokenizers.remi import RemiTokenizer
+from triptych.domains.music.tokenizers.remi_grammar import BAR, DURATION, KINDS, PROGRAM, TEMPO
 from triptych.errors import UserError
 
 QUARTET = ("violin", "violin", "viola", "cello")
