@@ -23,6 +23,7 @@ BOUNDS = {
     "image/mnist": (14, 14),
     "image/cifar10-logistics": (14, 14),
     "image/cifar10": (14, 14),
+    "image/mnist-super-resolution": (21, 18),
     "music/maestro": (16, 17),
     "music/maestro-local": (16, 17),
     "music/jsb-pitch-time": (17, 24),
@@ -62,6 +63,9 @@ def decoding_launches(step: Step, length: int, **options: Any) -> Counter[str]:
         if hasattr(model, "target_embedding"):
             start = torch.zeros(2, dtype=torch.int64, device="cuda")
             options |= {"condition": model.encode(batch.source[:2]), "previous": start}
+        elif model is not task.model and task.model.factor is not None:
+            small = task.model.small(batch.pixels[:2])
+            options |= {"condition": task.model.condition(None, small)}
         launches.by_name.clear()
         made = generate(model, batch=2, length=length, **options)
         assert made.device.type == "cuda"

@@ -18,13 +18,15 @@ from triptych.domains.image.model import ImageTransformer
 CONFIGS = sorted((Path(__file__).resolve().parents[3] / "configs" / "image").glob("*.yaml"))
 SHAPES = {
     "digits": (8, 8, 1),
+    "digits-super-resolution": (8, 8, 1),
     "copied-rows": (8, 8, 1),
     "mnist": (28, 28, 1),
     "mnist-small": (28, 28, 1),
     "mnist-logistics": (28, 28, 1),
+    "mnist-super-resolution": (28, 28, 1),
     "folder": (32, 32, 3),
 }
-LEVELS = {"digits": 17, "copied-rows": 8}
+LEVELS = {"digits": 17, "digits-super-resolution": 17, "copied-rows": 8}
 
 
 def plain(path: Path) -> dict[str, Any]:

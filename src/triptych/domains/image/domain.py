@@ -22,10 +22,10 @@ class ImageSampleOptions(SampleOptions):
     out: str
     """Folder for grid.png and one PNG per image; created if missing."""
     count: int = 16
-    """Number of images; with complete, of each given picture."""
+    """Number of images; with complete or upscale, of each given picture."""
     label: int | None = None
     """Class of the images, a number from 0, for class-conditional models; null for all in turn, and
-    with complete for the class that each picture's folder is named after."""
+    with complete or upscale for the class that each picture's folder is named after."""
     complete: str | None = None
     """Picture, or folder of pictures, of the model's size, of which the pixels of the mask are
     sampled again; the grid shows the picture, what is given of it, and the samples."""
@@ -36,9 +36,15 @@ class ImageSampleOptions(SampleOptions):
     """Times that the filled pixels are sampled again, with complete, so that given pixels later in
     the generation order count too; null for 0 where there are none, else 5."""
 
+    upscale: str | None = None
+    """Picture, or folder of pictures, that a model of super-resolution samples in full size:
+    small ones, or ones of full size, which are averaged down first and shown at the end."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 0, "passes")
+        if self.complete is not None and self.upscale is not None:
+            raise ValueError("complete and upscale are two commands: give one of them")
         if (self.complete is None) != (self.mask is None):
             raise ValueError("complete names pictures and mask the pixels to fill: give both")
         if self.passes is not None and self.complete is None:
@@ -47,14 +53,15 @@ class ImageSampleOptions(SampleOptions):
 
     def input_files(self) -> dict[str, str]:
         files = {}
-        if self.complete is not None and not Path(self.complete).is_dir():
-            files["complete"] = PICTURES
+        for option, path in (("complete", self.complete), ("upscale", self.upscale)):
+            if path is not None and not Path(path).is_dir():
+                files[option] = PICTURES
         if self.mask is not None and self.mask not in HALVES:
             files["mask"] = "one of its halves or an image file"
         return files
 
     def output_names(self) -> list[str]:
-        return [GRID, *([] if self.complete else self.image_names(self.count))]
+        return [GRID, *([] if self.complete or self.upscale else self.image_names(self.count))]
 
     @staticmethod
     def image_names(count: int) -> list[str]:

@@ -18,6 +18,7 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image import render
+from triptych.domains.image.conditional import write_completions, write_upscaled
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.data import ImageDataset, check_same_images
 from triptych.domains.image.domain import (
@@ -29,7 +30,6 @@ from triptych.domains.image.domain import (
 )
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.image.model import ImageTransformer
-from triptych.domains.image.pictures import Picture, class_index, filled_pixels, read_pictures
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
@@ -71,9 +71,10 @@ class ImageModel(ImageScores, TrainedModel):
         Raises UserError for a label that the model does not have, and for top_k and top_p on a
         mixture of logistics.
         """
+        self._needs_no_small_image("sampling without pictures")
         pixels: torch.Tensor = self.model.sample(
             count,
-            labels=self._labels(count, label),
+            labels=self.labels_for(count, label),
             sampling=self._sampling(temperature, top_k, top_p),
             generator=torch.Generator(device_of(self.full_model)).manual_seed(seed),
             compile=compile,
@@ -102,6 +103,7 @@ class ImageModel(ImageScores, TrainedModel):
         given pixels count that come later in the generation order; None for 0 where there are none,
         else 5. Raises UserError for settings with which a model cannot be resampled.
         """
+        self._needs_no_small_image("completion")
         model, device = self.full_model, device_of(self.full_model)
         unknown = torch.from_numpy(filled)
         if passes is None:
@@ -112,20 +114,48 @@ class ImageModel(ImageScores, TrainedModel):
                 "passes need a temperature above 0, without top_k and top_p, and of 1 for a model "
                 "of logistics: set them so, or passes to 0"
             )
-        if (labels is None) != (model.n_classes == 0):
-            raise UserError("labels are needed exactly for a class-conditional model")
         pixels = torch.from_numpy(images).to(device).repeat_interleave(count, 0)
-        classes = None if labels is None else torch.tensor(labels, device=device)
         made: torch.Tensor = self.model.complete(
             pixels,
             unknown,
             passes=passes,
-            labels=None if classes is None else classes.repeat_interleave(count),
+            labels=self._repeated_labels(labels, count),
             sampling=self._sampling(temperature, top_k, top_p),
             generator=torch.Generator(device).manual_seed(seed),
             progress=progress,
         )
         return made.cpu().numpy().reshape(-1, count, *images.shape[1:])
+
+    def upscale(
+        self,
+        small: NDArray[np.uint8],
+        count: int = 1,
+        *,
+        labels: Sequence[int] | None = None,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        compile: bool = False,
+        progress: Progress | None = None,
+    ) -> NDArray[np.uint8]:
+        """Sample images from small ones: [N, h, w, C] -> uint8 [N, count, H, W, C].
+
+        small: values 0 .. levels-1, such as the means of squares of pixels. labels, compile: as in
+        `complete` and `sample`. Raises UserError for a model without super-resolution.
+        """
+        model, _ = self.upscaling_model()
+        device = device_of(model)
+        made: torch.Tensor = self.model.sample(
+            len(small) * count,
+            labels=self._repeated_labels(labels, count),
+            small=torch.from_numpy(small).to(device).repeat_interleave(count, 0),
+            sampling=self._sampling(temperature, top_k, top_p),
+            generator=torch.Generator(device).manual_seed(seed),
+            compile=compile,
+            progress=progress,
+        )
+        return made.cpu().numpy().reshape(len(small), count, *model.shape)
 
     def evaluate(
         self,
@@ -147,6 +177,8 @@ class ImageModel(ImageScores, TrainedModel):
         model, images = self.full_model, settings.read(split)
         check_same_images(images.vocabulary(), self.vocabulary, classes=model.n_classes > 0)
         images = images.first(limit)
+        given = ["class"] if model.n_classes else []
+        given += ["image averaged down"] if model.factor else []
         sums = sum_scores(
             self.model,
             self.score,
@@ -156,7 +188,7 @@ class ImageModel(ImageScores, TrainedModel):
         details = {
             "dtype": self.dtype,
             "levels": model.levels,
-            **({"given": "class"} if model.n_classes else {}),
+            **({"given": " and the ".join(given)} if given else {}),
             "sub_pixels": int(sums["dims"]),
             "uniform_bits_per_dim": math.log2(model.levels),
             "histogram_bits_per_dim": None if split == ALL else _histogram(settings, images),
@@ -228,7 +260,9 @@ class ImageModel(ImageScores, TrainedModel):
         """Sample images and write each as a PNG, and all as one grid."""
         levels, n_classes = self.full_model.levels, self.full_model.n_classes
         if options.complete is not None:
-            images = self._write_completions(options, out, report)
+            images = write_completions(self, options, out, report)
+        elif options.upscale is not None:
+            images = write_upscaled(self, options, out, report)
         else:
             progress = report("sampled positions")
             images = self.sample(**options.arguments_of(self.sample), progress=progress)
@@ -238,47 +272,33 @@ class ImageModel(ImageScores, TrainedModel):
             render.write_png(out.path / name, image)
         return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
 
-    def _write_completions(
-        self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
-    ) -> NDArray[np.uint8]:
-        """Complete the pictures of the options and write the grid: uint8 [N count, H, W, C].
+    def upscaling_model(self) -> tuple[ImageTransformer, int]:
+        """Return the model and its factor; UserError for a model without super-resolution."""
+        if self.full_model.factor is None:
+            raise UserError(
+                "this model has no encoder of small images (model.super_resolution.factor is "
+                "null): train one with a config such as configs/image/digits-super-resolution.yaml"
+            )
+        return self.full_model, self.full_model.factor
 
-        The grid has a row for each picture: the picture, its given pixels, its completions.
+    def _needs_no_small_image(self, what: str) -> None:
+        """Raise UserError for a model of super-resolution."""
+        if self.full_model.factor is not None:
+            raise UserError(
+                f"{what} needs a model without super-resolution; this one samples images from "
+                "small ones, with sample --upscale"
+            )
+
+    def _repeated_labels(self, labels: Sequence[int] | None, count: int) -> torch.Tensor | None:
+        """Return the class of each image `count` times, int64 [N count].
+
+        Raises UserError for classes that the model does not have, or that are missing.
         """
-        if options.complete is None or options.mask is None:
-            raise ValueError("complete and mask belong together")
-        if options.compile:
-            raise UserError("compile is not available with complete; leave one of them out")
-        model = self.full_model
-        filled = filled_pixels(options.mask, *model.shape[:2]).numpy()
-        pictures = self._pictures(options.complete, [model.shape])
-        out.check_free(options.image_names(len(pictures) * options.count))
-        images = np.stack([picture.pixels.numpy() for picture in pictures])  # [N, H, W, C]
-        made = self.complete(
-            images,
-            filled,
-            **options.arguments_of(self.complete),
-            labels=self._labels_of(pictures, options.label),
-            progress=report("sampled positions"),
-        )  # [N, count, H, W, C]
-        originals = render.to_bytes(images, model.levels)
-        columns = [render.in_colour(originals), render.hide(originals, filled)]
-        for index in range(options.count):
-            columns.append(render.in_colour(render.to_bytes(made[:, index], model.levels)))
-        render.write_rows(out.path / GRID, columns)
-        return made.reshape(-1, *model.shape)
-
-    def _pictures(self, path: str, shapes: list[tuple[int, int, int]]) -> list[Picture]:
-        return read_pictures(path, shapes, self.full_model.levels, bits=self.config.data.bits)
-
-    def _labels_of(self, pictures: list[Picture], label: int | None) -> list[int] | None:
-        """Return the class of each picture; None for an unconditional model without a label."""
-        if label is None and not self.full_model.n_classes:
+        if (labels is None) != (self.full_model.n_classes == 0):
+            raise UserError("labels are needed exactly for a class-conditional model")
+        if labels is None:
             return None
-        if label is not None:
-            self._labels(1, label)  # refuses a class that the model does not have
-            return [label] * len(pictures)
-        return [class_index(picture, self.vocabulary["class_names"]) for picture in pictures]
+        return torch.tensor(labels, device=device_of(self.full_model)).repeat_interleave(count)
 
     def _sampling(self, temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
         """Return settings of sampling; UserError for those that the model's head does not have."""
@@ -344,7 +364,7 @@ class ImageModel(ImageScores, TrainedModel):
         out.write(NUMBERS, json_bytes(numbers))
         return f"{DRAWING} and {NUMBERS} are in {out}"
 
-    def _labels(self, count: int, label: int | None) -> torch.Tensor | None:
+    def labels_for(self, count: int, label: int | None) -> torch.Tensor | None:
         if label is None:
             return self.full_model.cyclic_labels(count)
         names = self.vocabulary["class_names"] if self.full_model.n_classes else []

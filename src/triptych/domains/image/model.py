@@ -19,6 +19,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.resample import resample
 from triptych.decoding.sampling import Given, Sampling
+from triptych.domains.image.super_resolution import SuperResolution, average_down
 from triptych.types import Progress
 
 SAMPLE_BATCH = 64
@@ -41,6 +42,8 @@ class ModelConfig:
     """Categorical (a softmax per sub-pixel) or MixtureOfLogistics (one position per pixel)."""
     class_conditional: bool = False
     """Add a learned embedding of the image's class at every position."""
+    super_resolution: SuperResolution = field(default_factory=SuperResolution)
+    """Encoder of the image averaged down, on which the model is conditioned."""
 
 
 class ImageTransformer(nn.Module):
@@ -49,7 +52,8 @@ class ImageTransformer(nn.Module):
     shape: height and width in pixels, channels. levels: number of values of a sub-pixel.
     n_classes: number of class embeddings, added at every position (section 3.2); 0 for an
     unconditional model. A position is a sub-pixel, or a whole pixel with a mixture of logistics.
-    Raises ValueError for an attention variant that does not support the shape.
+    A model of super-resolution is conditioned on the image averaged down, which an encoder reads.
+    Raises ValueError for an attention variant or a factor that does not support the shape.
     """
 
     def __init__(
@@ -68,13 +72,15 @@ class ImageTransformer(nn.Module):
             embedding = PixelEmbedding(levels, channels, d_model)
         else:
             embedding = ChannelEmbedding(levels, self.order.coordinates[:, 2], d_model)
+        self.factor = config.super_resolution.factor
         self.core = DecoderOnly(
             embedding,
             transformer.positions.build(d_model, self.order),
-            transformer.decoder(grid),
+            transformer.decoder(grid, cross=self.factor is not None),
             config.head.build(d_model, levels, channels),
             d_model=d_model,
             dropout=transformer.dropout,
+            encoder=config.super_resolution.build(transformer, shape, levels),
         )
         self.classes = nn.Embedding(n_classes, d_model) if n_classes else None
         if self.classes is not None:
@@ -103,36 +109,55 @@ class ImageTransformer(nn.Module):
         pixels = self.order.to_images(sequence)  # [B, H, W, C] or [B, H, W, 1, C]
         return (pixels.squeeze(3) if self.whole_pixels else pixels).to(torch.uint8)
 
-    def condition(self, labels: Tensor | None) -> Condition:
-        """Return the embeddings of labels int64 [B]; no condition for an unconditional model."""
-        return Condition(vector=None if self.classes is None else self.classes(labels))
+    def small(self, pixels: Tensor) -> Tensor | None:
+        """Return images averaged down: uint8 [B, H, W, C] -> [B, h, w, C].
+
+        None for a model without super-resolution.
+        """
+        return None if self.factor is None else average_down(pixels, self.factor)
+
+    def condition(self, labels: Tensor | None, small: Tensor | None = None) -> Condition:
+        """Return what all predictions are conditioned on.
+
+        labels: int64 [B], of a class-conditional model. small: as from `small`; ValueError for a
+        model of super-resolution without it, and for another model with it.
+        """
+        vector = None if self.classes is None else self.classes(labels)  # [B, D]
+        if (small is None) != (self.factor is None):
+            raise ValueError("a small image is needed exactly by a model of super-resolution")
+        if small is None:
+            return Condition(vector=vector)
+        return self.core.encode(small.long().flatten(1, 2), vector=vector)
 
     def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the negative log-likelihood of every position, first included, in nats: [B, L].
 
         pixels: uint8 [B, H, W, C]. A position is a sub-pixel, or a whole pixel with logistics: the
-        mean per sub-pixel is the sum divided by H * W * C in both cases.
+        mean per sub-pixel is the sum divided by H * W * C in both cases. A model of
+        super-resolution is given these very images averaged down.
         """
-        return self.core.nll(self.to_sequence(pixels), condition=self.condition(labels))
+        condition = self.condition(labels, self.small(pixels))
+        return self.core.nll(self.to_sequence(pixels), condition=condition)
 
     def sample(
         self,
         count: int,
         *,
         labels: Tensor | None = None,
+        small: Tensor | None = None,
         compile: bool = False,
         progress: Progress | None = None,
         **options: Any,
     ) -> Tensor:
         """Sample images: uint8 [count, H, W, C].
 
-        labels: int64 [count]. compile: run the steps of all batches through torch.compile, into a
-        CUDA graph on a GPU. progress: called with (positions sampled, positions in all).
-        options: sampling and generator of `generate`.
+        labels: int64 [count]. small: uint8 [count, h, w, C], as from `small`. compile: run the
+        steps of all batches through torch.compile, into a CUDA graph on a GPU. progress: called
+        with (positions sampled, positions in all). options: sampling and generator of `generate`.
         """
         length = self.order.length
         with torch.no_grad():
-            condition = self.condition(labels)
+            condition = self.condition(labels, small)
         compiled = CompiledSteps(self.core) if compile else None
         images = []
         for start in range(0, count, SAMPLE_BATCH):
@@ -178,7 +203,7 @@ class ImageTransformer(nn.Module):
         count, length = len(pixels), self.order.length
         total = (length - n_prefix + passes * length) * count
         with torch.no_grad():
-            condition = self.condition(labels)
+            condition = self.condition(labels, self.small(pixels))
         images = []
         for start in range(0, count, SAMPLE_BATCH):
             values = self.to_sequence(pixels[start : start + SAMPLE_BATCH])  # [N, L] or [N, L, C]

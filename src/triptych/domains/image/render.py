@@ -85,6 +85,11 @@ def write_rows(path: str | Path, columns: Sequence[NDArray[np.uint8]]) -> NDArra
     return grid
 
 
+def repeat(pixels: Tensor, factor: int) -> Tensor:
+    """Return images enlarged without interpolation: [N, h, w, C] -> [N, h factor, w factor, C]."""
+    return pixels.repeat_interleave(factor, 1).repeat_interleave(factor, 2)
+
+
 def hide(scaled: NDArray[np.uint8], hidden: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Show pixels in one colour: 8-bit [N, H, W, C], hidden [H, W] -> RGB [N, H, W, 3]."""
     shown = in_colour(scaled)

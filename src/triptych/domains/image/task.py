@@ -11,9 +11,9 @@ from torch import Tensor
 
 from triptych.core.heads import CategoricalHead
 from triptych.domains.image.config import Config
-from triptych.domains.image.data import Batch, check_same_images, check_same_shape
+from triptych.domains.image.data import Batch, ImageDataset, check_same_images, check_same_shape
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
-from triptych.domains.image.render import write_grid
+from triptych.domains.image.render import repeat, to_bytes, write_grid, write_rows
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, parts, plan_parts, shuffled
 from triptych.training.module import TrainingModule
@@ -26,14 +26,18 @@ COUNTED_IMAGES = 100_000
 class ImageTrainingModule(ImageScores, TrainingModule):
     """Training of an autoregressive image model, validated by bits per dimension.
 
-    vocabulary: of the data, see `ImageDataset.vocabulary`.
+    vocabulary: of the data, see `ImageDataset.vocabulary`. examples: images that a model of
+    super-resolution samples again, averaged down, after each validation.
     """
 
     config: Config
 
-    def __init__(self, config: Config, vocabulary: dict[str, Any]) -> None:
+    def __init__(
+        self, config: Config, vocabulary: dict[str, Any], examples: ImageDataset | None = None
+    ) -> None:
         super().__init__(config.build_model(vocabulary), config, vocabulary)
         self.sequence_length = self.model.order.length
+        self.examples = examples
 
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         return True  # `prepare` has compared them
@@ -48,6 +52,8 @@ class ImageTrainingModule(ImageScores, TrainingModule):
         before, now = other["levels"], own["levels"]
         nearest = [round(level * (before - 1) / (now - 1)) for level in range(now)]
         weights = ["model.core.embedding.table.weight"]
+        if self.model.core.encoder is not None:
+            weights.append("model.core.encoder.embedding.table.weight")
         # A mixture of logistics has no weights of single levels.
         if isinstance(self.model.core.head, CategoricalHead):
             weights += ["model.core.head.logits.weight", "model.core.head.logits.bias"]
@@ -62,16 +68,26 @@ class ImageTrainingModule(ImageScores, TrainingModule):
         return self.model.nll(batch.pixels, batch.labels).sum() / dims, dims
 
     def log_samples(self, folder: Path) -> None:
-        """Write a grid of samples at temperature 1, with the same random numbers each time."""
+        """Write a grid of samples at temperature 1, with the same random numbers each time.
+
+        Of a model of super-resolution: small images, samples and originals side by side.
+        """
         count, model = self.config.data.samples, self.model
         if count == 0:
             return
-        pixels = model.sample(
-            count,
-            labels=model.cyclic_labels(count),
-            generator=torch.Generator(self.device).manual_seed(self.config.run.seed),
-        )  # [N, H, W, C]
-        write_grid(folder / "samples.png", pixels.cpu(), model.levels, model.n_classes)
+        file, generator = folder / "samples.png", torch.Generator(self.device)
+        generator.manual_seed(self.config.run.seed)
+        if model.factor is None:
+            labels = model.cyclic_labels(count)
+            pixels = model.sample(count, labels=labels, generator=generator)  # [N, H, W, C]
+            write_grid(file, pixels.cpu(), model.levels, model.n_classes)
+        elif self.examples is not None:
+            originals = self.examples.pixels.to(self.device)
+            labels = None if self.examples.labels is None else self.examples.labels.to(self.device)
+            small = model.small(originals)
+            made = model.sample(len(originals), labels=labels, small=small, generator=generator)
+            columns = [repeat(small, model.factor), made, originals]
+            write_rows(file, [to_bytes(column.cpu(), model.levels) for column in columns])
 
 
 def prepare(
@@ -95,7 +111,8 @@ def prepare(
     validation = validation.first(config.data.validation_limit)
     torch.manual_seed(config.run.seed)
     try:
-        task = ImageTrainingModule(config, train.vocabulary())
+        examples = validation.first(config.data.samples)
+        task = ImageTrainingModule(config, train.vocabulary(), examples)
     except ValueError as error:  # an attention variant that does not support this shape
         raise UserError(f"the model does not fit the images: {error}") from error
     histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
