@@ -108,6 +108,11 @@ def test_a_label_out_of_range(refused, image_checkpoint: Path, label: int) -> No
         (["--primer", "nowhere.mid"], ["--primer nowhere.mid does not exist", "a MIDI file"]),
         (["--primer", "bad.mid"], ["bad.mid is not a MIDI file"]),
         (["--primer", "text.mid"], ["text.mid is not a MIDI file"]),
+        (["--scale", "H:major"], ["scale is 'H:major'", "from A to G"]),
+        (["--ranges", "84-48"], ["ranges has '84-48'", "a lowest and then a highest"]),
+        (["--ranges", "bass=40-60"], ["ranges is 'bass=40-60'", "has no voices"]),
+        (["--no_parallels", "true"], ["no_parallels cannot constrain", "written as events"]),
+        (["--grid", 0], ["grid must be at least 0.01 seconds"]),
     ],
     ids=lambda value: " ".join(map(str, value))[:40],
 )

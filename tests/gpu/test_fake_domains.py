@@ -15,8 +15,11 @@ from gpu.estimate import STEPS, Step
 from torch import Tensor
 
 from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import generate
-from triptych.decoding.sampling import Sampling, union
+from triptych.decoding.sampling import Sampling
+from triptych.domains.music.constraints.build import build_constraints
+from triptych.domains.music.constraints.options import ConstraintOptions
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BOUNDS = {
@@ -111,7 +114,37 @@ def test_sampling_chosen_instruments_never_waits() -> None:
             tokenizer.constraint(2, seconds=9.0, n_prompt=0),
             tokenizer.only_instruments(["violin", "cello"]),
         ]
-        made = generate(task.model, batch=2, length=9, constraint=union(rules))
+        made = generate(task.model, batch=2, length=9, constraint=ByPriority(rules))
+        assert made.device.type == "cuda"
+
+
+@pytest.mark.parametrize(
+    ("config", "options"),
+    [
+        (
+            "music/jsb-modern",
+            {"ranges": "textbook", "scale": "C:major", "no_parallels": True, "no_repeat": 2},
+        ),
+        (
+            "music/maestro",
+            {
+                "ranges": "48-72",
+                "scale": "C:major",
+                "grid": 0.1,
+                "max_polyphony": 3,
+                "no_repeat": 2,
+            },
+        ),
+    ],
+)
+def test_sampling_under_constraints_never_waits(config: str, options: dict[str, Any]) -> None:
+    task = step_of(config, 1).task.eval()
+    with fake_cuda(task):
+        tokenizer = task.config.data.source.tokenizer
+        grammar = tokenizer.constraint(2, seconds=9.0, n_prompt=0)
+        rules = build_constraints(tokenizer, ConstraintOptions(**options))
+        rules = rules if grammar is None else [grammar, *rules]
+        made = generate(task.model, batch=2, length=19, constraint=ByPriority(rules))
         assert made.device.type == "cuda"
 
 

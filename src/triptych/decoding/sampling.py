@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -66,21 +65,6 @@ class LogitsConstraint(Protocol):
 
     def __call__(self, values: Tensor, /) -> Tensor:
         """Values so far int64 [B, t] -> True where a value is forbidden next, bool [B, V]."""
-
-
-def union(constraints: Sequence[LogitsConstraint]) -> LogitsConstraint | None:
-    """Rule that forbids what any of the constraints forbids; None for no constraints.
-
-    Each row needs a value that all of them allow.
-    """
-    if len(constraints) < 2:
-        return constraints[0] if constraints else None
-
-    def constraint(values: Tensor) -> Tensor:
-        """Forbid what one of them forbids."""
-        return torch.stack([rule(values) for rule in constraints]).any(0)  # [B, V]
-
-    return constraint
 
 
 def filter_logits(logits: Tensor, sampling: Sampling) -> Tensor:

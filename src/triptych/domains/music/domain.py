@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from triptych.domains.base import Domain
 from triptych.domains.files import json_bytes
+from triptych.domains.music.constraints.options import ConstraintOptions
 from triptych.domains.options import AttentionOptions, EvaluateOptions, SampleOptions
 from triptych.errors import at_least, check_seed
 
@@ -62,7 +63,7 @@ class MusicEvaluateOptions(EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MusicSampleOptions(SampleOptions):
+class MusicSampleOptions(SampleOptions, ConstraintOptions):
     """Options of `triptych sample music`."""
 
     out: str
@@ -85,7 +86,8 @@ class MusicSampleOptions(SampleOptions):
     as piece-00-similarity.png: repeated passages are lines parallel to the diagonal."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        SampleOptions.__post_init__(self)
+        ConstraintOptions.__post_init__(self)
         if self.seconds is not None and self.length is not None:
             raise ValueError("seconds and length were both given; expected one of them")
         if self.instruments is not None and not all(map(str.strip, self.instruments.split(","))):

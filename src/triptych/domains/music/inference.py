@@ -23,6 +23,8 @@ from triptych.domains.music.comparison import (
     compare_with_training,
 )
 from triptych.domains.music.config import Config
+from triptych.domains.music.constraints.build import build_constraints
+from triptych.domains.music.constraints.options import ConstraintOptions
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.domain import (
     DRAWING,
@@ -83,6 +85,7 @@ class MusicModel(MusicScores, TrainedModel):
         top_k: int | None = None,
         top_p: float | None = None,
         compile: bool = False,
+        constraints: ConstraintOptions | None = None,
         progress: Progress | None = None,
     ) -> list[pretty_midi.PrettyMIDI]:
         """Sample pieces, or continuations that begin with the primer itself.
@@ -92,14 +95,16 @@ class MusicModel(MusicScores, TrainedModel):
         primer: MIDI file to continue, as the model's tokenizer writes it: performances on the grid
         of 10 ms with the pedal applied, chorales on a grid of sixteenths of the file's tempo.
         instruments: the only ones that play, as in `MusicSampleOptions`.
-        compile: run each step through torch.compile. progress: called with (tokens sampled, largest
-        number of tokens).
-        Raises UserError for a primer that cannot be read and for instruments that the model does
-        not play.
+        compile: run each step through torch.compile. constraints: on the new music. progress:
+        called with (tokens sampled, largest number of tokens).
+        Raises UserError for a primer that cannot be read, for instruments that the model does not
+        play, and for constraints that its music does not have.
         """
-        constraints = []
+        rules = []
         if instruments is not None:
-            constraints.append(self.tokenizer.only_instruments(instruments.split(",")))
+            rules.append(self.tokenizer.only_instruments(instruments.split(",")))
+        if constraints is not None:
+            rules += build_constraints(self.tokenizer, constraints)
         if seconds is None and length is None:
             seconds = DEFAULT_SECONDS
         pieces = sample_pieces(
@@ -109,7 +114,7 @@ class MusicModel(MusicScores, TrainedModel):
             seconds=seconds,
             length=length,
             prompt=None if primer is None else self._prompt(primer),
-            constraints=constraints,
+            constraints=rules,
             seed=seed,
             sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
             progress=progress,
@@ -225,7 +230,8 @@ class MusicModel(MusicScores, TrainedModel):
         # A performance ends where the model or the seconds end it, mostly long before the most
         # events.
         progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
-        pieces = self.sample(**options.arguments_of(self.sample), progress=progress)
+        arguments = options.arguments_of(self.sample)
+        pieces = self.sample(**arguments, constraints=options, progress=progress)
         synthesiser = ""
         for index, piece in enumerate(pieces):
             name = f"piece-{index:02d}"

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
+from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import CompiledSteps, Draft
-from triptych.decoding.sampling import LogitsConstraint, union
+from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.types import Progress
@@ -43,8 +44,9 @@ def sample_pieces(
     """Sample `count` pieces as tokens, each beginning with the prompt.
 
     data: the windows, and the source with its tokenizer. seconds or length: see
-    `MusicModel.sample`. constraints: rules besides the tokenizer's own. options: sampling and
-    progress of `continue_tokens`. After the end of a piece its tokens are END.
+    `MusicModel.sample`. constraints: rules besides the tokenizer's own, which come first; see
+    `ByPriority`. options: sampling and progress of `continue_tokens`. After the end of a piece its
+    tokens are END.
     """
     tokenizer = data.source.tokenizer
     device = model.start.device
@@ -53,6 +55,7 @@ def sample_pieces(
         draft = Draft(tokenizer.repeat_lag)
     first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
     grammar = tokenizer.constraint(count, seconds=seconds, n_prompt=len(first))
+    rules = [*constraints] if grammar is None else [grammar, *constraints]
     tokens = continue_tokens(
         model,
         torch.from_numpy(first).to(device).expand(count, -1),
@@ -61,7 +64,7 @@ def sample_pieces(
         overlap=data.overlap,
         generator=torch.Generator(device).manual_seed(seed),
         end=tokenizer.end,
-        constraint=union([*constraints] if grammar is None else [grammar, *constraints]),
+        constraint=ByPriority(rules) if rules else None,
         compiled=CompiledSteps(model) if compile else None,
         draft=draft,
         **options,

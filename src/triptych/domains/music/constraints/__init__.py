@@ -1,0 +1,1 @@
+"""Constraints on sampled music: scale, ranges, parallels, grid, polyphony and repetitions."""

@@ -1,0 +1,135 @@
+"""Constraints on chorales: four tokens a step, from soprano to bass.
+
+All of them permit a rest, so that they leave a token in every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from triptych.decoding.constraints import repeated_ngrams
+from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.constraints.notes import at_the_end, permitted_pitches
+from triptych.domains.music.constraints.options import (
+    ALL_VOICES,
+    TEXTBOOK,
+    ConstraintOptions,
+    parse_ranges,
+)
+from triptych.domains.music.statistics import PERFECT
+from triptych.domains.music.tokenizers.chorales import (
+    HIGHEST,
+    LOWEST,
+    N_VOICES,
+    REST,
+    SYMBOLS,
+    VOICE_RANGES,
+)
+from triptych.errors import UserError
+
+
+class VoicePitches:
+    """Forbids pitches that a voice must not sing.
+
+    permitted: the pitches of each voice. A held pitch outside of them, from a primer, ends.
+    """
+
+    def __init__(self, permitted: Sequence[set[int]]) -> None:
+        self.forbidden = torch.ones(len(permitted), len(SYMBOLS), dtype=torch.bool)  # [voices, V]
+        self.forbidden[:, REST] = False
+        for voice, pitches in enumerate(permitted):
+            self.forbidden[voice, [pitch - LOWEST for pitch in pitches]] = False
+
+    def __call__(self, values: Tensor) -> Tensor:
+        self.forbidden = self.forbidden.to(values.device)
+        return self.forbidden[values.shape[1] % N_VOICES].expand(len(values), -1)  # [B, V]
+
+
+class NoParallels:
+    """Forbids parallel fifths and octaves as `statistics.voice_leading` defines them.
+
+    A voice may not move to a pitch that completes a parallel with a voice above it, which has moved
+    in the same step. So the voices further down give way.
+    """
+
+    def __call__(self, values: Tensor) -> Tensor:
+        batch, length = values.shape
+        voice = length % N_VOICES
+        begin = length - voice  # of this step
+        forbidden = values.new_zeros(batch, len(SYMBOLS), dtype=torch.bool)  # [B, V]
+        if begin == 0 or voice == 0:
+            return forbidden
+        above = values[:, begin:]  # [B, voice]
+        above_before = values[:, begin - N_VOICES : begin - N_VOICES + voice]  # [B, voice]
+        before = values[:, begin - N_VOICES + voice, None]  # [B, 1]
+        new = torch.arange(len(SYMBOLS), device=values.device)  # [V]
+        motion = _motion(above_before, above).unsqueeze(2) * _motion(before, new).unsqueeze(1)
+        for interval in PERFECT.values():
+            was = ((above_before - before) % 12 == interval).unsqueeze(2)  # [B, voice, 1]
+            is_now = (above.unsqueeze(2) - new) % 12 == interval  # [B, voice, V]
+            forbidden = forbidden | ((motion > 0) & was & is_now).any(1)
+        return forbidden
+
+
+def _motion(before: Tensor, after: Tensor) -> Tensor:
+    """Return the difference of two ids, 0 where one of them is a rest."""
+    return torch.where((before == REST) | (after == REST), 0, after - before)
+
+
+class NoRepeatedMelody:
+    """Forbids a pitch with which the last notes of a voice were there before.
+
+    longest: number of notes in a row that may come again.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self.longest = longest
+
+    def __call__(self, values: Tensor) -> Tensor:
+        line = values[:, values.shape[1] % N_VOICES :: N_VOICES]  # [B, T], up to the last step
+        before = torch.cat([torch.full_like(line[:, :1], REST), line[:, :-1]], dim=1)  # [B, T]
+        notes = at_the_end(line, (line != REST) & (line != before))
+        forbidden = repeated_ngrams(notes, self.longest + 1, len(SYMBOLS))  # [B, V]
+        return forbidden.scatter(1, line[:, -1:], False)  # a held pitch is no new note
+
+
+def build(options: ConstraintOptions) -> list[LogitsConstraint]:
+    """Return the constraints, the most important one first; raises UserError as options need it."""
+    found: list[LogitsConstraint] = []
+    if options.scale is not None or options.ranges is not None:
+        spans = _spans(options.ranges)
+        known = range(LOWEST, HIGHEST + 1)
+        found.append(
+            VoicePitches(
+                [
+                    permitted_pitches(known, options, spans.get(name), f"the {name}")
+                    for name in _NAMES
+                ]
+            )
+        )
+    if options.no_parallels:
+        found.append(NoParallels())
+    if options.no_repeat is not None:
+        found.append(NoRepeatedMelody(options.no_repeat))
+    return found
+
+
+_NAMES = {name.lower(): span for name, span in VOICE_RANGES.items()}
+
+
+def _spans(ranges: str | None) -> dict[str, tuple[int, int]]:
+    """Return the range of each voice that has one."""
+    if ranges is None:
+        return {}
+    if ranges == TEXTBOOK:
+        return _NAMES
+    spans = parse_ranges(ranges)
+    if ALL_VOICES in spans:
+        return dict.fromkeys(_NAMES, spans[ALL_VOICES])
+    for name in spans:
+        if name not in _NAMES:
+            raise UserError(f"ranges names the voice {name!r}; expected {', '.join(_NAMES)}")
+    return spans

@@ -1,0 +1,105 @@
+"""Options of the constraints on sampled music, and what their texts mean."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, fields
+
+from triptych.errors import at_least
+
+SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
+ACCIDENTALS = {"": 0, "#": 1, "b": -1}
+SCALES = {
+    "major": (0, 2, 4, 5, 7, 9, 11),
+    "natural_minor": (0, 2, 3, 5, 7, 8, 10),
+    "harmonic_minor": (0, 2, 3, 5, 7, 8, 11),
+    "minor": (0, 2, 3, 5, 7, 8, 10, 11),
+    "chromatic": tuple(range(12)),
+}
+"""Semitones of each scale above its tonic; minor is the natural and the harmonic one together."""
+TEXTBOOK = "textbook"
+"""Value of `ranges` for the usual ranges of the voices."""
+ALL_VOICES = ""
+"""Name under which `parse_ranges` returns a range without the name of a voice."""
+N_PITCHES = 128
+LEAST_GRID = 0.01
+"""Shortest grid in seconds: the resolution of performances."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConstraintOptions:
+    """Constraints on sampled music. They hold for new notes; a primer is never changed."""
+
+    scale: str | None = None
+    """Scale of the notes, such as C:major, F#:natural_minor, Bb:harmonic_minor, A:minor (natural
+    and harmonic together) or C:chromatic; null for all notes."""
+    ranges: str | None = None
+    """Lowest and highest MIDI pitch, such as 48-84; of chorales also by voice, such as
+    soprano=60-79,bass=40-62, or textbook for the usual ranges; null for all pitches."""
+    no_parallels: bool = False
+    """Chorales: forbid parallel fifths and octaves between any two voices."""
+    grid: float | None = None
+    """Performances: notes begin and end only at multiples of this time in seconds, such as 0.125;
+    null for every 10 ms."""
+    max_polyphony: int | None = None
+    """Performances: most notes that sound at once; null for any number."""
+    no_repeat: int | None = None
+    """Longest run of pitches that may come again: of each voice of a chorale, or of the notes of a
+    performance in the order in which they begin; null for any length."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "max_polyphony", "no_repeat")
+        if self.scale is not None:
+            parse_scale(self.scale)
+        if self.ranges not in (None, TEXTBOOK):
+            parse_ranges(self.ranges)
+        if self.grid is not None and not LEAST_GRID <= self.grid < math.inf:
+            raise ValueError(f"grid must be at least {LEAST_GRID} seconds, got {self.grid}")
+
+    def constraints(self) -> list[str]:
+        """Return the names of the constraints that are asked for."""
+        names = [field.name for field in fields(ConstraintOptions)]
+        return [name for name in names if getattr(self, name) not in (None, False)]
+
+
+def parse_scale(text: str) -> frozenset[int]:
+    """Return the pitch classes of a scale such as `F#:minor`; raises ValueError for other texts."""
+    tonic, _, scale = text.strip().partition(":")
+    letter, accidental = tonic[:1].upper(), tonic[1:]
+    if letter not in SEMITONES or accidental not in ACCIDENTALS or scale not in SCALES:
+        raise ValueError(
+            f"scale is {text!r}; expected a note from A to G, perhaps with # or b, a colon, and "
+            f"one of {', '.join(SCALES)}, such as F#:minor"
+        )
+    root = SEMITONES[letter] + ACCIDENTALS[accidental]
+    return frozenset((root + step) % 12 for step in SCALES[scale])
+
+
+def parse_ranges(text: str) -> dict[str, tuple[int, int]]:
+    """Return the lowest and highest pitch by the name of a voice, in small letters.
+
+    A range without a name, as `48-84`, has the key ALL_VOICES. Raises ValueError for other texts.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(?:([A-Za-z]+)\s*=)?\s*(\d+)\s*-\s*(\d+)\s*", part)
+        if match is None:
+            raise ValueError(
+                f"ranges has {part.strip()!r}; expected two MIDI pitches as 48-84 or "
+                f"soprano=60-79, or {TEXTBOOK}"
+            )
+        name, low, high = (match[1] or ALL_VOICES).lower(), int(match[2]), int(match[3])
+        if not low <= high < N_PITCHES:
+            raise ValueError(
+                f"ranges has {part.strip()!r}; expected a lowest and then a highest MIDI pitch of "
+                f"at most {N_PITCHES - 1}"
+            )
+        if name in found:
+            raise ValueError(f"ranges is {text!r}; expected one range for a voice")
+        found[name] = low, high
+    if ALL_VOICES in found and len(found) > 1:
+        raise ValueError(
+            f"ranges is {text!r}; expected one range for all voices, or ranges of named voices"
+        )
+    return found

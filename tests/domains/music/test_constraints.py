@@ -1,0 +1,508 @@
+"""Constraints on sampled music, judged by the music and by their definitions in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from random_head import with_random_head
+
+from triptych.core.attention.relative import Relative
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import NoPositions
+from triptych.core.transformer import TransformerConfig
+from triptych.decoding.constraints import ByPriority
+from triptych.decoding.generate import CompiledSteps, Draft, generate
+from triptych.decoding.sampling import LogitsConstraint, Sampling
+from triptych.domains.music.config import Config, ModelConfig
+from triptych.domains.music.constraints.build import build_constraints
+from triptych.domains.music.constraints.chorales import NoParallels
+from triptych.domains.music.constraints.notes import at_the_end
+from triptych.domains.music.constraints.options import (
+    SCALES,
+    ConstraintOptions,
+    parse_ranges,
+    parse_scale,
+)
+from triptych.domains.music.data import DataConfig
+from triptych.domains.music.domain import MusicSampleOptions
+from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.sampling import continue_tokens, sample_pieces
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.statistics import SILENT, NoteTable, voice_leading
+from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.tokenizers.chorales import LOWEST, REST, VOICE_RANGES, ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import (
+    END,
+    NOTE_OFF,
+    SHIFT,
+    VELOCITY,
+    EventGrammar,
+    EventTokenizer,
+)
+from triptych.errors import UserError
+
+CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
+PARALLELS = ("parallel_fifths", "parallel_octaves")
+
+
+@dataclass(frozen=True)
+class Chorales(PieceSource):
+    tokenizer: ClassVar[MusicTokenizer] = CHORALES
+
+    def load(self, split: str) -> list[Piece]:
+        return []
+
+
+@dataclass(frozen=True)
+class Performances(Chorales):
+    tokenizer: ClassVar[MusicTokenizer] = EVENTS
+
+
+def model_of(source: PieceSource, *, length: int, overlap: int) -> MusicModel:
+    """A random model, whose distribution is nearly uniform."""
+    torch.manual_seed(0)
+    transformer = TransformerConfig(
+        n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(32),
+        attention=Relative(max_distance=9), positions=NoPositions(),
+    )  # fmt: skip
+    data = DataConfig(source=source, sequence_length=length, overlap=overlap)
+    config = Config(data=data, model=ModelConfig(transformer))
+    return MusicModel(config, with_random_head(config.build_model()).eval())
+
+
+CHOIR = model_of(Chorales(), length=128, overlap=64)
+PIANIST = model_of(Performances(), length=120, overlap=40)
+
+
+def sampled(model: MusicModel, options: ConstraintOptions | None, **length: Any) -> list[Any]:
+    """Tokens of eight pieces, some windows long."""
+    rules = [] if options is None else build_constraints(model.tokenizer, options)
+    return sample_pieces(model.model, model.config.data, 8, constraints=rules, **length)
+
+
+def rule_of(
+    grammar: LogitsConstraint | None, tokenizer: MusicTokenizer, options: ConstraintOptions
+) -> LogitsConstraint:
+    rules = build_constraints(tokenizer, options)
+    return ByPriority(rules if grammar is None else [grammar, *rules])
+
+
+# Chorales
+
+
+def notes_of(line: Sequence[int]) -> list[int]:
+    """The pitches that a voice takes, one after the other."""
+    pairs = itertools.pairwise([SILENT, *line])
+    return [pitch for before, pitch in pairs if pitch not in (SILENT, before)]
+
+
+def parallels(grid: np.ndarray) -> int:
+    """Parallel fifths and octaves, counted voice by voice and step by step."""
+    found = 0
+    for before, after in itertools.pairwise(grid.tolist()):
+        for one, other in itertools.combinations(range(4), 2):
+            pitches = before[one], before[other], after[one], after[other]
+            if SILENT in pitches:
+                continue
+            up = after[one] - before[one], after[other] - before[other]
+            same_way = min(up) > 0 or max(up) < 0
+            intervals = (before[one] - before[other]) % 12, (after[one] - after[other]) % 12
+            found += same_way and intervals in ((0, 0), (7, 7))
+    return found
+
+
+def repeated(notes: Sequence[int], n: int) -> int:
+    """Runs of n notes that were there before."""
+    runs = [tuple(notes[start : start + n]) for start in range(len(notes) - n + 1)]
+    return len(runs) - len(set(runs))
+
+
+def faults(grid: np.ndarray, options: ConstraintOptions, first: int = 0) -> dict[str, int]:
+    """How often a chorale, from a step on, does what the options forbid."""
+    counts: dict[str, int] = {}
+    new = grid[first:]
+    sounding = new[new != SILENT]
+    if options.scale is not None:
+        classes = parse_scale(options.scale)
+        counts["scale"] = sum(pitch % 12 not in classes for pitch in sounding.tolist())
+    if options.ranges is not None:
+        outside = 0
+        for line, (low, high) in zip(new.T, VOICE_RANGES.values(), strict=True):
+            outside += ((line != SILENT) & ((line < low) | (line > high))).sum()
+        counts["ranges"] = int(outside)
+    if options.no_parallels:
+        counts["parallels"] = parallels(grid[max(0, first - 1) :])
+    if options.no_repeat is not None:
+        n = options.no_repeat + 1
+        counts["repeats"] = sum(
+            repeated(notes_of(line), n) - repeated(notes_of(line[:first]), n)
+            for line in grid.T.tolist()
+        )
+    return counts
+
+
+CHORALE_OPTIONS = [
+    ConstraintOptions(no_parallels=True),
+    ConstraintOptions(scale="Eb:harmonic_minor"),
+    ConstraintOptions(ranges="textbook"),
+    ConstraintOptions(no_repeat=1),
+    ConstraintOptions(ranges="textbook", scale="C:major", no_parallels=True, no_repeat=2),
+]
+
+
+@pytest.mark.parametrize("options", CHORALE_OPTIONS, ids=lambda options: str(options.constraints()))
+@pytest.mark.parametrize("primed", [False, True])
+def test_constrained_chorales_obey_and_others_do_not(
+    options: ConstraintOptions, primed: bool
+) -> None:
+    """Over several windows. A primer that breaks every rule is kept."""
+    random = np.random.default_rng(3)
+    primer = random.integers(36, 82, (40 if primed else 0, 4))
+    prompt = CHORALES.encode(primer)
+    for constraints, wrong in ((None, True), (options, False)):
+        pieces = sampled(CHOIR, constraints, length=80, prompt=prompt)
+        counts: Counter[str] = Counter()
+        for ids in pieces:
+            grid = CHORALES.decode(ids)
+            assert np.array_equal(grid[: len(primer)], primer)
+            counts.update(faults(grid, options, len(primer)))
+            notes = NoteTable.of(CHORALES.to_midi(ids), CHORALES.steps_per_second)
+            if options.no_parallels and not primed and not wrong:
+                leading = voice_leading(notes.voice_grid(4))
+                assert [leading[name] for name in PARALLELS] == [0, 0]
+            assert len(notes) > 100  # not silence
+        assert len(counts) == len(options.constraints())
+        assert all(count > 0 if wrong else count == 0 for count in counts.values()), counts
+
+
+def test_parallels_are_those_of_the_statistics() -> None:
+    """Each pitch of each voice of a step, for voices that cross, rest, hold and leap."""
+    random = np.random.default_rng(0)
+    seen = 0
+    for _ in range(30):
+        grid = random.integers(36, 82, (3, 4))
+        grid[1] = grid[1, 0] - random.choice([0, 7, 12, 19, -5, 3], 4)
+        grid[2] = grid[1] + random.choice([-2, 0, 2, 12], 1)
+        grid[random.random((3, 4)) < 0.05] = SILENT
+        grid = np.where(grid == SILENT, SILENT, np.clip(grid, 36, 81))
+        for voice in range(4):
+            values = torch.from_numpy(CHORALES.encode(grid)[: 8 + voice]).unsqueeze(0)
+            forbidden = NoParallels()(values)[0].tolist()
+            partial = grid.copy()
+            partial[2, voice:] = SILENT
+            before = count_parallels(partial)
+            for token in range(47):
+                partial[2, voice] = SILENT if token == REST else token + LOWEST
+                assert forbidden[token] is (count_parallels(partial) > before)
+            seen += sum(forbidden)
+    assert seen > 25
+
+
+def count_parallels(grid: np.ndarray) -> int:
+    leading = voice_leading(grid)
+    motion = np.diff(grid, axis=0) * (grid[1:] != SILENT) * (grid[:-1] != SILENT)
+    transitions = int(motion.any(1).sum())
+    return round(sum(leading[name] for name in PARALLELS) * transitions / 100) if transitions else 0
+
+
+def test_a_draft_and_a_compiled_step_sample_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the front end of torch.compile alone, which is quick."""
+    compile_step = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda step, **_: compile_step(step, backend="eager"))
+    model, options = CHOIR.model, CHORALE_OPTIONS[-1]
+    ways: list[dict[str, Any]] = [{}, {"draft": Draft(4)}, {"compiled": CompiledSteps(model)}]
+    plain, *others = (
+        continue_tokens(
+            model,
+            torch.zeros(3, 0, dtype=torch.int64),
+            n_new=60,
+            length=128,
+            overlap=64,
+            constraint=rule_of(None, CHORALES, options),
+            sampling=Sampling(0.7),
+            generator=torch.Generator().manual_seed(1),
+            **way,
+        )
+        for way in ways
+    )
+    assert all(torch.equal(plain, other) for other in others)
+
+
+def test_a_constraint_removes_values_and_renormalises_step_by_step() -> None:
+    """Against the enumeration of a step after a given one."""
+    options = ConstraintOptions(
+        ranges="soprano=67-69,alto=60-62,tenor=55-56,bass=48-50", scale="C:major", no_parallels=True
+    )
+    pitches = [[67, 69], [60, 62], [55], [48, 50]]
+    first = np.array([[67, 60, 55, 48]])
+    prefix = torch.from_numpy(CHORALES.encode(first)).unsqueeze(0)
+    model = CHOIR.model.double()
+    expected: dict[tuple[int, ...], float] = {}
+    for step in itertools.product(*[[*own, SILENT] for own in pitches]):
+        ids = torch.from_numpy(CHORALES.encode(np.array([first[0], step])))
+        with torch.no_grad():
+            p = model(ids.unsqueeze(0))[0].softmax(-1)  # [8, V]
+        probability = 1.0
+        for voice, own in enumerate(pitches):
+            allowed = []
+            for pitch in (*own, SILENT):
+                partial = np.array([first[0], [*step[:voice], pitch, *[SILENT] * (3 - voice)]])
+                if parallels(partial) == 0:
+                    allowed.append(REST if pitch == SILENT else pitch - LOWEST)
+            token = int(ids[4 + voice])
+            mass = float(p[4 + voice, allowed].sum())
+            probability *= float(p[4 + voice, token]) / mass if token in allowed else 0.0
+        expected[step] = probability
+    assert sum(expected.values()) == pytest.approx(1)
+    assert list(expected.values()).count(0) >= 8
+    count = 40_000
+    drawn = generate(
+        model, batch=count, length=8, prefix=prefix.expand(count, -1),
+        constraint=rule_of(None, CHORALES, options),
+        generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    model.float()
+    steps = Counter(map(tuple, CHORALES.decode(drawn.reshape(-1).numpy())[1::2].tolist()))
+    assert set(steps) <= {step for step, p in expected.items() if p > 0}
+    for step, p in expected.items():
+        assert abs(steps[step] / count - p) <= 5 * math.sqrt(p * (1 - p) / count)
+
+
+# Performances
+
+
+def spans(ids: np.ndarray) -> list[tuple[int, int, int]]:
+    """Pitch, onset and release in 10 ms of each note of the events, in the order of the onsets."""
+    now, sounding, notes = 0, {}, []
+    for token in ids.tolist():
+        if SHIFT <= token < VELOCITY:
+            now += token - SHIFT + 1
+        elif token < SHIFT:
+            start = sounding.pop(token % 128, None)
+            if start is not None:
+                notes[start][2] = now
+            if token < NOTE_OFF:
+                sounding[token] = len(notes)
+                notes.append([token, now, -1])
+    return [(pitch, on, now if off < 0 else off) for pitch, on, off in notes]
+
+
+def event_faults(ids: np.ndarray, options: ConstraintOptions, n_old: int = 0) -> dict[str, int]:
+    """How often a performance does what the options forbid; the first notes do not count."""
+    notes, counts = spans(ids), {}
+    new = notes[n_old:]
+    end = max((off for *_, off in notes), default=0)
+    if options.scale is not None:
+        classes = parse_scale(options.scale)
+        counts["scale"] = sum(pitch % 12 not in classes for pitch, *_ in new)
+    if options.ranges is not None:
+        low, high = parse_ranges(options.ranges)[""]
+        counts["ranges"] = sum(not low <= pitch <= high for pitch, *_ in new)
+    if options.grid is not None:
+        times = {on for _, on, _ in new} | {off for *_, off in new if off != end}
+        step = options.grid * 100
+        counts["grid"] = sum(abs(t - round(t / step) * step) > 0.5 + 1e-9 for t in times)
+    if options.max_polyphony is not None:
+        crowded = 0
+        for pitch, on, _ in new:
+            others = {other for other, start, stop in notes if start <= on < stop or start == on}
+            crowded += len(others | {pitch}) > options.max_polyphony
+        counts["polyphony"] = crowded
+    if options.no_repeat is not None:
+        n, pitches = options.no_repeat + 1, [pitch for pitch, *_ in notes]
+        counts["repeats"] = repeated(pitches, n) - repeated(pitches[:n_old], n)
+    return counts
+
+
+EVENT_OPTIONS = [
+    ConstraintOptions(scale="F#:minor"),
+    ConstraintOptions(ranges="48-84"),
+    ConstraintOptions(grid=0.125),
+    ConstraintOptions(grid=2.37),
+    ConstraintOptions(max_polyphony=4),
+    ConstraintOptions(no_repeat=1),
+    ConstraintOptions(
+        scale="C:natural_minor", ranges="48-72", grid=0.3, max_polyphony=2, no_repeat=2
+    ),
+]
+
+
+@pytest.mark.parametrize("options", EVENT_OPTIONS, ids=str)
+@pytest.mark.parametrize("length", [{"length": 250}, {"seconds": 5.0}], ids=["events", "seconds"])
+@pytest.mark.parametrize("primed", [False, True])
+def test_constrained_performances_obey_and_others_do_not(
+    options: ConstraintOptions, length: dict[str, Any], primed: bool
+) -> None:
+    """The primer has notes outside the scale and the range, ends off the grid, and one sounds."""
+    rows = [61, 30, 66, 100, 66, 61, 30, 66, 100, 47] if primed else []
+    prompt = np.array([*rows, *([SHIFT + 6, NOTE_OFF + 61] if primed else [])], dtype=np.int64)
+    model = PIANIST.model
+    with torch.no_grad():  # releases and waits as often as notes, some common notes, no early end
+        bias = model.head.logits.bias
+        bias.zero_()
+        bias[NOTE_OFF:SHIFT] += 1.5
+        bias[60:64] += 5
+        bias[END] -= 100
+    for constraints, wrong in ((None, True), (options, False)):
+        counts: Counter[str] = Counter()
+        n_notes = 0
+        for ids in sampled(PIANIST, constraints, prompt=prompt, **length):
+            assert np.array_equal(ids[: len(prompt)], prompt)
+            ids = ids[ids != END]
+            counts.update(event_faults(ids, options, len(rows)))
+            n_notes += len(spans(ids)) - len(rows)
+            midi_bytes(EVENTS.to_midi(ids))
+        assert n_notes > 30
+        assert len(counts) == len(options.constraints())
+        assert all(count > 0 if wrong else count == 0 for count in counts.values()), counts
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "options"),
+    [
+        *((CHORALES, options) for options in CHORALE_OPTIONS),
+        *((EVENTS, options) for options in EVENT_OPTIONS),
+        (CHORALES, ConstraintOptions(ranges="60-60", no_parallels=True, no_repeat=1)),
+        (EVENTS, ConstraintOptions(ranges="60-60", grid=1.5, max_polyphony=1, no_repeat=1)),
+        (EVENTS, ConstraintOptions(ranges="60-61", grid=0.02, max_polyphony=1, no_repeat=1)),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("seconds", [None, 30.0])
+def test_a_token_is_always_left_and_the_past_alone_decides(
+    tokenizer: MusicTokenizer, options: ConstraintOptions, seconds: float | None
+) -> None:
+    """Random walks through what is permitted; the grammar is obeyed even where others yield."""
+    rows, generator = 30, torch.Generator().manual_seed(0)
+    rule = rule_of(tokenizer.constraint(rows, seconds=seconds, n_prompt=0), tokenizer, options)
+    grammar = tokenizer.constraint(rows, seconds=seconds, n_prompt=0)
+    values = torch.zeros(rows, 0, dtype=torch.int64)
+    for _ in range(150):
+        forbidden = rule(values)
+        assert forbidden.shape == (rows, tokenizer.vocabulary_size)
+        assert not forbidden.all(1).any()
+        if grammar is not None:
+            assert not (grammar(values) & ~forbidden).any()
+        value = torch.multinomial((~forbidden).float(), 1, generator=generator)
+        values = torch.cat([values, value], dim=1)
+    fresh = rule_of(tokenizer.constraint(rows, seconds=seconds, n_prompt=0), tokenizer, options)
+    assert torch.equal(fresh(values), rule(values))
+
+
+def test_a_velocity_is_offered_only_where_a_note_may_follow() -> None:
+    """Two notes outside the range sound, so that no other may begin."""
+    options = ConstraintOptions(ranges="60-72", max_polyphony=2)
+    rule = rule_of(EventGrammar(1), EVENTS, options)
+    forbidden = rule(torch.tensor([[30, 31, SHIFT + 99]]))[0]
+    assert forbidden[:NOTE_OFF].all()
+    assert forbidden[VELOCITY:END].all()
+    assert (~forbidden[NOTE_OFF:SHIFT]).nonzero().flatten().tolist() == [30, 31]
+    forbidden = rule(torch.tensor([[30, 31, SHIFT + 99, NOTE_OFF + 30]]))[0]
+    assert (~forbidden[:NOTE_OFF]).nonzero().flatten().tolist() == list(range(60, 73))
+    assert not forbidden[VELOCITY:END].any()
+
+
+def test_marked_values_move_to_the_end_of_their_row() -> None:
+    values = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 8], [5, 6, 7, 8]])
+    marked = torch.tensor([[True, False, True, False], [False] * 4, [True] * 4])
+    assert at_the_end(values, marked).tolist() == [[-1, -1, 5, 7], [-1] * 4, [5, 6, 7, 8]]
+    assert at_the_end(values[:, :0], marked[:, :0]).shape == (3, 0)
+
+
+# Options
+
+
+@pytest.mark.parametrize(
+    ("text", "classes"),
+    [
+        ("C:major", {0, 2, 4, 5, 7, 9, 11}),
+        ("A:natural_minor", {0, 2, 4, 5, 7, 9, 11}),
+        ("a:harmonic_minor", {9, 11, 0, 2, 4, 5, 8}),
+        ("A:minor", {9, 11, 0, 2, 4, 5, 7, 8}),
+        ("Bb:major", {10, 0, 2, 3, 5, 7, 9}),
+        ("F#:major", {6, 8, 10, 11, 1, 3, 5}),
+        ("Cb:major", {11, 1, 3, 4, 6, 8, 10}),
+        ("G:chromatic", set(range(12))),
+    ],
+)
+def test_scales(text: str, classes: set[int]) -> None:
+    assert parse_scale(text) == classes
+
+
+def test_ranges() -> None:
+    assert parse_ranges("48-84") == {"": (48, 84)}
+    assert parse_ranges("Soprano=60-79, bass=40-40") == {"soprano": (60, 79), "bass": (40, 40)}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"scale": "H:major"}, "scale is 'H:major'; expected a note from A to G"),
+        ({"scale": "C"}, "scale is 'C'"),
+        ({"scale": "C:dorian"}, ", ".join(SCALES)),
+        ({"ranges": "84-48"}, "ranges has '84-48'; expected a lowest and then a highest"),
+        ({"ranges": "48"}, "ranges has '48'; expected two MIDI pitches"),
+        ({"ranges": "100-128"}, "at most 127"),
+        ({"ranges": "bass=40-50,bass=40-52"}, "one range for a voice"),
+        ({"ranges": "40-50,bass=40-52"}, "one range for all voices"),
+        ({"grid": 0.0}, "grid must be at least 0.01 seconds, got 0"),
+        ({"grid": math.inf}, "grid must be at least"),
+        ({"grid": math.nan}, "grid must be at least"),
+        ({"max_polyphony": 0}, "max_polyphony must be at least 1, got 0"),
+        ({"no_repeat": 0}, "no_repeat must be at least 1, got 0"),
+    ],
+    ids=str,
+)
+def test_impossible_options(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        MusicSampleOptions(checkpoint="x", out="y", **wrong)
+
+
+@pytest.mark.parametrize(
+    ("model", "wrong", "says"),
+    [
+        (PIANIST, {"no_parallels": True}, "no_parallels cannot constrain .* written as events"),
+        (CHOIR, {"grid": 0.125}, "grid cannot constrain .* written as chorales; .* no_parallels"),
+        (CHOIR, {"max_polyphony": 3}, "max_polyphony cannot constrain"),
+        (CHOIR, {"ranges": "20-30"}, "ranges gives the soprano the pitches 20-30, .* 36 to 81"),
+        (CHOIR, {"ranges": "bass=90-99"}, "ranges gives the bass the pitches 90-99"),
+        (CHOIR, {"ranges": "cantus=40-50"}, "the voice 'cantus'; expected soprano, alto"),
+        (CHOIR, {"ranges": "bass=49-49", "scale": "C:major"}, "no pitch from 49 to 49.* the bass"),
+        (PIANIST, {"ranges": "61-61", "scale": "C:major"}, "no pitch from 61 to 61"),
+        (PIANIST, {"ranges": "bass=40-60"}, "a performance has no voices"),
+        (PIANIST, {"ranges": "textbook"}, "a performance has no voices"),
+    ],
+    ids=str,
+)
+def test_options_that_the_music_does_not_have(
+    model: MusicModel, wrong: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(UserError, match=says):
+        model.sample(1, length=4, constraints=ConstraintOptions(**wrong))
+
+
+def test_no_options_change_nothing() -> None:
+    plain, same = (
+        [midi_bytes(midi) for midi in CHOIR.sample(2, length=20, constraints=constraints)]
+        for constraints in (None, ConstraintOptions())
+    )
+    assert plain == same
+    assert parse_midi(plain[0], name="x").parts
+
+
+def test_the_constraint_of_another_tokenizer_is_told() -> None:
+    class Other(ChoraleTokenizer):
+        name = "other"
+
+    with pytest.raises(UserError, match=r"scale cannot constrain .* its constraints are: none"):
+        rule_of(None, Other(), ConstraintOptions(scale="C:major"))
+    assert build_constraints(Other(), ConstraintOptions()) == []
