@@ -244,11 +244,16 @@ def test_a_note_has_the_program_in_force_at_its_onset() -> None:
             mido.Message("note_on", channel=1, note=64, velocity=9),
             mido.Message("note_off", channel=1, note=64, time=5),
         ],
+        [
+            mido.Message("program_change", channel=0, program=50),
+            mido.Message("note_on", channel=0, note=65, velocity=9),
+            mido.Message("note_off", channel=0, note=65, time=5),
+        ],
     ]
     file = mido.MidiFile(tracks=[mido.MidiTrack(track) for track in tracks])
     buffer = io.BytesIO()
     file.save(file=buffer)
     midi = parse_midi(buffer.getvalue(), name="x.mid")
     programs = {note.pitch: note.program for part in midi.parts for note in part.notes}
-    assert programs == {60: 41, 62: 42, 64: 30}
+    assert programs == {60: 41, 62: 42, 64: 30, 65: 50}
     assert midi.time_signatures == [(0, 6, 8)]

@@ -241,11 +241,12 @@ def test_sampling_ends_with_the_seconds():
     tokenizer = RemiTokenizer(BAND)
     prompt = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS), name="x"))
     until = tokenizer.seconds_and_pitches(prompt)[0][-1]
-    for ids in sample(tokenizer, rows=4, length=300, seed=3, seconds=9.0, prompt=prompt):
+    last = []
+    for ids in sample(tokenizer, rows=4, length=300, seed=3, seconds=3.0, prompt=prompt):
         assert (ids[: len(prompt)] == prompt).all()
         assert ids[-1] == tokenizer.end
-        seconds = tokenizer.seconds_and_pitches(upto_last_note(tokenizer, ids))[0]
-        assert seconds[-1] < until + 9.0
+        last.append(tokenizer.seconds_and_pitches(upto_last_note(tokenizer, ids))[0][-1])
+    assert until < max(last) < until + 3.0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,115 @@
+"""Scores of several parts: MusicXML as MIDI, and what the corpus keeps as tokens."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from triptych.domains.music.musicxml import TICKS_PER_QUARTER, read_musicxml, score_to_midi
+from triptych.domains.music.round_trip import RoundTrip, round_trip
+from triptych.domains.music.sources.music21_ensembles import (
+    Music21Ensembles,
+    all_ensembles,
+    read_ensemble,
+)
+from triptych.domains.music.tokenizers.remi import RemiTokenizer
+
+needs_packages = pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("music21", "miditok"))),
+    reason="music21 or miditok is not installed",
+)
+STRINGS = ("violin", "violin", "viola", "cello")
+TIME = "<time><beats>3</beats><beat-type>4</beat-type></time>"
+
+
+def note(step: str, octave: int, duration: int, extra: str = "") -> str:
+    pitch = f"<pitch><step>{step}</step><octave>{octave}</octave></pitch>"
+    return f"<note>{extra}{pitch}<duration>{duration}</duration></note>"
+
+
+def write_score(path: Path, parts: dict[str, list[str]]) -> Path:
+    """A score; parts: name and the content of each measure, 4 divisions a quarter."""
+    listed = "".join(
+        f'<score-part id="P{n}"><part-name>{name}</part-name></score-part>'
+        for n, name in enumerate(parts)
+    )
+    written = "".join(
+        f'<part id="P{n}">'
+        + "".join(f"<measure>{measure}</measure>" for measure in measures)
+        + "</part>"
+        for n, measures in enumerate(parts.values())
+    )
+    path.write_text(f"<score-partwise><part-list>{listed}</part-list>{written}</score-partwise>")
+    return path
+
+
+def attributes(time: str = TIME) -> str:
+    return f"<attributes><divisions>4</divisions>{time}</attributes>"
+
+
+def tied(kind: str) -> str:
+    return f'<tie type="{kind}"/>'
+
+
+def test_ties_pickups_tempos_and_chords(tmp_path: Path) -> None:
+    """A pickup of a quarter, then 3/4; a note tied over two bar lines; a chord; a tempo."""
+    tempo = '<direction><sound tempo="90"/></direction>'
+    upper = [
+        attributes() + tempo + note("C", 5, 4, tied("start")),
+        note("C", 5, 12, tied("stop") + tied("start")),
+        note("C", 5, 4, tied("stop")) + note("C", 5, 4) + note("E", 5, 4, "<chord/>"),
+    ]
+    lower = [attributes() + note("A", 3, 4), note("F", 3, 12), note("F", 3, 12)]
+    parts = read_musicxml(write_score(tmp_path / "s.xml", {"Violin": upper, "Cello": lower}))
+    midi = score_to_midi(parts, [40, 42], name="s")
+    quarter = TICKS_PER_QUARTER
+    found = [
+        [(n.onset / quarter, n.release / quarter, n.pitch, n.program) for n in part.notes]
+        for part in midi.parts
+    ]
+    assert found == [
+        [(0, 5, 72, 40), (5, 6, 72, 40), (5, 6, 76, 40)],
+        [(0, 1, 57, 42), (1, 4, 53, 42), (4, 7, 53, 42)],
+    ]
+    assert midi.time_signatures == [(0, 1, 4), (quarter, 3, 4)]
+    assert midi.tempos == [(0, 666667)]
+
+
+def test_parts_are_known_by_their_names(tmp_path: Path) -> None:
+    measures = [attributes() + note("C", 4, 12)]
+    names = ("Violino I.", "2nd Violin", "Violone e Organo")
+    trio = write_score(tmp_path / "trio.xml", dict.fromkeys(names, measures))
+    score = read_ensemble(trio, name="trio")
+    assert score is not None
+    assert [part.notes[0].program for part in score.parts] == [40, 40, 42]
+    for names in (("Violin", "Cello"), ("Violin I", "Violin II", "Voice")):
+        other = write_score(tmp_path / "other.xml", dict.fromkeys(names, measures))
+        assert read_ensemble(other, name="other") is None
+
+
+@pytest.mark.slow
+@needs_packages
+def test_every_score_of_the_corpus_comes_back() -> None:
+    """All notes, and most of them at their time: triplets and 32nds together fit no grid."""
+    tokenizer = RemiTokenizer(STRINGS)
+    for score in all_ensembles():
+        trip = round_trip(tokenizer, score)
+        assert (trip.kept, trip.added) == (trip.notes, 0), score.name
+        assert trip.largest_onset_error < 0.1, score.name
+    total = RoundTrip.sum([round_trip(tokenizer, score) for score in all_ensembles()])
+    assert total.moved < 0.05 * total.notes
+
+
+@pytest.mark.slow
+@needs_packages
+def test_works_are_split_whole() -> None:
+    source = Music21Ensembles(0.2, 0.2, RemiTokenizer(STRINGS))
+    works = [
+        {piece.name.rpartition("/")[0] for piece in source.load(split) if piece.name.count("/") > 1}
+        for split in ("train", "validation", "test")
+    ]
+    assert not works[0] & works[1]
+    assert not works[0] & works[2]
+    assert sum(len(source.load(split)) for split in ("train", "validation", "test")) == 52
