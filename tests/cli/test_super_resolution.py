@@ -91,3 +91,24 @@ def test_evaluation_says_what_is_given(cli, checkpoint: Path) -> None:
     answer = cli("evaluate", "image", "--checkpoint", checkpoint, "--limit", 4)
     assert answer.code == 0, answer
     assert "given the image averaged down" in answer.out
+
+
+def test_evaluation_reports_samples_and_halves(
+    cli, refused, checkpoint: Path, image_checkpoint: Path
+) -> None:
+    limit = ["--limit", 4, "--checkpoint"]
+    answer = cli("evaluate", "image", *limit, checkpoint, "--samples", 3)
+    assert answer.code == 0, answer
+    assert "super-resolution, 3 images" in answer.out
+    answer = cli("evaluate", "image", *limit, image_checkpoint, "--mask", "bottom", "--draws", 2)
+    assert answer.code == 0, answer
+    assert "completion, 4 images" in answer.out
+    for options, says in [
+        ([checkpoint, "--mask", "bottom"], ["mask needs a model without super-resolution"]),
+        ([image_checkpoint, "--samples", 3], ["no encoder of small images"]),
+        ([image_checkpoint, "--draws", 3], ["draws belong to mask"]),
+        ([image_checkpoint, "--mask", "none.png"], ["--mask none.png does not exist"]),
+        ([image_checkpoint, "--mask", "half"], ["mask is 'half'"]),
+        ([image_checkpoint, "--mask", "top"], ["--mask bottom"]),
+    ]:
+        refused("evaluate", "image", *limit, *options, says=says)

@@ -28,6 +28,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         raise UserError(f"--data {options.data} does not exist; expected the folder of the data")
 
     model = open_model(domain, options)
+    model.check_evaluation(options)
     change: dict[str, Any] = {}
     if options.dtype == "fp32":
         evaluation = score(model, options, "scored batches")

@@ -135,6 +135,13 @@ class TrainedModel(ABC):
         items to score, None for all. Raises UserError for missing data.
         """
 
+    def check_evaluation(self, options: Any) -> None:
+        """Raise UserError for options of `evaluate` that this model cannot serve, before the work.
+
+        options: of the domain's class `evaluate_options`.
+        """
+        return None
+
     def further_details(self, options: Any, report: ProgressFactory) -> dict[str, Any]:
         """Return results that the options ask for besides the metrics, for the details of a score.
 

@@ -4,15 +4,49 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from triptych.domains.base import Domain
-from triptych.domains.options import AttentionOptions, SampleOptions
+from triptych.domains.options import AttentionOptions, EvaluateOptions, SampleOptions
 from triptych.errors import at_least, check_seed
 
 GRID, DRAWING, NUMBERS = "grid.png", "attention.png", "attention.json"
 HALVES = ("top", "bottom", "left", "right")
 """Masks that have a name: the half of the image that is filled."""
 PICTURES = "a picture, or a folder of pictures"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageEvaluateOptions(EvaluateOptions):
+    """Options of `triptych evaluate image`."""
+
+    mask: str | None = None
+    """Pixels, as in `sample`, whose likelihood given all others is reported too; the others must
+    come first in the generation order, as with bottom."""
+    draws: int = 0
+    """Samples that replace the given pixels, with mask, for an estimate of the likelihood of the
+    filled pixels alone; 0 for none."""
+    samples: int = 0
+    """Images of the split that a model of super-resolution samples from their small ones, for pSNR
+    and consistency; 0 for none."""
+    seed: int = 0
+    """Seed of these samples."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 0, "draws", "samples")
+        check_seed(self.seed)
+        check_mask(self.mask)
+        if self.draws and self.mask is None:
+            raise ValueError("draws belong to mask, which names no pixels")
+
+    def input_files(self) -> dict[str, str]:
+        return mask_file(self.mask)
+
+    def report(self, result: dict[str, Any]) -> list[str]:
+        from triptych.domains.image.comparison import text_lines
+
+        return text_lines(result["details"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,12 +86,10 @@ class ImageSampleOptions(SampleOptions):
         check_mask(self.mask)
 
     def input_files(self) -> dict[str, str]:
-        files = {}
+        files = mask_file(self.mask)
         for option, path in (("complete", self.complete), ("upscale", self.upscale)):
             if path is not None and not Path(path).is_dir():
                 files[option] = PICTURES
-        if self.mask is not None and self.mask not in HALVES:
-            files["mask"] = "one of its halves or an image file"
         return files
 
     def output_names(self) -> list[str]:
@@ -110,10 +142,16 @@ def check_mask(mask: str | None) -> None:
         )
 
 
+def mask_file(mask: str | None) -> dict[str, str]:
+    """Return the mask as an input file that must exist, unless it is the name of a half."""
+    return {} if mask is None or mask in HALVES else {"mask": "a half or an image file"}
+
+
 class ImageDomain(Domain):
     """Images as sequences of pixels."""
 
     name = "image"
+    evaluate_options = ImageEvaluateOptions
     sample_options = ImageSampleOptions
     attention_options = ImageAttentionOptions
 

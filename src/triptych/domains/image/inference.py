@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +19,11 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image import render
+from triptych.domains.image.comparison import (
+    check_given_first,
+    completion_scores,
+    upscaling_scores,
+)
 from triptych.domains.image.conditional import write_completions, write_upscaled
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.data import ImageDataset, check_same_images
@@ -26,10 +32,12 @@ from triptych.domains.image.domain import (
     GRID,
     NUMBERS,
     ImageAttentionOptions,
+    ImageEvaluateOptions,
     ImageSampleOptions,
 )
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.pictures import filled_pixels
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
@@ -172,11 +180,8 @@ class ImageModel(ImageScores, TrainedModel):
         effect beyond rounding (int8 measures the range of its inputs per batch). Raises UserError
         for missing data and for data that do not fit the model.
         """
-        settings = self.config.data
-        settings = replace(settings, source=source_to_score(settings.source, split, data))
-        model, images = self.full_model, settings.read(split)
-        check_same_images(images.vocabulary(), self.vocabulary, classes=model.n_classes > 0)
-        images = images.first(limit)
+        model = self.full_model
+        settings, images = self._read_split(split, data, limit)
         given = ["class"] if model.n_classes else []
         given += ["image averaged down"] if model.factor else []
         sums = sum_scores(
@@ -195,6 +200,48 @@ class ImageModel(ImageScores, TrainedModel):
             **known_entropy(settings.source),
         }
         return Evaluation(self.domain, split, self.metrics(sums), int(sums["images"]), details)
+
+    def check_evaluation(self, options: ImageEvaluateOptions) -> None:
+        if options.samples:
+            self.upscaling_model()
+        if options.mask is not None:
+            self._needs_no_small_image("mask")
+            check_given_first(self.full_model, self._filled(options.mask))
+
+    def further_details(
+        self, options: ImageEvaluateOptions, report: ProgressFactory
+    ) -> dict[str, Any]:
+        """Return scores of completion and of super-resolution, where the options ask for them."""
+        found: dict[str, Any] = {}
+        if options.mask is None and not options.samples:
+            return found
+        _, images = self._read_split(options.split, options.data, options.limit)
+        if options.mask is not None:
+            filled = self._filled(options.mask)
+            found |= completion_scores(
+                self, images, filled, draws=options.draws, seed=options.seed,
+                progress=report("images scored in two parts"),
+            )  # fmt: skip
+        if options.samples:
+            found |= upscaling_scores(
+                self, images.first(options.samples), seed=options.seed,
+                progress=report("sampled positions"),
+            )  # fmt: skip
+        return found
+
+    def _filled(self, mask: str) -> torch.Tensor:
+        return filled_pixels(mask, *self.full_model.shape[:2])
+
+    def _read_split(
+        self, split: str, data: str | Path | None, limit: int | None
+    ) -> tuple[DataConfig, ImageDataset]:
+        """Return the data settings and the first `limit` images of a split; as in `evaluate`."""
+        settings = self.config.data
+        settings = replace(settings, source=source_to_score(settings.source, split, data))
+        images = settings.read(split)
+        classes = self.full_model.n_classes > 0
+        check_same_images(images.vocabulary(), self.vocabulary, classes=classes)
+        return settings, images.first(limit)
 
     def attention(
         self,

@@ -1,0 +1,70 @@
+"""Scores of completion and super-resolution, against sums over all images of tiny models."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from random_head import with_random_head
+
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import Axial
+from triptych.core.transformer import TransformerConfig
+from triptych.domains.image.comparison import completion_scores, upscaling_scores
+from triptych.domains.image.config import Config
+from triptych.domains.image.data import ImageDataset
+from triptych.domains.image.inference import ImageModel
+from triptych.domains.image.model import ImageTransformer, ModelConfig
+from triptych.domains.image.super_resolution import SuperResolution, average_down
+from triptych.errors import UserError
+
+LEVELS = 3
+
+
+def model_of(shape: tuple[int, int, int], factor: int | None = None) -> ImageModel:
+    torch.manual_seed(0)
+    transformer = TransformerConfig(
+        n_layers=1, d_model=12, n_heads=2, feed_forward=GELU(16), positions=Axial()
+    )
+    config = ModelConfig(transformer, super_resolution=SuperResolution(factor, n_layers=1))
+    model = with_random_head(ImageTransformer(config, shape, levels=LEVELS)).double()
+    with torch.no_grad():
+        for parameter in model.core.head.parameters():
+            parameter.mul_(3)
+    return ImageModel(Config(model=config), model, {"class_names": []})
+
+
+def test_the_bits_of_a_half_are_those_of_the_enumerated_conditional_and_marginal() -> None:
+    trained, filled = model_of((2, 2, 1)), torch.tensor([[False, False], [True, True]])
+    every = torch.tensor(list(product(range(LEVELS), repeat=4)), dtype=torch.uint8)
+    with torch.no_grad():
+        p = (-trained.full_model.eval().nll(every.view(-1, 2, 2, 1)).sum(1)).exp().view(9, 9)
+    upper, lower = 5, 7  # indices of the rows of one image
+    image = every.view(9, 9, 2, 2, 1)[upper, lower].unsqueeze(0)
+    images = ImageDataset(image, None, LEVELS)
+    found = completion_scores(trained, images, filled, draws=3000)["completion"]
+    conditional, marginal = p[upper, lower] / p[upper].sum(), p[:, lower].sum()
+    assert found["filled_bits_per_dim"] == pytest.approx(-math.log2(conditional) / 2)
+    assert found["given_bits_per_dim"] == pytest.approx(-math.log2(p[upper].sum()) / 2)
+    assert found["filled_alone_bits_per_dim"] == pytest.approx(-math.log2(marginal) / 2, abs=0.02)
+    assert abs(math.log2(conditional / marginal)) > 0.1  # so that the two differ
+    with pytest.raises(UserError, match="--mask bottom"):
+        completion_scores(trained, images, ~filled)
+
+
+def test_psnr_and_consistency_by_hand() -> None:
+    trained = model_of((4, 4, 1), factor=2)
+    pixels = torch.randint(LEVELS, (5, 4, 4, 1), dtype=torch.uint8)
+    found = upscaling_scores(trained, ImageDataset(pixels, None, LEVELS), seed=3)["upscaling"]
+    small = average_down(pixels, 2).numpy()
+    made = trained.upscale(small, seed=3)[:, 0].astype(float)
+    error = ((made - pixels.numpy()) ** 2).mean()
+    assert found["samples"]["psnr"] == pytest.approx(10 * math.log10((LEVELS - 1) ** 2 / error))
+    again = np.floor(made.reshape(5, 2, 2, 2, 2, 1).mean((2, 4)) + 0.5)
+    assert found["samples"]["consistent_share"] == pytest.approx((again == small).mean())
+    assert found["samples"]["consistency_error"] == pytest.approx(np.abs(again - small).mean())
+    assert found["nearest"]["consistent_share"] == 1
+    assert found["nearest"]["consistency_error"] == 0
