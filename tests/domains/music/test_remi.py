@@ -13,6 +13,7 @@ import pretty_midi
 import pytest
 import torch
 
+from triptych.domains.music.attention_maps import find_query
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.round_trip import round_trip
 from triptych.domains.music.tokenizers.base import Augmentation
@@ -169,6 +170,16 @@ def test_transposition_leaves_drums_alone():
         shift = 0 if old.is_drum else 3
         assert [note.pitch + shift for note in old.notes] == [note.pitch for note in new.notes]
     assert Augmentation(transpose=2).shifts(tokenizer.pitches(ids), *tokenizer.pitch_range)
+
+
+def test_attention_is_drawn_for_notes_of_a_pitch():
+    """The last note of the band is a drum's."""
+    tokenizer = RemiTokenizer(BAND)
+    ids = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS), name="x"))
+    seconds, pitches = tokenizer.seconds_and_pitches(ids)
+    assert tokenizer.onsets(ids).nonzero()[0][-1] > find_query(tokenizer, ids, None)
+    assert pitches[find_query(tokenizer, ids, None)] == 35
+    assert pitches[find_query(tokenizer, ids, seconds[-1] / 2)] >= 0
 
 
 def test_any_ids_are_music():

@@ -52,10 +52,10 @@ class MusicAttention:
 def find_query(tokenizer: MusicTokenizer, tokens: Ids, seconds: float | None) -> int:
     """Return the token that begins the first note from `seconds` on; None for the last note.
 
-    Raises UserError where no note begins there.
+    Drums, which have no pitch, do not count. Raises UserError where no note begins there.
     """
-    starts, _ = tokenizer.seconds_and_pitches(tokens)
-    notes = np.flatnonzero(tokenizer.onsets(tokens))
+    starts, pitches = tokenizer.seconds_and_pitches(tokens)
+    notes = np.flatnonzero(tokenizer.onsets(tokens) & (pitches >= 0))
     if not len(notes):
         raise UserError("the piece has no note; expected one whose prediction can be drawn")
     if seconds is None:

@@ -68,13 +68,17 @@ def write_piece(midi: pretty_midi.PrettyMIDI, path: Path) -> str:
 
 
 def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
-    """Draw a piece as a PNG, atomically: one colour per instrument, paler for softer notes."""
+    """Draw a piece as a PNG, atomically: one colour per instrument, paler for softer notes.
+
+    Drums are marks at the lower edge.
+    """
     from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
 
     parts = [part for part in midi.instruments if part.notes and not part.is_drum]
     notes = [note for part in parts for note in part.notes]
-    end = max((note.end for note in notes), default=1.0)
+    drums = [note for part in midi.instruments if part.is_drum for note in part.notes]
+    end = max((note.end for note in (*notes, *drums)), default=1.0)
     low = min((note.pitch for note in notes), default=60) - 2
     high = max((note.pitch for note in notes), default=72) + 2
 
@@ -101,13 +105,16 @@ def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
             linewidth=0.3,
             label=name,
         )
+    if drums:
+        strokes = [note.start for note in drums]
+        axes.plot(strokes, [low + 0.6] * len(strokes), "|", color=COLOURS[-1], label="drums")
     axes.set_xlim(0, end)
     _label_pitches(axes, low, high)
     shaded = len({note.velocity for note in notes}) > 1
     axes.set_xlabel("seconds (darker notes are louder)" if shaded else "seconds")
-    if not notes:
+    if not notes and not drums:
         axes.text(0.5, 0.5, "no notes", transform=axes.transAxes, ha="center", va="center")
-    if len(parts) > 1:
+    if len(parts) + bool(drums) > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     figure.tight_layout()
     return write_atomically(path, _png(figure))
@@ -130,7 +137,7 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
     low, high = sounding.min() - 3, sounding.max() + 3
     thickness = min(5.0, 220 / (high - low))  # points: notes a semitone apart do not touch
     for part in midi.instruments:
-        for note in part.notes:
+        for note in () if part.is_drum else part.notes:
             if note.end > start and note.start < end:
                 span = note.start, min(note.end, end)
                 roll.hlines(note.pitch, *span, color=NOTE, linewidth=thickness)
