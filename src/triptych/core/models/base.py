@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -35,8 +35,15 @@ class Condition:
 
     def rows(self, rows: slice) -> Condition:
         """The condition of some rows of the batch."""
+        return self._map(lambda part: part[rows])
+
+    def repeated(self, count: int) -> Condition:
+        """The condition of `count` copies of each row; they stand next to each other."""
+        return self._map(lambda part: part.repeat_interleave(count, 0))
+
+    def _map(self, change: Callable[[Tensor], Tensor]) -> Condition:
         parts = (self.vector, self.memory, self.memory_real)
-        return Condition(*(None if part is None else part[rows] for part in parts))
+        return Condition(*(None if part is None else change(part) for part in parts))
 
 
 NO_CONDITION = Condition()

@@ -39,12 +39,17 @@ class MusicEvaluateOptions(EvaluateOptions):
     null for whole pieces, and samples of their median length."""
     seed: int = 0
     """Seed of those samples."""
+    keep: str | None = None
+    """Voices or bars of chorales that are given, such as soprano: reports the nats per note of the
+    other notes given these, up to the length of a window; null for no such report."""
+    particles: int = 16
+    """Copies of each piece that estimate the likelihood of the given notes."""
 
     replaced_files: ClassVar[tuple[str, ...]] = ("json", "by_position")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "sequence_length", "bucket", "sample_length")
+        at_least(self, 1, "sequence_length", "bucket", "sample_length", "particles")
         at_least(self, 0, "overlap", "statistics")
         check_seed(self.seed)
         if self.sample_length is not None and not self.statistics:
@@ -55,11 +60,19 @@ class MusicEvaluateOptions(EvaluateOptions):
         return {"by_position": json_bytes({**positions, **result})}
 
     def report(self, result: dict[str, Any]) -> list[str]:
-        if not self.statistics:
-            return []
-        from triptych.domains.music.comparison import text_lines
+        lines = []
+        if self.keep is not None:
+            given = result["details"]["given"]
+            lines.append(
+                f"nats per note of the {given['free_notes']} notes that are not kept, by "
+                f"{given['particles']} particles:"
+            )
+            lines += [f"  {name:<8}{value:.4f}" for name, value in given["nats_per_note"].items()]
+        if self.statistics:
+            from triptych.domains.music.comparison import text_lines
 
-        return text_lines(result["details"])
+            lines += text_lines(result["details"])
+        return lines
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +94,18 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
     """Instruments that play, such as violin,violin,viola,cello or 40,41,42 or drums: names or
     numbers of General MIDI separated by commas, all of them instruments of the model; null for all
     of the model's."""
+    given: str | None = None
+    """MIDI file of which a part is kept and the rest is sampled, in its length; null for none."""
+    keep: str | None = None
+    """What is kept of the given file, for chorales: voices such as soprano or alto,tenor, and bars
+    of four quarters such as bars:1-4, separated by commas. Kept notes come back unchanged, on the
+    grid of sixteenths."""
+    particles: int = 16
+    """Copies of each piece that are sampled with given notes, of which the ones that fit the kept
+    notes survive; 1 for notes that depend on the kept ones before them alone."""
+    passes: int = 0
+    """Times that the notes that are not kept are sampled again, in small groups that are accepted
+    or not; slow."""
     self_similarity: bool = False
     """Also draw the similarity of all pairs of beats, or of seconds where the music has no beats,
     as piece-00-similarity.png: repeated passages are lines parallel to the diagonal."""
@@ -99,9 +124,20 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be above 0, got {value}")
+        at_least(self, 1, "particles")
+        at_least(self, 0, "passes")
+        if (self.given is None) != (self.keep is None):
+            raise ValueError("given names a MIDI file and keep what is kept of it: give both")
+        if self.given is None:
+            return
+        if self.temperature == 0:
+            raise ValueError("temperature must be above 0 with given notes, got 0")
+        for name in ("primer", "seconds", "length", "instruments", "top_k", "top_p"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"{name} and given were both given; expected one of them")
 
     def input_files(self) -> dict[str, str]:
-        return {"primer": "a MIDI file"}
+        return {"primer": "a MIDI file", "given": "a MIDI file"}
 
     def output_names(self) -> list[str]:
         endings = [".mid", ".wav", ".png", *([SIMILARITY] if self.self_similarity else [])]

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.constraints import ByPriority
+from triptych.decoding.sampling import Given, Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.music import render
@@ -35,6 +36,7 @@ from triptych.domains.music.domain import (
     MusicEvaluateOptions,
     MusicSampleOptions,
 )
+from triptych.domains.music.given_scores import score_given
 from triptych.domains.music.metrics import (
     MusicScores,
     batch_sums,
@@ -42,8 +44,8 @@ from triptych.domains.music.metrics import (
     mean_by_position,
     token_nll,
 )
-from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
-from triptych.domains.music.sampling import sample_pieces
+from triptych.domains.music.midi import ParsedMidi, midi_bytes, parse_midi, read_midi
+from triptych.domains.music.sampling import complete_tokens, sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.options import check_layer_and_head, counted
@@ -122,13 +124,53 @@ class MusicModel(MusicScores, TrainedModel):
         )
         return [self.tokenizer.to_midi(ids) for ids in pieces]
 
+    def complete(
+        self,
+        given: pretty_midi.PrettyMIDI | str | Path,
+        keep: str,
+        count: int = 1,
+        *,
+        particles: int = 16,
+        passes: int = 0,
+        seed: int = 0,
+        temperature: float = 1.0,
+        constraints: ConstraintOptions | None = None,
+        progress: Progress | None = None,
+    ) -> list[pretty_midi.PrettyMIDI]:
+        """Keep some voices or bars of a piece and sample the rest; for chorales.
+
+        given: MIDI file. keep: such as `soprano` or `alto,bars:1-4`, see `MusicTokenizer.given`.
+        particles, passes: of `complete_tokens`, for each piece. constraints: on the new notes.
+        progress: called with (tokens sampled, number of tokens).
+        Raises UserError for a file that cannot be read, for voices and bars that it lacks, and for
+        passes with constraints.
+        """
+        rules = [] if constraints is None else build_constraints(self.tokenizer, constraints)
+        if rules and passes:
+            raise UserError("constraints hold in sampling, not in passes: expected passes 0")
+        piece, data = (
+            self.tokenizer.given(_parsed(given, "the given piece"), keep),
+            self.config.data,
+        )
+        device = self.full_model.start.device
+        parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
+        tokens = complete_tokens(
+            self.model,
+            Given(*(part.expand(count, -1) for part in parts)),
+            length=data.sequence_length,
+            overlap=data.overlap,
+            particles=particles,
+            passes=passes,
+            temperature=temperature,
+            constraint=ByPriority(rules) if rules else None,
+            generator=torch.Generator(device).manual_seed(seed),
+            progress=progress,
+        )
+        return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
+
     def _prompt(self, primer: pretty_midi.PrettyMIDI | str | Path) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""
-        if isinstance(primer, (str, Path)):
-            midi = read_midi(primer)
-        else:
-            midi = parse_midi(midi_bytes(primer), name="the primer")
-        return self.tokenizer.encode(self.tokenizer.from_midi(midi))
+        return self.tokenizer.encode(self.tokenizer.from_midi(_parsed(primer, "the primer")))
 
     def evaluate(
         self,
@@ -230,12 +272,18 @@ class MusicModel(MusicScores, TrainedModel):
         # A performance ends where the model or the seconds end it, mostly long before the most
         # events.
         progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
-        arguments = options.arguments_of(self.sample)
-        pieces = self.sample(**arguments, constraints=options, progress=progress)
+        is_kept = None
+        if options.given is not None and options.keep is not None:
+            arguments = options.arguments_of(self.complete)
+            pieces = self.complete(**arguments, constraints=options, progress=progress)
+            is_kept = self.tokenizer.given(read_midi(options.given), options.keep).is_kept
+        else:
+            arguments = options.arguments_of(self.sample)
+            pieces = self.sample(**arguments, constraints=options, progress=progress)
         synthesiser = ""
         for index, piece in enumerate(pieces):
             name = f"piece-{index:02d}"
-            synthesiser = render.write_piece(piece, out.path / name)
+            synthesiser = render.write_piece(piece, out.path / name, is_kept)
             if options.self_similarity:
                 out.write(f"{name}{SIMILARITY}", render.self_similarity_png(piece, self.tokenizer))
         made = counted(options.count, "piece", "pieces")
@@ -244,13 +292,52 @@ class MusicModel(MusicScores, TrainedModel):
     def further_details(
         self, options: MusicEvaluateOptions, report: ProgressFactory
     ) -> dict[str, Any]:
-        """Return statistics of samples and of the split, where the options ask for samples."""
-        if not options.statistics:
-            return {}
-        progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
-        arguments = options.arguments_of(self.statistics)
-        with out_of_memory_advice("lower --statistics or --sample_length"):
-            return self.statistics(options.statistics, **arguments, progress=progress)
+        """Return statistics of samples, and scores given some voices, where the options ask."""
+        details: dict[str, Any] = {}
+        if options.keep is not None:
+            arguments = options.arguments_of(self.evaluate_given)
+            with out_of_memory_advice("lower --particles"):
+                details["given"] = self.evaluate_given(**arguments, progress=report("tokens"))
+        if options.statistics:
+            progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
+            arguments = options.arguments_of(self.statistics)
+            with out_of_memory_advice("lower --statistics or --sample_length"):
+                details |= self.statistics(options.statistics, **arguments, progress=progress)
+        return details
+
+    def evaluate_given(
+        self,
+        keep: str,
+        split: str = "test",
+        *,
+        data: str | Path | None = None,
+        limit: int | None = None,
+        particles: int = 16,
+        seed: int = 0,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Score the notes of a split that are not kept, see `score_given`; JSON types only.
+
+        Each piece is scored up to the length of the model's window. keep: as in `complete`.
+        Raises UserError for missing data, and for voices and bars that a piece lacks.
+        """
+        source = source_to_score(self.config.data.source, split, data)
+        length, device = self.config.data.sequence_length, self.full_model.start.device
+        pieces = [
+            self.tokenizer.encode(piece.content)[:length]
+            for piece in read_pieces(source, split)[:limit]
+        ]
+        generator = torch.Generator(device).manual_seed(seed)
+        scores = score_given(
+            self.model,
+            self.tokenizer,
+            pieces,
+            keep,
+            particles=particles,
+            generator=generator,
+            progress=progress,
+        )
+        return {"keep": keep, "particles": particles, "seed": seed, **scores}
 
     def statistics(
         self,
@@ -357,6 +444,13 @@ class MusicModel(MusicScores, TrainedModel):
                 f"the model cannot be scored with windows of {length:,} tokens: {reason}"
             ) from error
         return MusicModel(config, model).with_dtype(self.dtype)
+
+
+def _parsed(midi: pretty_midi.PrettyMIDI | str | Path, name: str) -> ParsedMidi:
+    """Return a MIDI file, or a piece in memory under a name for error messages."""
+    if isinstance(midi, (str, Path)):
+        return read_midi(midi)
+    return parse_midi(midi_bytes(midi), name=name)
 
 
 def _named(

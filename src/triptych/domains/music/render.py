@@ -12,7 +12,7 @@ import numpy as np
 from triptych.domains.music.attention_maps import MusicAttention
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.statistics import NoteTable, self_similarity
-from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.tokenizers.base import IsKept, MusicTokenizer
 from triptych.training.files import write_atomically
 
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn
@@ -27,6 +27,7 @@ SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
 
 COLOURS = ("#c8443c", "#d99a2b", "#3c8a5f", "#33589c", "#7d4f9e", "#5f6b73")
 """One for each instrument, in order; soprano, alto, tenor, bass for chorales."""
+GIVEN = "#2b2b2b"
 ARC, NOTE, QUERY = "#33589c", "#c9ccd1", "#c8443c"
 DOTS_PER_INCH = 110
 SECONDS_PER_INCH = 2.5
@@ -60,22 +61,33 @@ def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
     return synthesiser
 
 
-def write_piece(midi: pretty_midi.PrettyMIDI, path: Path) -> str:
-    """Write a piece as .mid, .wav and .png next to each other; return the synthesiser's name."""
+def write_piece(midi: pretty_midi.PrettyMIDI, path: Path, is_kept: IsKept | None = None) -> str:
+    """Write a piece as .mid, .wav and .png next to each other; return the synthesiser's name.
+
+    is_kept: as in `write_piano_roll`.
+    """
     write_midi(midi, path.with_suffix(".mid"))
-    write_piano_roll(midi, path.with_suffix(".png"))
+    write_piano_roll(midi, path.with_suffix(".png"), is_kept)
     return write_wav(midi, path.with_suffix(".wav"))
 
 
-def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
+def write_piano_roll(
+    midi: pretty_midi.PrettyMIDI, path: str | Path, is_kept: IsKept | None = None
+) -> Path:
     """Draw a piece as a PNG, atomically: one colour per instrument, paler for softer notes.
 
-    Drums are marks at the lower edge.
+    Drums are marks at the lower edge. is_kept: tells the notes that were given, which are dark;
+    None where none were.
     """
     from matplotlib.colors import to_rgb
     from matplotlib.figure import Figure
 
-    parts = [part for part in midi.instruments if part.notes and not part.is_drum]
+    numbered = [
+        (index, part)
+        for index, part in enumerate(midi.instruments)
+        if part.notes and not part.is_drum
+    ]
+    parts = [part for _, part in numbered]
     notes = [note for part in parts for note in part.notes]
     drums = [note for part in midi.instruments if part.is_drum for note in part.notes]
     end = max((note.end for note in (*notes, *drums)), default=1.0)
@@ -88,12 +100,16 @@ def write_piano_roll(midi: pretty_midi.PrettyMIDI, path: str | Path) -> Path:
     for pitch in range(low, high + 1):
         if pitch % 12 in (1, 3, 6, 8, 10):
             axes.axhspan(pitch - 0.5, pitch + 0.5, color="#f1f0ec", linewidth=0)
-    for number, part in enumerate(parts):
+    for number, (index, part) in enumerate(numbered):
         table = np.array([(n.pitch, n.start, n.end, n.velocity) for n in part.notes])
         pitch, start, stop, velocity = table.T
         strength = (0.25 + 0.75 * np.minimum(velocity / 100, 1))[:, None]  # [N, 1]
         colour = 1 - strength * (1 - np.array(to_rgb(COLOURS[number % len(COLOURS)])))  # [N, 3]
         name = part.name or f"instrument {number + 1}"
+        if is_kept is not None:
+            kept = np.array([is_kept(index, onset) for onset in start])  # [N]
+            colour[kept] = to_rgb(GIVEN)
+            name += ", given" if kept.all() else ", partly given (dark)" if kept.any() else ""
         # A white edge separates repeated notes. It is thin, since it hides short notes.
         axes.barh(
             pitch,

@@ -19,13 +19,19 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import CompiledSteps, Draft
-from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.data import DataConfig
+from triptych.decoding.particles import particle_filter
+from triptych.decoding.resample import resample
+from triptych.decoding.sampling import Given, LogitsConstraint
+from triptych.domains.music.data import DataConfig, window_starts
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.types import Progress
 
 MAX_DRAFTED_ROWS = 4
 """Largest number of pieces sampled with drafts; all rows wait for the worst draft."""
+
+RESAMPLED_BLOCK = 8
+"""Tokens that a pass of `complete_tokens` proposes together; longer proposals are accepted less
+often."""
 
 
 def sample_pieces(
@@ -134,3 +140,65 @@ def continue_tokens(
                 progress(n_sampled, n_sampled)
             break
     return tokens
+
+
+def complete_tokens(
+    model: DecoderOnly,
+    given: Given,
+    *,
+    length: int,
+    overlap: int,
+    particles: int,
+    passes: int = 0,
+    temperature: float = 1.0,
+    constraint: LogitsConstraint | None = None,
+    generator: torch.Generator | None = None,
+    progress: Progress | None = None,
+) -> Tensor:
+    """Sample the unknown tokens of pieces given the known ones: int64 [B, L].
+
+    In each window the unknown tokens are drawn by `particle_filter`, so that known tokens later in
+    the window count too, and then again by `passes` of `resample`. length, overlap: of the windows,
+    in tokens. constraint: on the unknown tokens, a function of all tokens so far; not with passes
+    (ValueError). progress: called with (tokens drawn, L).
+    """
+    if passes and constraint is not None:
+        raise ValueError("resampling does not take a constraint")
+    values, known = given.values.clone(), given.known.clone()
+    total = values.shape[1]
+    for start in window_starts(total, length=length, overlap=overlap):
+        stop = min(start + length, total)
+        n_prefix = overlap if start else 0
+        window = Given(values[:, start:stop], known[:, start:stop])
+
+        before = values[:, :start].repeat_interleave(particles, 0)  # [B n, start]
+
+        def constrained(tokens: Tensor, before: Tensor = before) -> Tensor:
+            assert constraint is not None
+            return constraint(torch.cat([before, tokens], dim=1))
+
+        def counted(done: int, _: int, first: int = start + n_prefix) -> None:
+            """Count over all windows."""
+            if progress is not None:
+                progress(first + done, total)
+
+        common: dict[str, Any] = {
+            "temperature": temperature,
+            "generator": generator,
+            "previous": values[:, start - 1] if start else None,
+        }
+        found, _ = particle_filter(
+            model,
+            window,
+            particles=particles,
+            n_prefix=n_prefix,
+            constraint=None if constraint is None else constrained,
+            progress=counted,
+            **common,
+        )
+        if passes:
+            found, _ = resample(
+                model, Given(found, window.known), passes=passes, block=RESAMPLED_BLOCK, **common
+            )
+        values[:, start:stop], known[:, start:stop] = found, True
+    return values

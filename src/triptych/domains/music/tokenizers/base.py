@@ -7,7 +7,7 @@ of this folder; a source of pieces names the tokenizer that it uses.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -59,6 +59,25 @@ class Augmentation:
 def draw(choices: Sequence[Choice], generator: torch.Generator) -> Choice:
     """Return one of the choices, each with the same probability."""
     return choices[int(torch.randint(len(choices), (), generator=generator))]
+
+
+IsKept: TypeAlias = Callable[[int, float], bool]
+"""Index of a note's instrument and its onset in seconds -> whether the note was given."""
+
+
+@dataclass(frozen=True)
+class GivenPiece:
+    """Piece of which some tokens are known and the others are to be sampled."""
+
+    ids: Ids
+    """[L]; any id where unknown."""
+    known: NDArray[np.bool_]
+    """[L], True for the tokens that are kept."""
+    to_midi: Callable[[Ids], Any]
+    """Turns the completed ids into music whose kept notes are those of the file, repeated notes
+    included, where ids alone may not say that a note is repeated."""
+    is_kept: IsKept
+    """Whether a note of that music is kept."""
 
 
 class MusicTokenizer(ABC):
@@ -140,6 +159,25 @@ class MusicTokenizer(ABC):
     @abstractmethod
     def to_midi(self, ids: Ids) -> Any:  # a PrettyMIDI; the parser of settings would import it
         """Return the music of any sequence of ids."""
+
+    def kept(self, ids: Ids, keep: str, name: str = "the piece") -> NDArray[np.bool_]:
+        """Mark the tokens of the voices and bars of a piece that are kept.
+
+        keep: names of voices, and bars from 1 as `bars:1-4`, separated by commas; what any of them
+        names is kept. name: of the piece, for error messages. Raises UserError for music without
+        voices and bars, for names and bars that the piece lacks, and where nothing is left.
+        """
+        raise self._without_voices()
+
+    def given(self, midi: ParsedMidi, keep: str) -> GivenPiece:
+        """Return a piece of which voices or bars are kept; keep and errors as in `kept`."""
+        raise self._without_voices()
+
+    def _without_voices(self) -> UserError:
+        return UserError(
+            f"the music of this model ({self.name}) has no voices or bars to keep; it can continue "
+            "the beginning of a piece, a primer"
+        )
 
     @abstractmethod
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:

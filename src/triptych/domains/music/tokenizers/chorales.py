@@ -10,7 +10,9 @@ public JSB files. Equal pitches in a row become one note of a MIDI file.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
@@ -18,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.midi import Note, ParsedMidi, Part, new_midi
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.base import GivenPiece, Ids, MusicTokenizer
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
@@ -84,15 +86,23 @@ class ChoraleTokenizer(MusicTokenizer):
         ids = np.pad(ids, (0, -len(ids) % N_VOICES), constant_values=REST)  # [4 T]
         return np.where(ids == REST, SILENT, ids + LOWEST).reshape(-1, N_VOICES)  # [T, 4]
 
-    def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
-        """Return the music of any ids with one instrument per voice, from soprano to bass."""
+    def to_midi(self, ids: Ids, struck: NDArray[np.bool_] | None = None) -> pretty_midi.PrettyMIDI:
+        """Return the music of any ids with one instrument per voice, from soprano to bass.
+
+        struck: bool [T, 4], True where a note begins even if its pitch sounded before.
+        """
         import pretty_midi
 
         midi = new_midi(QUARTERS_PER_MINUTE)
-        for name, line in zip(VOICES, self.decode(ids).T, strict=True):
+        grid = self.decode(ids)  # [T, 4]
+        begins = np.diff(grid, axis=0, prepend=SILENT) != 0  # [T, 4]
+        if struck is not None:
+            begins |= struck
+        for voice, name in enumerate(VOICES):
+            line = grid[:, voice]
             instrument = pretty_midi.Instrument(program=CHOIR_PROGRAM, name=name)
             # A note ends where the voice takes another pitch or rests, and at the end of the piece.
-            changes = np.flatnonzero(np.diff(line)) + 1
+            changes = np.flatnonzero(begins[:, voice])
             for start, stop in pairwise(np.unique([0, *changes, len(line)])):
                 if line[start] != SILENT:
                     span = start * SECONDS_PER_STEP, stop * SECONDS_PER_STEP
@@ -110,6 +120,46 @@ class ChoraleTokenizer(MusicTokenizer):
 
         Raises UserError for a file of drums alone and for a pitch without a symbol.
         """
+        return self._read(midi)[0]
+
+    def kept(self, ids: Ids, keep: str, name: str = "the piece") -> NDArray[np.bool_]:
+        """See `MusicTokenizer.kept`; a bar has 16 sixteenths from the start of the piece."""
+        grid = self.decode(ids)  # [T, 4]
+        known = np.zeros(grid.shape, dtype=bool)
+        for word in _words(keep):
+            if word.startswith("bars:"):
+                known[_steps_of_bars(word, len(grid), name)] = True
+                continue
+            voice = _voice(word)
+            if (grid[:, voice] == SILENT).all():
+                raise UserError(f"{name} has no notes of the {word} to keep")
+            known[:, voice] = True
+        if known.all():
+            raise UserError(f"keep is {keep!r}: nothing of {name} is left to sample")
+        return known.reshape(-1)[: len(ids)]
+
+    def given(self, midi: ParsedMidi, keep: str) -> GivenPiece:
+        """See `MusicTokenizer.given`.
+
+        A melody, a piece of one note at a time, is taken for the voice that is kept where `keep`
+        names a single one.
+        """
+        grid, struck = self._read(midi)
+        words = _words(keep)
+        if len(words) == 1 and not words[0].startswith("bars:") and (grid[:, 1:] == SILENT).all():
+            voice = _voice(words[0])
+            grid, struck = np.roll(grid, voice, axis=1), np.roll(struck, voice, axis=1)
+        ids = self.encode(grid)
+        known = self.kept(ids, keep, midi.name).reshape(-1, N_VOICES)  # [T, 4]
+
+        def is_kept(instrument: int, seconds: float) -> bool:
+            return bool(known[round(seconds / SECONDS_PER_STEP), instrument])
+
+        to_midi = partial(self.to_midi, struck=struck & known)
+        return GivenPiece(ids, known.reshape(-1), to_midi, is_kept)
+
+    def _read(self, midi: ParsedMidi) -> tuple[Grid, NDArray[np.bool_]]:
+        """Return the grid of `from_midi`, and where a note begins: bool [T, 4]."""
         parts = [part for part in midi.parts if not part.is_drum]
         if not parts:
             raise UserError(f"{midi.name} holds no notes but drums; expected up to four voices")
@@ -122,17 +172,21 @@ class ChoraleTokenizer(MusicTokenizer):
                 f"(C2) to {HIGHEST} (A5)"
             )
         grid = np.full((max(stop for _, stop, _ in every), N_VOICES), SILENT, dtype=np.int64)
+        struck = np.zeros(grid.shape, dtype=bool)
         voices = _voices_of(parts)
         if voices and all(a[1] <= b[0] for part in spans for a, b in pairwise(sorted(part))):
             for voice, part in zip(voices, spans, strict=True):
                 for first, stop, pitch in part:
                     grid[first:stop, voice] = pitch
-            return grid
+                    struck[first, voice] = True
+            return grid, struck
         for step in range(len(grid)):
             sounding = {pitch for first, stop, pitch in every if first <= step < stop}
+            begun = {pitch for first, _, pitch in every if first == step}
             highest = sorted(sounding, reverse=True)[:N_VOICES]
             grid[step, : len(highest)] = highest
-        return grid
+            struck[step, : len(highest)] = [pitch in begun for pitch in highest]
+        return grid, struck
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
         """Mark where a voice takes a new pitch."""
@@ -150,6 +204,32 @@ class ChoraleTokenizer(MusicTokenizer):
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids == REST, REST, ids + semitones)
+
+
+def _words(keep: str) -> list[str]:
+    return [word.strip().lower() for word in keep.split(",")]
+
+
+def _voice(name: str) -> int:
+    """Return the index of a voice; raises UserError for another word."""
+    names = [voice.lower() for voice in VOICES]
+    if name not in names:
+        raise UserError(
+            f"keep names {name!r}; expected {', '.join(names)}, or bars such as bars:1-4"
+        )
+    return names.index(name)
+
+
+def _steps_of_bars(word: str, n_steps: int, file: str) -> slice:
+    """Return the steps of bars such as `bars:1-4` or `bars:3`; raises UserError as `given` does."""
+    found = re.fullmatch(r"bars:(\d+)(?:-(\d+))?", word)
+    n_bars = -(-n_steps // STEPS_PER_BAR)
+    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= first <= last:
+        raise UserError(f"keep names {word!r}; expected bars from 1 such as bars:1-4 or bars:3")
+    if last > n_bars:
+        raise UserError(f"keep names {word!r}, and {file} has {n_bars} bars of four quarters")
+    return slice((first - 1) * STEPS_PER_BAR, last * STEPS_PER_BAR)
 
 
 def _span(note: Note, ticks_per_quarter: int) -> tuple[int, int, int]:

@@ -1,0 +1,80 @@
+"""A tiny model whose sequences can all be enumerated, and a test of samples against it."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import torch
+from random_head import with_random_head
+from torch import Tensor
+
+from triptych.core.attention.base import AttentionConfig
+from triptych.core.attention.full import Full
+from triptych.core.embeddings import TokenEmbedding
+from triptych.core.feed_forward import GELU
+from triptych.core.generation_order import raster
+from triptych.core.heads import CategoricalHead
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.positions import AxialEmbedding
+from triptych.core.transformer import TransformerConfig
+from triptych.decoding.sampling import Given
+
+D = 12
+N_DRAWS = 20_000
+SHAPE = (2, 3)
+LEVELS = 3
+
+
+def categorical(scale: float = 2.0, attention: AttentionConfig | None = None) -> DecoderOnly:
+    """A model of 2 x 3 pixels of 3 levels; all 729 pictures can be enumerated."""
+    torch.manual_seed(3)
+    config = TransformerConfig(
+        n_layers=2, d_model=D, n_heads=3, feed_forward=GELU(16), dropout=0.0,
+        attention=attention or Full(),
+    )  # fmt: skip
+    order = raster(SHAPE)
+    model = DecoderOnly(
+        TokenEmbedding(LEVELS, D), AxialEmbedding(order, D), config.decoder(SHAPE),
+        CategoricalHead(D, LEVELS), d_model=D,
+    )  # fmt: skip
+    with_random_head(model)
+    with torch.no_grad():  # far from uniform
+        model.head.logits.weight.mul_(scale)
+    return model.eval()
+
+
+def enumerated(model: DecoderOnly, fixed: dict[int, int], temperature: float = 1.0) -> Tensor:
+    """p(all values | fixed ones) of every picture, in the order of `product`: [3 ** 6]."""
+    every = torch.tensor(list(product(range(LEVELS), repeat=6)))
+    with torch.no_grad():
+        log_p = (model(every).double() / temperature).log_softmax(-1)
+    p = log_p.gather(2, every.unsqueeze(2)).sum((1, 2)).exp()
+    for position, value in fixed.items():
+        p = p * (every[:, position] == value)
+    return p / p.sum()
+
+
+def counted(values: Tensor) -> Tensor:
+    index = (values * LEVELS ** torch.arange(5, -1, -1)).sum(1)
+    return torch.bincount(index, minlength=LEVELS**6) / len(values)
+
+
+def given(fixed: dict[int, int], start: Tensor | None = None) -> Given:
+    values = torch.zeros(N_DRAWS, 6, dtype=torch.int64) if start is None else start.clone()
+    known = torch.zeros(N_DRAWS, 6, dtype=torch.bool)
+    for position, value in fixed.items():
+        values[:, position], known[:, position] = value, True
+    return Given(values, known)
+
+
+def assert_distributed_as(found: Tensor, p: Tensor) -> None:
+    """Pearson's chi-square over the pictures that are expected at least five times."""
+    expected = p * N_DRAWS
+    often = expected >= 5
+    assert counted(found)[p == 0].sum() == 0
+    observed = counted(found) * N_DRAWS
+    chi2 = ((observed - expected)[often] ** 2 / expected[often]).sum()
+    cells = int(often.sum()) - 1
+    assert cells > 5  # more than a handful of possible pictures
+    assert abs(float(chi2) - cells) < 5 * math.sqrt(2 * cells)

@@ -1,0 +1,207 @@
+"""Given notes: what is kept, what comes back, and the distribution of the rest."""
+
+from __future__ import annotations
+
+import io
+from itertools import product
+
+import numpy as np
+import pretty_midi
+import pytest
+import torch
+from enumerable import LEVELS, assert_distributed_as, categorical, enumerated, given
+from random_head import with_random_head
+
+from triptych.core.attention.relative import Relative
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import NoPositions
+from triptych.core.transformer import TransformerConfig
+from triptych.decoding.sampling import Given
+from triptych.domains.music.config import Config, ModelConfig
+from triptych.domains.music.data import DataConfig
+from triptych.domains.music.given_scores import score_given
+from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.sampling import complete_tokens
+from triptych.domains.music.tokenizers.chorales import (
+    SECONDS_PER_STEP,
+    SILENT,
+    VOICES,
+    ChoraleTokenizer,
+)
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.errors import UserError
+
+CHORALES = ChoraleTokenizer()
+
+
+def parsed(midi: pretty_midi.PrettyMIDI) -> object:
+    return parse_midi(midi_bytes(midi), name="tune.mid")
+
+
+def voice(name: str, notes: list[tuple[int, int, int]]) -> pretty_midi.Instrument:
+    """A part of notes as (pitch, first sixteenth, sixteenth after the last one)."""
+    part = pretty_midi.Instrument(program=0, name=name)
+    for pitch, first, stop in notes:
+        span = first * SECONDS_PER_STEP, stop * SECONDS_PER_STEP
+        part.notes.append(pretty_midi.Note(80, pitch, *span))
+    return part
+
+
+def piece(*parts: pretty_midi.Instrument) -> pretty_midi.PrettyMIDI:
+    midi = pretty_midi.PrettyMIDI(initial_tempo=75.0, resolution=500)
+    midi.instruments += parts
+    return midi
+
+
+TUNE = [(67, 0, 4), (67, 4, 8), (69, 10, 12), (71, 12, 40)]
+"""The first note is struck twice, and there is a rest."""
+CHORALE = piece(
+    voice("Soprano", TUNE), voice("Alto", [(60, 0, 40)]),
+    voice("Tenor", [(55, 0, 20), (55, 20, 40)]), voice("Bass", [(48, 0, 40)]),
+)  # fmt: skip
+
+
+def notes_of(midi: pretty_midi.PrettyMIDI, number: int) -> list[tuple[int, int, int]]:
+    return [
+        (note.pitch, round(note.start / SECONDS_PER_STEP), round(note.end / SECONDS_PER_STEP))
+        for note in midi.instruments[number].notes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keep", "expected"),
+    [
+        ("soprano", lambda grid: grid[:, 0]),
+        (" Alto, bass", lambda grid: grid[:, [1, 3]]),
+        ("bars:2", lambda grid: grid[16:32]),
+        ("bars:2-3", lambda grid: grid[16:]),
+        ("tenor,bars:1-1", lambda grid: np.concatenate([grid[:16].ravel(), grid[16:, 2]])),
+    ],
+)
+def test_what_is_kept(keep: str, expected: object) -> None:
+    part = CHORALES.given(parsed(CHORALE), keep)
+    wanted = np.zeros((40, 4), dtype=np.int64)
+    mask = np.zeros((40, 4), dtype=bool)
+    wanted[:] = np.arange(160).reshape(40, 4)
+    mask.reshape(-1)[np.ravel(expected(wanted))] = True
+    assert (part.known == mask.reshape(-1)).all()
+    grid = CHORALES.from_midi(parsed(CHORALE))
+    assert (CHORALES.decode(part.ids)[mask] == grid[mask]).all()
+
+
+def test_kept_notes_come_back_as_they_were_struck() -> None:
+    part = CHORALES.given(parsed(CHORALE), "soprano,bars:2")
+    random = np.random.default_rng(0).integers(0, CHORALES.vocabulary_size, 160)
+    completed = part.to_midi(np.where(part.known, part.ids, random))
+    again = pretty_midi.PrettyMIDI(io.BytesIO(midi_bytes(completed)))
+    assert [part.name for part in again.instruments] == list(VOICES)
+    assert notes_of(again, 0) == TUNE
+    assert (55, 20, 32) in [(p, a, min(b, 32)) for p, a, b in notes_of(again, 2)], "struck at 20"
+    kept = {(number, note.start) for number, one in enumerate(completed.instruments)
+            for note in one.notes if part.is_kept(number, note.start)}  # fmt: skip
+    assert {start for number, start in kept if number == 0} == {
+        note.start for note in completed.instruments[0].notes
+    }
+    assert all(3.2 <= start < 6.4 for number, start in kept if number)
+
+
+@pytest.mark.parametrize("name", ["soprano", "bass"])
+def test_a_melody_is_the_one_voice_that_is_kept(name: str) -> None:
+    part = CHORALES.given(parsed(piece(voice("flute", TUNE))), name)
+    column = CHORALES.decode(part.ids)[:, [v.lower() for v in VOICES].index(name)]
+    assert column[[0, 4, 9, 10, 39]].tolist() == [67, 67, SILENT, 69, 71]
+    assert part.known.reshape(-1, 4).sum(0).max() == 40
+    assert part.known.sum() == 40
+
+
+@pytest.mark.parametrize(
+    ("keep", "message"),
+    [
+        ("sopran", "'sopran'.*soprano, alto, tenor, bass"),
+        ("bars:0-2", "bars:0-2"),
+        ("bars:3-2", "bars:3-2"),
+        ("bars:2-9", "3 bars"),
+        ("soprano,alto,tenor,bass", "nothing of tune.mid is left"),
+        ("bars:1-3", "nothing of tune.mid is left"),
+    ],
+)
+def test_bad_choices_are_refused(keep: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        CHORALES.given(parsed(CHORALE), keep)
+
+
+def test_missing_voices_and_other_music_are_refused() -> None:
+    without_alto = piece(voice("Soprano", TUNE), voice("Bass", [(48, 0, 40)]))
+    with pytest.raises(UserError, match="no notes of the alto"):
+        CHORALES.given(parsed(without_alto), "soprano,alto")
+    with pytest.raises(UserError, match="no voices or bars"):
+        EventTokenizer().given(parsed(CHORALE), "soprano")
+
+
+def test_the_rest_of_a_tiny_chorale_has_the_exact_conditional_distribution() -> None:
+    """Two voices and three steps of three pitches; the second voice is given."""
+    model = categorical(1.0, Relative(max_distance=6))
+    fixed = {1: 2, 3: 0, 5: 1}
+    exact, every = enumerated(model, fixed), given(fixed)
+
+    def completed(**how: int) -> torch.Tensor:
+        found = complete_tokens(
+            model, every, length=6, overlap=2, generator=torch.Generator().manual_seed(3), **how
+        )
+        assert (found[every.known] == every.values[every.known]).all()
+        return found
+
+    assert_distributed_as(completed(particles=1, passes=12), exact)
+    assert_distributed_as(completed(particles=60), exact)
+    with pytest.raises(AssertionError):
+        assert_distributed_as(completed(particles=1), exact)
+
+
+def test_given_tokens_are_forced_in_every_window() -> None:
+    model = categorical()
+    torch.manual_seed(0)
+    some = Given(torch.randint(LEVELS, (3, 19)), torch.rand(3, 19) < 0.4)
+    for particles, passes in ((1, 0), (4, 0), (2, 1)):
+        found = complete_tokens(
+            model, some, length=6, overlap=2, particles=particles, passes=passes
+        )
+        assert found.shape == (3, 19)
+        assert torch.equal(found[some.known], some.values[some.known])
+        assert not torch.equal(found[~some.known], some.values[~some.known])
+
+
+def test_scores_of_the_free_notes_against_enumeration() -> None:
+    """All chorales of one step of a model that has seen nothing but four pitches."""
+    tokenizer, few = ChoraleTokenizer(), [24, 27, 31, 46]  # three pitches and a rest
+    torch.manual_seed(0)
+    sizes = ModelConfig(
+        TransformerConfig(n_layers=1, d_model=8, n_heads=2, feed_forward=GELU(8),
+                          attention=Relative(max_distance=4), positions=NoPositions())
+    )  # fmt: skip
+    config = Config(data=DataConfig(sequence_length=64, overlap=0), model=sizes)
+    model = with_random_head(config.build_model()).eval()
+    with torch.no_grad():  # other symbols have no probability
+        logits = model.head.logits
+        logits.bias.fill_(-50.0)
+        logits.bias[few] = 2 * torch.randn(4)
+        every = torch.tensor(list(product(few, repeat=4)))
+        log_p = -model.nll(every).double().sum(1)  # [256]
+    assert float(log_p.logsumexp(0)) == pytest.approx(0, abs=1e-4)
+    piece = np.array([31, 24, 27, 24])
+    same = torch.from_numpy(piece)
+    alto = every[:, 1] == same[1]
+    others = (every[:, [0, 2, 3]] == same[[0, 2, 3]]).all(1)
+    expected = {
+        "given": log_p[alto].logsumexp(0) - log_p[alto & others],
+        "alone": -log_p[others].logsumexp(0),
+    }
+    found = score_given(
+        model, tokenizer, [piece, piece], "alto", particles=3_000,
+        generator=torch.Generator().manual_seed(1),
+    )  # fmt: skip
+    assert found["free_notes"] == 2 * 3
+    for name, value in expected.items():
+        assert found["nats_per_note"][name] == pytest.approx(float(value) / 3, abs=0.02)
+    with torch.no_grad():
+        terms = model.nll(same.unsqueeze(0))[0, [0, 2, 3]].sum()
+    assert found["nats_per_note"]["forced"] == pytest.approx(float(terms) / 3, rel=1e-5)
