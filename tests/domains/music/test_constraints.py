@@ -411,6 +411,24 @@ def test_a_velocity_is_offered_only_where_a_note_may_follow() -> None:
     assert not forbidden[VELOCITY:END].any()
 
 
+def test_the_shifts_of_a_grid_by_hand() -> None:
+    """Shifts of 1 s lead to a far time; until then nothing else is possible but the end."""
+    rule = rule_of(EventGrammar(1), EVENTS, ConstraintOptions(grid=2.37))
+    second = SHIFT + 99
+
+    def allowed(*ids: int) -> list[int]:
+        return (~rule(torch.tensor([ids]))[0]).nonzero().flatten().tolist()
+
+    assert [token for token in allowed(60) if token >= NOTE_OFF] == [
+        second,
+        *range(VELOCITY, END + 1),
+    ]
+    assert allowed(60, second) == [second, END]
+    assert allowed(60, second, second) == [SHIFT + 36, second, END]
+    later = allowed(60, second, second, SHIFT + 36)
+    assert later == [*range(NOTE_OFF), NOTE_OFF + 60, *range(VELOCITY, END + 1)]
+
+
 def test_marked_values_move_to_the_end_of_their_row() -> None:
     values = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 8], [5, 6, 7, 8]])
     marked = torch.tensor([[True, False, True, False], [False] * 4, [True] * 4])

@@ -15,6 +15,7 @@ from triptych.domains.music.constraints.options import (
     ConstraintOptions,
     parse_ranges,
 )
+from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.tokenizers.events import (
     END,
     MAX_STEPS,
@@ -61,7 +62,7 @@ class TempoGrid:
     """
 
     def __init__(self, seconds: float) -> None:
-        times = to_steps(np.arange(MAX_STEPS / 100 / seconds + 1) * seconds)
+        times = to_steps(np.arange(MAX_SECONDS / seconds + 1) * seconds)
         self.on_grid = torch.zeros(MAX_STEPS + N_SHIFTS + 1, dtype=torch.bool)
         self.on_grid[times[times < len(self.on_grid)]] = True
 
