@@ -2,8 +2,9 @@
 
     .venv/bin/python scripts/demo.py --minutes 7.5 --out runs/demo
 
-Each training ends after its steps or after its share of the time, 2 : 3 : 2.5 for translation,
-images and music; time that one leaves or overdraws counts for the next. Everything is written to
+Each training ends after its steps or after its share of the time, 2 : 3 : 2.5 : 0.7 for
+translation, images, music and super-resolution of images; time that one leaves or overdraws counts
+for the next. Everything is written to
 --out; an existing folder is moved to runs/demo-1, runs/demo-2, ... A step that fails is named at
 the end, the other steps still run, and the exit code is 1.
 """
@@ -26,6 +27,8 @@ import triptych
 from triptych import pretrained
 from triptych.cli.main import main as command
 from triptych.domains.files import json_bytes
+from triptych.domains.image.render import to_bytes, write_png
+from triptych.domains.image.sources import Digits
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.files import write_atomically
@@ -37,6 +40,10 @@ TRAININGS = {
     "music": ("chorales-demo", 2.5),
 }
 """Domain -> name of its config and its share of the training time."""
+SUPER_RESOLUTION = ("digits-super-resolution", 0.7)
+"""Config of the fourth training and its share of the time."""
+N_PICTURES = 6
+"""Test digits that are completed and upscaled."""
 SAMPLES = {"image": ["--count", "60"], "music": ["--count", "2"]}
 SHIPPED_SAMPLES = {"image": ["--count", "20"], "music": ["--count", "1", "--seconds", "20"]}
 SENTENCES = (
@@ -97,23 +104,24 @@ class Demo:
             run("sample", domain, *options)
         self.results["shipped"].append(found)
 
-    def train(self, domain: str, config: str, seconds: float) -> None:
-        """Train, score and sample the model of one domain."""
+    def train(self, domain: str, config: str, seconds: float, name: str | None = None) -> None:
+        """Train the model of one domain; name: of the run, else that of the domain."""
+        name = name or domain
         path = ROOT / "configs" / domain / f"{config}.yaml"
         steps = yaml.safe_load(path.read_text(encoding="utf-8"))["trainer"]["max_steps"]
         run(
             *("train", domain, "--config", str(path), "--run.directory", str(self.out)),
-            *("--run.name", domain, "--run.wandb", "off"),
+            *("--run.name", name, "--run.wandb", "off"),
             *("--trainer.max_time", f"00:{int(seconds) // 3600:02}:{int(seconds) // 60 % 60:02}:"
               f"{int(seconds) % 60:02}"),
         )  # fmt: skip
-        checkpoints = self.out / domain / "checkpoints"
+        checkpoints = self.out / name / "checkpoints"
         done = read_checkpoint(checkpoints / "last.ckpt")["triptych"]["step"]
         stopped = f"all {steps} steps" if done >= steps else f"{done} of {steps} steps, in "
         if done < steps:
             stopped += f"its share of the time, {seconds:.0f} s"
         print(f"trained for {stopped}")
-        self.results["trained"][domain] = {"config": config, "stopped": stopped}
+        self.results["trained"][name] = {"config": config, "stopped": stopped}
 
     def use(self, domain: str) -> None:
         """Score and sample the trained model of one domain."""
@@ -124,6 +132,30 @@ class Demo:
         if domain in SAMPLES:
             folder = self.out / "samples" / domain
             run("sample", domain, *checkpoint, "--out", str(folder), *SAMPLES[domain])
+
+    def complete(self) -> None:
+        """Fill the lower halves of test digits."""
+        self.sample_from_pictures("image", "completion", "--complete", ["--mask", "bottom"])
+
+    def upscale(self, seconds: float) -> None:
+        """Train super-resolution of digits and sample test digits from small ones."""
+        name = "super-resolution"
+        self.train("image", SUPER_RESOLUTION[0], seconds, name)
+        self.sample_from_pictures(name, name, "--upscale", [])
+
+    def sample_from_pictures(self, model: str, name: str, option: str, more: list[str]) -> None:
+        """Sample five images from each of some test digits, which are written into a folder."""
+        digits = Digits().load("test").first(N_PICTURES)
+        pictures = self.out / "pictures"
+        for index, image in enumerate(to_bytes(digits.pixels, digits.levels)):
+            label = digits.class_names[int(digits.labels[index])]
+            write_png(pictures / label / f"{index}.png", image)
+        checkpoint = self.out / model / "checkpoints" / "best.ckpt"
+        folder = self.out / "samples" / name
+        run(
+            *("sample", "image", "--checkpoint", str(checkpoint), option, str(pictures)),
+            *("--count", "5", "--out", str(folder), *more),
+        )
 
 
 def run(*words: str) -> None:
@@ -163,7 +195,7 @@ def main() -> int:
     demo = Demo(free_folder(options.out))
     for name in pretrained.names():
         demo.step(f"shipped model {name}", lambda name=name: demo.shipped(name))
-    shares = sum(share for _, share in TRAININGS.values())
+    shares = sum(share for _, share in (*TRAININGS.values(), SUPER_RESOLUTION))
     left = 0.0
     for domain, (config, share) in TRAININGS.items():
         seconds = max(2.0, left + 60 * options.minutes * share / shares)
@@ -177,6 +209,10 @@ def main() -> int:
         left = seconds - (time.monotonic() - begun)
         if domain in demo.results["trained"]:
             demo.step(f"evaluate and sample {domain}", lambda domain=domain: demo.use(domain))
+    if "image" in demo.results["trained"]:
+        demo.step("complete test digits", demo.complete)
+    seconds = max(2.0, left + 60 * options.minutes * SUPER_RESOLUTION[1] / shares)
+    demo.step(f"train super-resolution, at most {seconds:.0f} s", lambda: demo.upscale(seconds))
     page = write_page(demo.out, demo.results)
     print(f"\nthe demo took {time.monotonic() - started:.0f} s; results are in {page}")
     if demo.failed:

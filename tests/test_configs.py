@@ -11,7 +11,9 @@ import yaml
 from triptych.config.schema import from_plain, to_plain
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-FILES = sorted(CONFIGS.rglob("*.yaml"))
+OVERLAYS = sorted((CONFIGS / "overlays").rglob("*.yaml"))
+"""Second settings files, which change some settings of a complete one."""
+FILES = sorted(set(CONFIGS.rglob("*.yaml")) - set(OVERLAYS))
 SECTIONS = {"data", "model", "optim", "run", "trainer"}
 
 
@@ -54,3 +56,24 @@ def test_a_config_names_the_trainers_own_arguments(path: Path) -> None:
     from pytorch_lightning import Trainer
 
     assert set(read(path)["trainer"]) <= set(signature(Trainer.__init__).parameters)
+
+
+@pytest.mark.parametrize("path", OVERLAYS, ids=name)
+def test_an_overlay_changes_the_config_that_its_comment_names(path: Path) -> None:
+    from triptych.cli.train import parser
+    from triptych.config.parser import parse_settings
+    from triptych.domains import find_domain
+
+    domain = path.parent.name
+    base = CONFIGS / domain / f"{path.stem.removesuffix('-unconditional')}.yaml"
+    text = path.read_text(encoding="utf-8")
+    assert f"configs/{name(base)}.yaml" in text
+    assert f"--config configs/{name(path)}.yaml" in text
+    files = [["--config", str(file)] for file in (base, path)]
+    first, _ = parse_settings(parser(find_domain(domain)), files[0])
+    both, _ = parse_settings(parser(find_domain(domain)), files[0] + files[1])
+    assert first.model.class_conditional
+    assert not both.model.class_conditional
+    assert both.run.name == f"{domain}/{path.stem}"
+    assert both.model.transformer == first.model.transformer
+    assert both.data == first.data
