@@ -287,14 +287,17 @@ def music_step(settings: dict[str, Any]) -> Step:
 
     config = from_plain(Config, settings)
     size = (config.data.batch_size, config.data.sequence_length)
+    melody = config.window_melody
 
     def batch() -> Batch:
         zeros = partial(torch.zeros, device="cuda")
+        steps = None if melody is None else melody.tokenizer.melody_steps(size[1])
         return Batch(
             values=zeros(size, dtype=torch.int64),
             previous=zeros(size[0], dtype=torch.int64),
             scored=zeros(size, dtype=torch.bool),
             onsets=zeros(size, dtype=torch.bool),
+            melody=None if steps is None else zeros((size[0], steps), dtype=torch.int64),
         )
 
     task = MusicTrainingModule(config)

@@ -20,6 +20,7 @@ from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
 from triptych.domains.music.constraints.build import build_constraints
 from triptych.domains.music.constraints.options import ConstraintOptions
+from triptych.domains.music.melody import condition_of
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 BOUNDS = {
@@ -29,6 +30,7 @@ BOUNDS = {
     "image/mnist-super-resolution": (21, 18),
     "music/maestro": (16, 17),
     "music/maestro-local": (16, 17),
+    "music/maestro-melody": (24, 20),
     "music/jsb-pitch-time": (17, 24),
     "music/jsb-modern": (20, 20),
     "translation/multi30k-en-de": (36, 19),
@@ -69,6 +71,8 @@ def decoding_launches(step: Step, length: int, **options: Any) -> Counter[str]:
         elif model is not task.model and task.model.factor is not None:
             small = task.model.small(batch.pixels[:2])
             options |= {"condition": task.model.condition(None, small)}
+        if getattr(batch, "melody", None) is not None:
+            options["condition"] = condition_of(model, batch.melody[:2])
         launches.by_name.clear()
         made = generate(model, batch=2, length=length, **options)
         assert made.device.type == "cuda"

@@ -6,13 +6,16 @@ window, or the start vector at the start of a piece.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from triptych.core.attention.capture import capture_attention
+from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import NO_PREVIOUS, DataConfig
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
@@ -70,11 +73,18 @@ def find_query(tokenizer: MusicTokenizer, tokens: Ids, seconds: float | None) ->
 
 
 def note_attention(
-    model: DecoderOnly, data: DataConfig, tokens: Ids, query: int, *, layer: int, head: int | None
+    model: DecoderOnly,
+    data: DataConfig,
+    tokens: Ids,
+    query: int,
+    *,
+    layer: int,
+    head: int | None,
+    condition: Callable[[Tensor], Condition] | None = None,
 ) -> MusicAttention:
     """Compute the attention weights for the token `query` in a window that ends with it.
 
-    layer, head: from 1.
+    layer, head: from 1. condition: called with the tokens before the window, int64 [1, t].
     """
     tokenizer = data.source.tokenizer
     first = -(-max(0, query + 1 - data.sequence_length) // tokenizer.bar) * tokenizer.bar
@@ -82,7 +92,8 @@ def note_attention(
     values = torch.from_numpy(tokens[first : query + 1]).to(device).unsqueeze(0)  # [1, L]
     previous = torch.tensor([tokens[first - 1] if first else NO_PREVIOUS], device=device)
     with scoring(model), capture_attention(model.decoder.blocks[layer - 1]) as captured:
-        model(values, previous)
+        before = torch.from_numpy(tokens[:first]).to(device).unsqueeze(0)  # [1, first]
+        model(values, previous, NO_CONDITION if condition is None else condition(before))
     heads = captured.self_attention[0][0, :, -1, 1:]  # [H, L - 1]
     seconds, pitches = tokenizer.seconds_and_pitches(tokens[: query + 1])
     return MusicAttention(

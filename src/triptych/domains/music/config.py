@@ -1,18 +1,28 @@
 """All settings of a run on music, and the model that they describe."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.positions import Metrical, NoPositions, SumOfEmbeddings
+from triptych.core.models.encoder import SequenceEncoder
+from triptych.core.positions import (
+    Metrical,
+    NoPositions,
+    Sinusoidal,
+    SpacedPositions,
+    SumOfEmbeddings,
+)
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.data import DataConfig
-from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.melody import WindowMelody
+from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS, MusicTokenizer
+from triptych.errors import at_least
 from triptych.training.run_config import RunSettings
 
 
@@ -29,6 +39,32 @@ def relative_transformer() -> TransformerConfig:
 
 
 @dataclass(frozen=True)
+class MelodyEncoder:
+    """Encoder of a melody: blocks of the decoder's sizes with full attention and sinusoids."""
+
+    n_layers: int = 2
+    """Number of blocks."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "n_layers")
+
+    def build(self, decoder: TransformerConfig, tokenizer: MusicTokenizer) -> SequenceEncoder:
+        """Build the encoder beside a decoder; ValueError for music without a melody."""
+        tokens = tokenizer.tokens_per_melody_step
+        if tokens is None:
+            raise ValueError(f"{tokenizer.name} has no melody; set model.melody to null")
+        config = replace(decoder, n_layers=self.n_layers, attention=Full(), positions=Sinusoidal())
+        order = raster((1,))  # sinusoids serve any length
+        return SequenceEncoder(
+            TokenEmbedding(N_MELODY_SYMBOLS, config.d_model),
+            # A step of the melody and the tokens that it accompanies have like positions.
+            SpacedPositions(config.positions.build(config.d_model, order), tokens),
+            config.encoder((1,)),
+            config.dropout,
+        )
+
+
+@dataclass(frozen=True)
 class ModelConfig:
     """The decoder, and the embeddings of voice and meter."""
 
@@ -38,6 +74,8 @@ class ModelConfig:
     """Add a learned embedding of the voice of the predicted token (chorales only)."""
     meter_embedding: bool = True
     """Add learned embeddings of the sixteenth in the quarter and in the bar (chorales only)."""
+    melody: MelodyEncoder | None = None
+    """Encoder of a melody that every piece accompanies; null for a model without one."""
 
     def build(self, tokenizer: MusicTokenizer, *, length: int) -> DecoderOnly:
         """Build the model for windows of `length` tokens."""
@@ -51,10 +89,11 @@ class ModelConfig:
         return DecoderOnly(
             TokenEmbedding(vocabulary, d_model),
             positions,
-            transformer.decoder((length,)),
+            transformer.decoder((length,), cross=self.melody is not None),
             CategoricalHead(d_model, vocabulary),
             d_model=d_model,
             dropout=transformer.dropout,
+            encoder=None if self.melody is None else self.melody.build(transformer, tokenizer),
         )
 
 
@@ -66,6 +105,13 @@ class Config(RunSettings):
     """Pieces, windows and batches."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Sizes, attention and positions."""
+
+    @property
+    def window_melody(self) -> WindowMelody | None:
+        """Reader of the melodies that the model is given; None for a model without an encoder."""
+        if self.model.melody is None:
+            return None
+        return WindowMelody(self.data.source.tokenizer, self.data.sequence_length)
 
     def build_model(self, vocabulary: dict[str, Any] | None = None) -> DecoderOnly:
         """Build the model for the tokenizer and the windows of the data.

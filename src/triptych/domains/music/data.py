@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from triptych.domains.music.melody import WindowMelody, padded
 from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
@@ -94,6 +95,8 @@ class Batch(NamedTuple):
     """bool [B, L]: which positions count; never padding"""
     onsets: Tensor
     """bool [B, L]: which of the scored positions begin a note"""
+    melody: Tensor | None = None
+    """int64 [B, K]: melodies of `melody.padded`; None for a model without an encoder"""
 
 
 class Window(NamedTuple):
@@ -112,8 +115,14 @@ def window_starts(n_tokens: int, *, length: int, overlap: int) -> list[int]:
     return list(range(0, max(1, n_tokens - overlap), length - overlap))
 
 
-def make_batch(windows: list[Window], tokenizer: MusicTokenizer, *, length: int) -> Batch:
-    """Pad windows to the longest of them, at most `length` tokens."""
+def make_batch(
+    windows: list[Window],
+    tokenizer: MusicTokenizer,
+    *,
+    length: int,
+    melody: WindowMelody | None = None,
+) -> Batch:
+    """Pad windows to the longest of them, at most `length` tokens; melody: reads their melodies."""
     width = min(length, max(len(w.tokens) - w.start for w in windows))
     values = np.full((len(windows), width), PADDING, dtype=np.int64)
     previous = np.full(len(windows), NO_PREVIOUS, dtype=np.int64)
@@ -130,7 +139,11 @@ def make_batch(windows: list[Window], tokenizer: MusicTokenizer, *, length: int)
         onsets[row, :count] = tokenizer.onsets(ids)[context:]
         if context:
             previous[row] = ids[context - 1]
-    return Batch(*map(torch.from_numpy, (values, previous, scored, onsets & scored)))
+    batch = Batch(*map(torch.from_numpy, (values, previous, scored, onsets & scored)))
+    if melody is None:
+        return batch
+    melodies = [melody.of_window(w.tokens, w.start, w.semitones) for w in windows]
+    return batch._replace(melody=padded(melodies))
 
 
 def crop_start(n_tokens: int, *, length: int, bar: int, generator: torch.Generator) -> int:
@@ -198,8 +211,10 @@ class TrainingPieces:
         return Window(tokens, start, semitones=semitones)
 
 
-def training_batches(pieces: TrainingPieces, config: DataConfig, *, seed: int) -> ResumableLoader:
-    """Return random crops of augmented pieces.
+def training_batches(
+    pieces: TrainingPieces, config: DataConfig, *, seed: int, melody: WindowMelody | None = None
+) -> ResumableLoader:
+    """Return random crops of augmented pieces, with the melodies that `melody` reads.
 
     In an epoch, a piece gives as many crops as windows without overlap would cover it.
     """
@@ -210,7 +225,7 @@ def training_batches(pieces: TrainingPieces, config: DataConfig, *, seed: int) -
     def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
         assert generator is not None
         windows = [pieces.crop(number, config, generator) for number in items[numbers]]
-        return make_batch(windows, config.source.tokenizer, length=length)
+        return make_batch(windows, config.source.tokenizer, length=length, melody=melody)
 
     plan = shuffled_batches(len(items), config.batch_size)
     return ResumableLoader(len(items), plan, batch, seed=seed, name="the training music")
@@ -238,12 +253,16 @@ def read_training_and_validation(config: DataConfig) -> tuple[TrainingPieces, Se
 
 
 def evaluation_batches(
-    pieces: Iterable[Ids], config: DataConfig, *, batch_size: int
+    pieces: Iterable[Ids],
+    config: DataConfig,
+    *,
+    batch_size: int,
+    melody: WindowMelody | None = None,
 ) -> FixedBatches:
     """Return windows over whole pieces, without augmentation, that score each token once.
 
     pieces: ids of each. batch_size: windows at a time, fewer where they would exceed
-    MAX_TOKENS_PER_BATCH.
+    MAX_TOKENS_PER_BATCH. melody: reads the melodies of the windows.
     """
     length, overlap = config.sequence_length, config.overlap
     windows = [
@@ -254,7 +273,7 @@ def evaluation_batches(
 
     def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
         chosen = [windows[number] for number in numbers]
-        return make_batch(chosen, config.source.tokenizer, length=length)
+        return make_batch(chosen, config.source.tokenizer, length=length, melody=melody)
 
     batch_size = min(batch_size, max(1, MAX_TOKENS_PER_BATCH // length))
     return FixedBatches(cut(range(len(windows)), batch_size), batch, name="the music to be scored")

@@ -85,6 +85,9 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
     """Number of pieces."""
     primer: str | None = None
     """MIDI file to continue; null to begin a new piece."""
+    melody: str | None = None
+    """MIDI file whose melody the pieces accompany, in its length: its highest notes, or the soprano
+    of a chorale; for models that were trained with model.melody, which need one."""
     seconds: float | None = None
     """Length of new music in seconds, without the primer; give this or length."""
     length: int | None = None
@@ -120,6 +123,9 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
                 f"instruments is {self.instruments!r}; expected names or numbers of General MIDI "
                 "separated by commas, such as violin,viola,cello"
             )
+        for name in ("primer", "seconds", "length"):
+            if self.melody is not None and getattr(self, name) is not None:
+                raise ValueError(f"melody and {name} were both given; expected one of them")
         for name in ("seconds", "length"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
@@ -132,12 +138,12 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
             return
         if self.temperature == 0:
             raise ValueError("temperature must be above 0 with given notes, got 0")
-        for name in ("primer", "seconds", "length", "instruments", "top_k", "top_p"):
+        for name in ("primer", "melody", "seconds", "length", "instruments", "top_k", "top_p"):
             if getattr(self, name) is not None:
                 raise ValueError(f"{name} and given were both given; expected one of them")
 
     def input_files(self) -> dict[str, str]:
-        return {"primer": "a MIDI file", "given": "a MIDI file"}
+        return dict.fromkeys(("primer", "given", "melody"), "a MIDI file")
 
     def output_names(self) -> list[str]:
         endings = [".mid", ".wav", ".png", *([SIMILARITY] if self.self_similarity else [])]

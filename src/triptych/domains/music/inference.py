@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,7 @@ from triptych.domains.music.domain import (
     MusicSampleOptions,
 )
 from triptych.domains.music.given_scores import score_given
+from triptych.domains.music.melody import melody_of_midi
 from triptych.domains.music.metrics import (
     MusicScores,
     batch_sums,
@@ -82,6 +84,7 @@ class MusicModel(MusicScores, TrainedModel):
         length: int | None = None,
         primer: pretty_midi.PrettyMIDI | str | Path | None = None,
         instruments: str | None = None,
+        melody: pretty_midi.PrettyMIDI | str | Path | None = None,
         seed: int = 0,
         temperature: float = 1.0,
         top_k: int | None = None,
@@ -96,17 +99,27 @@ class MusicModel(MusicScores, TrainedModel):
         length: the same in events of performances or sixteenths of chorales. Default: 30 seconds.
         primer: MIDI file to continue, as the model's tokenizer writes it: performances on the grid
         of 10 ms with the pedal applied, chorales on a grid of sixteenths of the file's tempo.
-        instruments: the only ones that play, as in `MusicSampleOptions`.
+        instruments: the only ones that play, as in `MusicSampleOptions`. melody: MIDI file whose
+        melody (see `music.melody`) the pieces accompany, in its length; for a model with an encoder
+        of melodies.
         compile: run each step through torch.compile. constraints: on the new music. progress:
         called with (tokens sampled, largest number of tokens).
-        Raises UserError for a primer that cannot be read, for instruments that the model does not
-        play, and for constraints that its music does not have.
+        Raises UserError for a file that cannot be read, for instruments that the model does not
+        play, for constraints that its music does not have, for a melody where the model has no
+        encoder and for no melody where it has one.
         """
         rules = []
         if instruments is not None:
             rules.append(self.tokenizer.only_instruments(instruments.split(",")))
         if constraints is not None:
             rules += build_constraints(self.tokenizer, constraints)
+        given = None
+        if melody is not None:
+            self._check_melody(given=True)
+            given = melody_of_midi(self.tokenizer, _parsed(melody, "the melody"))
+            seconds, length = len(given) * self.tokenizer.seconds_per_melody_step, None
+        else:
+            self._check_melody(given=False)
         if seconds is None and length is None:
             seconds = DEFAULT_SECONDS
         pieces = sample_pieces(
@@ -117,6 +130,7 @@ class MusicModel(MusicScores, TrainedModel):
             length=length,
             prompt=None if primer is None else self._prompt(primer),
             constraints=rules,
+            melody=given,
             seed=seed,
             sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
             progress=progress,
@@ -145,6 +159,7 @@ class MusicModel(MusicScores, TrainedModel):
         Raises UserError for a file that cannot be read, for voices and bars that it lacks, and for
         passes with constraints.
         """
+        self._check_melody(given=False)
         rules = [] if constraints is None else build_constraints(self.tokenizer, constraints)
         if rules and passes:
             raise UserError("constraints hold in sampling, not in passes: expected passes 0")
@@ -167,6 +182,19 @@ class MusicModel(MusicScores, TrainedModel):
             progress=progress,
         )
         return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
+
+    def _check_melody(self, *, given: bool) -> None:
+        """Raise UserError unless a melody is given exactly if the model reads one."""
+        reads = self.config.model.melody is not None
+        if given and not reads:
+            raise UserError(
+                "melody is given, and this model has no encoder of melodies; expected one that was "
+                "trained with model.melody, such as configs/music/chorales-melody.yaml"
+            )
+        if reads and not given:
+            raise UserError(
+                "this model accompanies a melody, and none is given; expected a MIDI file as melody"
+            )
 
     def _prompt(self, primer: pretty_midi.PrettyMIDI | str | Path) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""
@@ -200,7 +228,12 @@ class MusicModel(MusicScores, TrainedModel):
         windows = replace(windows, source=source_to_score(windows.source, split, data))
         content = [piece.content for piece in read_pieces(windows.source, split)[:limit]]
         pieces = [self.tokenizer.tokens(piece) for piece in content]
-        batches = evaluation_batches(pieces, windows, batch_size=batch_size or windows.batch_size)
+        batches = evaluation_batches(
+            pieces,
+            windows,
+            batch_size=batch_size or windows.batch_size,
+            melody=scorer.config.window_melody,
+        )
         trained_length, length = self.config.data.sequence_length, windows.sequence_length
         nats = torch.zeros(length, dtype=torch.float64)
         tokens = torch.zeros(length, dtype=torch.int64)
@@ -258,12 +291,27 @@ class MusicModel(MusicScores, TrainedModel):
         model, data = self.full_model, self.config.data
         if primer is not None:
             tokens = self._prompt(primer)
+        elif self.config.model.melody is not None:
+            raise UserError(
+                "this model accompanies a melody; expected a MIDI file of a whole piece as primer"
+            )
         else:
             tokens = sample_pieces(model, data, 1, seconds=seconds, seed=seed)[0]
             if self.tokenizer.end is not None:
                 tokens = tokens[tokens != self.tokenizer.end]
         query = find_query(self.tokenizer, tokens, at)
-        return note_attention(model, data, tokens, query, layer=layer or sizes.n_layers, head=head)
+        condition = None
+        if (reader := self.config.window_melody) is not None:
+            condition = partial(reader.condition, model, self.tokenizer.melody(tokens))
+        return note_attention(
+            model,
+            data,
+            tokens,
+            query,
+            layer=layer or sizes.n_layers,
+            head=head,
+            condition=condition,
+        )
 
     def write_samples(
         self, options: MusicSampleOptions, out: OutputFolder, report: ProgressFactory
@@ -321,6 +369,7 @@ class MusicModel(MusicScores, TrainedModel):
         Each piece is scored up to the length of the model's window. keep: as in `complete`.
         Raises UserError for missing data, and for voices and bars that a piece lacks.
         """
+        self._check_melody(given=False)
         source = source_to_score(self.config.data.source, split, data)
         length, device = self.config.data.sequence_length, self.full_model.start.device
         pieces = [
@@ -359,6 +408,8 @@ class MusicModel(MusicScores, TrainedModel):
         sample_length: in the tokenizer's unit; the pieces are cut to it. None for the median length
         of whole pieces. Raises UserError for missing data and for a split without pieces.
         """
+        if self.config.model.melody is not None:
+            raise UserError("statistics sample without a melody, and this model accompanies one")
         tokenizer = self.tokenizer
         source = source_to_score(self.config.data.source, split, data)
         pieces = _named(read_pieces(source, split)[:limit], tokenizer, length=sample_length)

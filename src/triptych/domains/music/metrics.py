@@ -12,6 +12,7 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import PADDING, Batch
+from triptych.domains.music.melody import condition_of
 from triptych.domains.music.tokenizers.base import Cycles, Ids, MusicTokenizer
 from triptych.training.evaluate import in_double
 
@@ -23,7 +24,8 @@ def token_nll(model: DecoderOnly, batch: Batch) -> Tensor:
     """Return the negative log-likelihood of each scored token in nats, 0 elsewhere: [B, L]."""
     # Padding follows the music, where no causal model looks; any id serves as its input.
     values = batch.values.masked_fill(batch.values == PADDING, 0)
-    nll = model.nll(values, previous=batch.previous)  # [B, L]
+    condition = condition_of(model, batch.melody)
+    nll = model.nll(values, previous=batch.previous, condition=condition)  # [B, L]
     return nll.masked_fill(~batch.scored, 0.0)
 
 

@@ -8,13 +8,15 @@ scored.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
 from triptych.decoding.constraints import ByPriority
@@ -23,6 +25,7 @@ from triptych.decoding.particles import particle_filter
 from triptych.decoding.resample import resample
 from triptych.decoding.sampling import Given, LogitsConstraint
 from triptych.domains.music.data import DataConfig, window_starts
+from triptych.domains.music.melody import WindowMelody
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.types import Progress
 
@@ -43,6 +46,7 @@ def sample_pieces(
     length: int | None = None,
     prompt: Ids | None = None,
     constraints: Sequence[LogitsConstraint] = (),
+    melody: Ids | None = None,
     seed: int = 0,
     compile: bool = False,
     **options: Any,
@@ -51,8 +55,8 @@ def sample_pieces(
 
     data: the windows, and the source with its tokenizer. seconds or length: see
     `MusicModel.sample`. constraints: rules besides the tokenizer's own, which come first; see
-    `ByPriority`. options: sampling and progress of `continue_tokens`. After the end of a piece its
-    tokens are END.
+    `ByPriority`. melody: of the whole piece, for a model with an encoder. options: sampling and
+    progress of `continue_tokens`. After the end of a piece its tokens are END.
     """
     tokenizer = data.source.tokenizer
     device = model.start.device
@@ -62,6 +66,9 @@ def sample_pieces(
     first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
     grammar = tokenizer.constraint(count, seconds=seconds, n_prompt=len(first))
     rules = [*constraints] if grammar is None else [grammar, *constraints]
+    if melody is not None:
+        reader = WindowMelody(tokenizer, data.sequence_length)
+        options["condition"] = partial(reader.condition, model, melody)
     tokens = continue_tokens(
         model,
         torch.from_numpy(first).to(device).expand(count, -1),
@@ -88,14 +95,16 @@ def continue_tokens(
     overlap: int,
     end: int | None = None,
     constraint: LogitsConstraint | None = None,
+    condition: Callable[[Tensor], Condition] | None = None,
     progress: Progress | None = None,
     **options: Any,
 ) -> Tensor:
     """Continue prompt, int64 [B, P] with P from 0, by n_new tokens: [B, P + n_new] at most.
 
     length, overlap: of the windows, in tokens. end: a row that samples it is filled with it; stops
-    when all rows have. constraint: called with all tokens from the prompt's first one on. progress:
-    called with (new tokens, n_new), and where all rows ended earlier with (new tokens, new tokens).
+    when all rows have. constraint: called with all tokens from the prompt's first one on.
+    condition: called with the tokens before each window, int64 [B, t]. progress: called with (new
+    tokens, n_new), and where all rows ended earlier with (new tokens, new tokens).
     options: sampling, generator, compiled and draft of `decoding.generate.generate`.
     """
     tokens = prompt
@@ -126,6 +135,7 @@ def continue_tokens(
             previous=before[:, -1] if start else None,
             end=end,
             constraint=None if constraint is None else constrained,
+            condition=NO_CONDITION if condition is None else condition(before),
             progress=counted,
             **options,
         )

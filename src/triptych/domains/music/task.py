@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,7 @@ from triptych.domains.music.data import (
 )
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
 from triptych.domains.music.sampling import sample_pieces
+from triptych.domains.music.tokenizers.base import Ids
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
@@ -34,6 +36,8 @@ class MusicTrainingModule(MusicScores, TrainingModule):
     def __init__(self, config: Config) -> None:
         super().__init__(config.build_model(), config, config.data.source.tokenizer.vocabulary)
         self.sequence_length = config.data.sequence_length
+        self.sampled_melody: Ids | None = None
+        """Melody of the pieces of `log_samples`."""
 
     def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
         """Return the rows of the symbols of equal names."""
@@ -52,7 +56,12 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         if not data.samples:
             return
         pieces = sample_pieces(
-            self.model, data, data.samples, seconds=data.sample_seconds, seed=self.config.run.seed
+            self.model,
+            data,
+            data.samples,
+            seconds=data.sample_seconds,
+            seed=self.config.run.seed,
+            melody=self.sampled_melody,
         )
         for number, ids in enumerate(pieces):
             render.write_piece(data.source.tokenizer.to_midi(ids), folder / f"piece-{number:02d}")
@@ -77,8 +86,11 @@ def prepare(
     except ValueError as error:
         raise UserError(f"the model does not fit the music: {error}") from error
     train, validation = read_training_and_validation(data)
-    loader = training_batches(train, data, seed=config.run.seed)
-    batches = evaluation_batches(validation, data, batch_size=data.batch_size)
+    melody = config.window_melody
+    if melody is not None and len(validation):
+        task.sampled_melody = tokenizer.melody(validation[0].astype(np.int64))
+    loader = training_batches(train, data, seed=config.run.seed, melody=melody)
+    batches = evaluation_batches(validation, data, batch_size=data.batch_size, melody=melody)
     whole = [train.tokens[row] for row in train.whole]
     baselines = count_models(tokenizer, whole[:COUNTED_PIECES], validation)
     print(

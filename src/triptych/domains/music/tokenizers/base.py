@@ -23,6 +23,9 @@ Ids: TypeAlias = NDArray[np.int64]
 Cycles: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs (divide, modulo): a position is at position // divide % modulo of each cycle."""
 Choice = TypeVar("Choice")
+MELODY_REST = 128
+"""Stands for a rest in a melody, whose other values are MIDI pitches."""
+N_MELODY_SYMBOLS = 129
 
 
 @dataclass(frozen=True)
@@ -117,6 +120,11 @@ class MusicTokenizer(ABC):
     """Steps in a beat; None where the music has no meter."""
     steps_per_bar: ClassVar[int | None] = None
     """Steps in a bar; None where the music has no meter."""
+    tokens_per_melody_step: ClassVar[int | None] = None
+    """Tokens in one step of `melody`, the mean where it varies; None for music whose melody is not
+    defined."""
+    seconds_per_melody_step: ClassVar[float]
+    """Seconds in one step of `melody`."""
     voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
     """Name and usual range of MIDI pitches of each voice, from the highest; empty where the music
     has no voices. The instruments of `to_midi` are the voices, in this order."""
@@ -194,6 +202,19 @@ class MusicTokenizer(ABC):
     @abstractmethod
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         """Return the ids of a part of a piece, transposed."""
+
+    def melody(self, ids: Ids) -> Ids:
+        """Return the melody of a piece, see `music.melody`: MIDI pitches or MELODY_REST, [K]."""
+        raise NotImplementedError(f"the melody of {self.name} is not defined")
+
+    def melody_position(self, ids: Ids) -> int:
+        """Return the step of the melody in which the token after the beginning of a piece lies."""
+        raise NotImplementedError(f"the melody of {self.name} is not defined")
+
+    def melody_steps(self, length: int) -> int:
+        """Return the number of steps of the melody that a window of `length` tokens is given."""
+        assert self.tokens_per_melody_step is not None
+        return -(-length // self.tokens_per_melody_step)
 
     def stretched(self, content: Any, settings: Augmentation) -> list[Any]:
         """Return a piece at each speed that training draws from; empty where it has one speed."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.midi import Note, ParsedMidi, Part, new_midi
-from triptych.domains.music.tokenizers.base import GivenPiece, Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, Ids, MusicTokenizer
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
@@ -74,6 +74,8 @@ class ChoraleTokenizer(MusicTokenizer):
     steps_per_beat = STEPS_PER_QUARTER
     steps_per_bar = STEPS_PER_BAR
     voice_ranges = VOICE_RANGES
+    tokens_per_melody_step = N_VOICES
+    seconds_per_melody_step = SECONDS_PER_STEP
 
     def encode(self, content: Grid) -> Ids:
         known = (content == SILENT) | ((content >= LOWEST) & (content <= HIGHEST))
@@ -201,6 +203,13 @@ class ChoraleTokenizer(MusicTokenizer):
     def pitches(self, content: Grid) -> Ids:
         sounding: Ids = content[content != SILENT]
         return sounding
+
+    def melody(self, ids: Ids) -> Ids:
+        soprano = ids[::N_VOICES]  # [T]
+        return np.where(soprano == REST, MELODY_REST, soprano + LOWEST)
+
+    def melody_position(self, ids: Ids) -> int:
+        return len(ids) // N_VOICES
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids == REST, REST, ids + semitones)

@@ -27,7 +27,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.music.midi import MAX_SECONDS, ParsedMidi, new_midi
-from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.base import (
+    MELODY_REST,
+    Augmentation,
+    Ids,
+    MusicTokenizer,
+)
 from triptych.domains.music.tokenizers.notes import (
     STEPS_PER_SECOND,
     Notes,
@@ -64,6 +69,8 @@ MAX_STEPS = int(MAX_SECONDS * STEPS_PER_SECOND)
 PIANO_LOWEST, PIANO_HIGHEST = 21, 108
 """MIDI pitches A0 to C8, the keys of a piano."""
 VELOCITIES_PER_BIN = 128 // N_VELOCITIES
+STEPS_PER_MELODY_STEP = 10
+"""Steps of 10 ms in one step of the melody, 100 ms."""
 DEFAULT_VELOCITY_BIN = N_VELOCITIES // 2
 
 
@@ -86,6 +93,8 @@ class EventTokenizer(MusicTokenizer):
     """Bound on the tokens in a second: a performance of MAESTRO has about 40."""
     unit = "events"
     steps_per_second = STEPS_PER_SECOND
+    tokens_per_melody_step = 4  # MAESTRO has about 40 events a second
+    seconds_per_melody_step = STEPS_PER_MELODY_STEP / STEPS_PER_SECOND
 
     def from_midi(self, midi: ParsedMidi) -> Notes:
         notes = notes_of(midi)
@@ -181,6 +190,34 @@ class EventTokenizer(MusicTokenizer):
 
     def pitches(self, content: Notes) -> Ids:
         return content.pitch
+
+    def melody(self, ids: Ids) -> Ids:
+        now = np.cumsum(_steps(ids))
+        end = int(now[-1]) if len(ids) else 0
+        melody = np.full(max(1, -(-end // STEPS_PER_MELODY_STEP)), -1)
+        # Notes by pitch and then by time: a note lasts until the next event of its pitch.
+        notes = np.flatnonzero(ids < SHIFT)
+        notes = notes[np.argsort(ids[notes] % N_PITCHES, kind="stable")]
+        pitch, onset = ids[notes] % N_PITCHES, now[notes]
+        release = np.append(onset[1:], end)
+        release[np.append(pitch[1:] != pitch[:-1], True)[: len(notes)]] = end
+        is_on = ids[notes] < NOTE_OFF
+        pitch, onset, release = pitch[is_on], onset[is_on], release[: len(notes)][is_on]
+        first = onset // STEPS_PER_MELODY_STEP
+        stop = np.maximum(-(-release // STEPS_PER_MELODY_STEP), first + 1)
+        number = np.repeat(np.arange(len(pitch)), stop - first)  # of the note in each of its steps
+        within = np.arange(len(number)) - (np.cumsum(stop - first) - (stop - first))[number]
+        step = first[number] + within
+        inside = step < len(melody)  # a note may begin in the instant in which the piece ends
+        np.maximum.at(melody, step[inside], pitch[number[inside]])
+        return np.where(melody < 0, MELODY_REST, melody)
+
+    def melody_position(self, ids: Ids) -> int:
+        return int(_steps(ids).sum()) // STEPS_PER_MELODY_STEP
+
+    def melody_steps(self, length: int) -> int:
+        # Twice the mean, so that most windows of slower music have all of their melody.
+        return 2 * super().melody_steps(length)
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids < SHIFT, ids + semitones, ids)

@@ -1,0 +1,86 @@
+"""Melody of a piece, which a model accompanies: one pitch or a rest per step of a grid of time.
+
+Of a performance it is the skyline: in each 100 ms the highest pitch that sounds at any time in it
+(skyline algorithm, Uitdenbogerd and Zobel 1998; grid of Music Transformer, Huang et al. 2018). Of a
+chorale it is the soprano, one pitch per sixteenth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triptych.core.models.base import NO_CONDITION, Condition
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.domains.music.midi import ParsedMidi
+from triptych.domains.music.tokenizers.base import MELODY_REST, Ids, MusicTokenizer
+from triptych.errors import UserError
+
+PADDING = -1
+"""Fills melodies of unequal length."""
+
+
+def melody_of_midi(tokenizer: MusicTokenizer, midi: ParsedMidi) -> Ids:
+    """Return the melody of a MIDI file: int64 [K], MIDI pitches or MELODY_REST.
+
+    Raises UserError for a file without notes and for pitches outside the tokenizer's range.
+    """
+    melody = tokenizer.melody(tokenizer.encode(tokenizer.from_midi(midi)))
+    pitches = melody[melody != MELODY_REST]
+    if not len(pitches):
+        raise UserError(f"{midi.name} has no melody: its highest voice rests throughout")
+    lowest, highest = tokenizer.pitch_range
+    if pitches.min() < lowest or pitches.max() > highest:
+        raise UserError(
+            f"the melody of {midi.name} has MIDI pitches from {pitches.min()} to {pitches.max()}; "
+            f"this model plays from {lowest} to {highest}"
+        )
+    return melody
+
+
+@dataclass(frozen=True)
+class WindowMelody:
+    """Reads the melody that a model is given for a window of a piece.
+
+    It begins with the step in which the window begins and has `tokenizer.melody_steps` steps, fewer
+    at the end of the piece and at least one: in sampling it is not known how long the window will
+    last, so that it does not depend on that in training either.
+    """
+
+    tokenizer: MusicTokenizer
+    length: int
+    """Length of a window, in tokens."""
+
+    def of_window(self, tokens: Ids, start: int, semitones: int = 0) -> Ids:
+        """Return the melody of the window from token `start` of a piece, transposed: int64 [K]."""
+        tokens = self.tokenizer.transpose(tokens.astype(np.int64), semitones)
+        return self.part(self.tokenizer.melody(tokens), tokens[:start])
+
+    def part(self, melody: Ids, before: Ids) -> Ids:
+        """Return the part of a piece's melody for the window that follows the tokens `before`."""
+        first = self.tokenizer.melody_position(before)
+        found = melody[first : first + self.tokenizer.melody_steps(self.length)]
+        return found if len(found) else np.array([MELODY_REST])
+
+    def condition(self, model: DecoderOnly, melody: Ids, before: Tensor) -> Condition:
+        """Return the condition of a window that follows the tokens before, int64 [B, t]."""
+        rows = [self.part(melody, row) for row in before.cpu().numpy()]
+        return condition_of(model, padded(rows).to(before.device))
+
+
+def padded(melodies: Sequence[Ids]) -> Tensor:
+    """Return melodies as one tensor, int64 [B, K], with PADDING after the end of each."""
+    rows = [torch.from_numpy(melody.astype(np.int64)) for melody in melodies]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING)
+
+
+def condition_of(model: DecoderOnly, melody: Tensor | None) -> Condition:
+    """Return the encoder's output for melodies int64 [B, K] of `padded`; None for no melody."""
+    if melody is None:
+        return NO_CONDITION
+    padding = melody == PADDING
+    return model.encode(melody.masked_fill(padding, MELODY_REST), padding)

@@ -1,0 +1,308 @@
+"""Melodies: their extraction by brute force, windows, batches, and models that read them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+from random_head import with_random_head
+
+from triptych.core.attention.full import Full
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import Sinusoidal
+from triptych.core.transformer import TransformerConfig
+from triptych.decoding.sampling import Sampling
+from triptych.domains.music.config import Config, MelodyEncoder, ModelConfig
+from triptych.domains.music.data import (
+    DataConfig,
+    TrainingPieces,
+    Window,
+    evaluation_batches,
+    make_batch,
+    training_batches,
+)
+from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.melody import (
+    PADDING,
+    WindowMelody,
+    condition_of,
+    melody_of_midi,
+    padded,
+)
+from triptych.domains.music.metrics import token_nll
+from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
+from triptych.domains.music.sampling import continue_tokens
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.task import MusicTrainingModule
+from triptych.domains.music.tokenizers.base import MELODY_REST, Augmentation
+from triptych.domains.music.tokenizers.chorales import SILENT, ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import END, EventTokenizer
+from triptych.domains.music.tokenizers.notes import Notes, notes_of, to_steps
+from triptych.errors import UserError
+
+CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
+
+
+@dataclass(frozen=True)
+class Chorales(PieceSource):
+    tokenizer: ClassVar = CHORALES
+
+    def load(self, split):
+        random = np.random.default_rng(len(split))
+        return [Piece(f"{n}", random.integers(45, 72, (30 + 7 * n, 4))) for n in range(3)]
+
+
+@dataclass(frozen=True)
+class Performances(PieceSource):
+    tokenizer: ClassVar = EVENTS
+
+    def load(self, split):
+        return []
+
+
+ONE_LAYER = MelodyEncoder(1)
+
+
+def model_of(source, *, length=128, overlap=64, melody: MelodyEncoder | None = ONE_LAYER):
+    torch.manual_seed(0)
+    sizes = TransformerConfig(
+        n_layers=2,
+        d_model=16,
+        n_heads=2,
+        feed_forward=GELU(32),
+        attention=Full(),
+        positions=Sinusoidal(),
+    )
+    data = DataConfig(source=source, sequence_length=length, overlap=overlap, batch_size=2)
+    config = Config(data=data, model=ModelConfig(sizes, melody=melody))
+    return MusicModel(config, with_random_head(config.build_model()))
+
+
+def slow_skyline(notes: Notes, n_steps: int) -> list[int]:
+    """Each 10 ms on its own; the highest pitch of the ten of each 100 ms."""
+    first = to_steps(notes.onset)
+    stop = np.maximum(to_steps(notes.release), first + 1)
+    found = []
+    for step in range(n_steps):
+        sounding = [
+            pitch
+            for time in range(10 * step, 10 * step + 10)
+            for pitch, a, b in zip(notes.pitch.tolist(), first, stop, strict=True)
+            if a <= time < b
+        ]
+        found.append(max(sounding, default=MELODY_REST))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_melody_of_a_performance_is_its_skyline(seed, busy_piece, parsed):
+    notes = notes_of(parsed(busy_piece(seed)))
+    ids = EVENTS.tokens(notes)
+    melody = EVENTS.melody(ids)
+    assert melody.tolist() == slow_skyline(notes, len(melody))
+    assert len(melody) == -(-int(to_steps(notes.release).max()) // 10)
+
+
+def test_the_melody_of_any_events_is_that_of_their_notes():
+    """Also of events that no encoder writes: notes that never end, offs without a note."""
+    random = np.random.default_rng(0)
+    for length in (0, 1, 2, 30, 200):
+        ids = random.integers(0, END, length)
+        melody = EVENTS.melody(ids)
+        assert melody.tolist() == slow_skyline(EVENTS.decode(ids), len(melody))
+
+
+def test_the_melody_of_a_chorale_is_its_soprano():
+    grid = np.random.default_rng(0).integers(45, 72, (9, 4))
+    grid[3, 0] = SILENT
+    melody = CHORALES.melody(CHORALES.encode(grid))
+    assert melody.tolist() == [*grid[:3, 0], MELODY_REST, *grid[4:, 0]]
+
+
+@pytest.mark.parametrize("semitones", [-3, 0, 5])
+def test_a_window_has_the_melody_of_its_own_time_and_transposition(semitones, busy_piece, parsed):
+    content = notes_of(parsed(busy_piece(0)))
+    ids = EVENTS.tokens(content)
+    reader = WindowMelody(EVENTS, 80)
+    whole = slow_skyline(replace(content, pitch=content.pitch + semitones), 400)
+    n_steps = len(EVENTS.melody(ids))
+    for start in (0, 1, 80, 333, len(ids) - 1):
+        time = round(float(EVENTS.seconds_and_pitches(ids)[0][start]) * 100)
+        stop = min(time // 10 + EVENTS.melody_steps(80), n_steps)
+        expected = whole[time // 10 : stop] or [MELODY_REST]
+        assert reader.of_window(ids, start, semitones).tolist() == expected
+
+
+def test_the_melody_is_cut_where_a_chorale_window_is():
+    ids = CHORALES.encode(np.random.default_rng(0).integers(45, 72, (40, 4)))
+    melody = WindowMelody(CHORALES, 64).of_window(ids, 64, 2)
+    assert melody.tolist() == (ids[64:128:4] + 36 + 2).tolist()
+
+
+def test_training_crops_have_the_melody_of_their_own_tokens():
+    """Transposed with them; the loader's state goes on with the same melodies."""
+    config = DataConfig(
+        source=Chorales(), sequence_length=64, overlap=0, batch_size=2, augmentation=Augmentation(4)
+    )
+    pieces = TrainingPieces.of(config.source.load("train"), config)
+
+    def loader():
+        return training_batches(pieces, config, seed=3, melody=WindowMelody(CHORALES, 64))
+
+    batches = list(loader())
+    for batch in batches:
+        for row, melody in zip(batch.values, batch.melody, strict=True):
+            soprano = row[::4]
+            soprano = soprano[soprano >= 0] + 36
+            assert melody[: len(soprano)].tolist() == soprano.tolist()
+            assert (melody[len(soprano) :] == PADDING).all()
+    continued = loader()
+    iterator = iter(continued)
+    next(iterator)
+    state = continued.state_dict()
+    resumed = loader()
+    resumed.load_state_dict(state)
+    for batch, again in zip(batches[1:], resumed, strict=False):
+        assert torch.equal(batch.values, again.values)
+        assert torch.equal(batch.melody, again.melody)
+
+
+def test_a_row_does_not_depend_on_the_longer_melodies_of_its_batch():
+    model = model_of(Chorales()).model.double().eval()
+    pieces = [CHORALES.encode(piece.content) for piece in Chorales().load("test")]
+    windows = [Window(tokens, 64) for tokens in pieces]
+    reader = WindowMelody(CHORALES, 64)
+    together = make_batch(windows, CHORALES, length=64, melody=reader)
+    assert (together.melody == PADDING).any()
+    nll = token_nll(model, together)
+    for row, window in enumerate(windows):
+        alone = token_nll(model, make_batch([window], CHORALES, length=64, melody=reader))
+        torch.testing.assert_close(nll[row, : alone.shape[1]], alone[0], rtol=0, atol=1e-12)
+
+
+def test_the_melody_matters_and_has_gradients():
+    model = model_of(Chorales()).model.double()
+    tokens = CHORALES.encode(Chorales().load("test")[0].content)
+    batch = make_batch([Window(tokens, 0)], CHORALES, length=64, melody=WindowMelody(CHORALES, 64))
+    other = batch._replace(melody=batch.melody.flip(1))
+    assert not torch.allclose(token_nll(model, batch), token_nll(model, other))
+    token_nll(model, batch).sum().backward()
+    for name, parameter in model.encoder.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("source", [Chorales(), Performances()])
+def test_sampling_sees_the_melody_and_windows_of_the_evaluation(source, busy_piece, parsed):
+    """Greedy tokens, sampled with a cache, are the best ones of a pass over the whole window."""
+    length, overlap = 128, 64
+    model = model_of(source).model.double()
+    tokenizer = source.tokenizer
+    reader = WindowMelody(tokenizer, length)
+    melody = np.random.default_rng(0).integers(50, 80, 90)
+
+    def condition(before):
+        return reader.condition(model, melody, before)
+
+    tokens = continue_tokens(
+        model,
+        torch.zeros(2, 0, dtype=torch.int64),
+        n_new=200,
+        length=length,
+        overlap=overlap,
+        sampling=Sampling(temperature=1.0),
+        generator=torch.Generator().manual_seed(0),
+        condition=condition,
+    )
+    greedy = continue_tokens(
+        model,
+        tokens[:, :170],
+        n_new=50,
+        length=length,
+        overlap=overlap,
+        sampling=Sampling(temperature=0),
+        generator=torch.Generator(),
+        condition=condition,
+    )
+    with torch.no_grad():
+        for place in range(170, 220, 3):
+            start = max(0, -(-(place - length + 1) // (length - overlap))) * (length - overlap)
+            firsts = [tokenizer.melody_position(row[:start].numpy()) for row in greedy]
+            parts = [melody[first:][: tokenizer.melody_steps(length)] for first in firsts]
+            parts = [part if len(part) else np.array([MELODY_REST]) for part in parts]
+            previous = greedy[:, start - 1] if start else None
+            given = condition_of(model, padded(parts))
+            logits = model(greedy[:, start : place + 1], previous, given)[:, -1]
+            assert torch.equal(logits.argmax(-1), greedy[:, place])
+
+
+def test_a_sampled_chorale_is_as_long_as_its_melody(make_piano):
+    model = model_of(Chorales())
+    line = [(60 + n % 7, n * 0.5, n * 0.5 + 0.5, 80) for n in range(20)]
+    midi = model.sample(2, melody=make_piano(line))[1]
+    grid = CHORALES.from_midi(parse(midi))
+    assert len(grid) == 80
+
+
+def parse(midi):
+    return parse_midi(midi_bytes(midi), name="sample")
+
+
+def test_evaluation_reads_the_melody_of_each_piece():
+    model = model_of(Chorales())
+    pieces = [CHORALES.encode(piece.content) for piece in Chorales().load("test")]
+    total = n_tokens = 0.0
+    reader = model.config.window_melody
+    with torch.no_grad():
+        model.full_model.eval()
+        for batch in evaluation_batches(pieces, model.config.data, batch_size=1, melody=reader):
+            total += token_nll(model.full_model, batch).double().sum().item()
+            n_tokens += batch.scored.sum().item()
+    found = model.evaluate("test").metrics["nats_per_token"]
+    assert found == pytest.approx(total / n_tokens, rel=1e-5)
+
+
+def test_a_model_and_a_melody_need_each_other(make_piano, tmp_path):
+    melody = make_piano([(60, 0.0, 1.0, 80)])
+    with pytest.raises(UserError, match="no encoder of melodies"):
+        model_of(Chorales(), melody=None).sample(1, melody=melody)
+    model = model_of(Chorales())
+    with pytest.raises(UserError, match="none is given"):
+        model.sample(1, length=4)
+    with pytest.raises(UserError, match="statistics"):
+        model.statistics(1)
+    with pytest.raises(UserError, match="primer"):
+        model.attention()
+    assert len(model.attention(primer=write_midi(melody, tmp_path / "melody.mid")).tokens)
+
+
+def test_melodies_out_of_range_and_without_notes_are_told(make_piano, parsed):
+    with pytest.raises(UserError, match=r"pitches from 110 to 110.*from 21 to 108"):
+        melody_of_midi(EVENTS, parsed(make_piano([(110, 0.0, 1.0, 80)])))
+    with pytest.raises(UserError, match="pitch 90"):
+        melody_of_midi(CHORALES, parsed(make_piano([(90, 0.0, 1.0, 80)])))
+    with pytest.raises(UserError):
+        model_of(Chorales()).sample(1, melody=make_piano([]))
+    silent = np.full((4, 4), SILENT)
+    silent[:, 3] = 50
+    with pytest.raises(UserError, match="rests throughout"):
+        melody_of_midi(CHORALES, parse(CHORALES.to_midi(CHORALES.encode(silent))))
+
+
+def test_music_without_a_melody_is_told():
+    class Drums(ChoraleTokenizer):
+        tokens_per_melody_step = None
+
+    with pytest.raises(ValueError, match="has no melody"):
+        ModelConfig(melody=MelodyEncoder()).build(Drums(), length=64)
+
+
+def test_the_samples_of_a_run_accompany_a_melody(tmp_path):
+    config = model_of(Chorales()).config
+    task = MusicTrainingModule(replace(config, data=replace(config.data, sample_seconds=2)))
+    task.sampled_melody = CHORALES.melody(CHORALES.encode(Chorales().load("test")[0].content))
+    task.log_samples(tmp_path)
+    assert (tmp_path / "piece-00.mid").exists()
