@@ -46,6 +46,8 @@ N_PICTURES = 6
 """Test digits that are completed and upscaled."""
 SAMPLES = {"image": ["--count", "60"], "music": ["--count", "2"]}
 SHIPPED_SAMPLES = {"image": ["--count", "20"], "music": ["--count", "1", "--seconds", "20"]}
+HARMONISED = 64
+"""Sixteenths of the melody that is harmonised: the four bars that the model sees at once."""
 SENTENCES = (
     "A man plays the guitar.",
     "Two dogs are running across a green field.",
@@ -132,6 +134,20 @@ class Demo:
         if domain in SAMPLES:
             folder = self.out / "samples" / domain
             run("sample", domain, *checkpoint, "--out", str(folder), *SAMPLES[domain])
+        if domain == "music":
+            self.harmonise(checkpoint)
+
+    def harmonise(self, checkpoint: list[str]) -> None:
+        """Fill in the three lower voices of a test chorale, given its soprano."""
+        music = triptych.load(checkpoint[1])
+        chorale = music.config.data.source.load("test")[0].content[:HARMONISED]
+        midi = music.tokenizer.to_midi(music.tokenizer.encode(chorale))
+        del midi.instruments[1:]
+        melody = self.out / "soprano.mid"
+        midi.write(str(melody))
+        folder = str(self.out / "samples" / "harmony")
+        given = ["--given", str(melody), "--keep", "soprano", "--count", "1"]
+        run("sample", "music", *checkpoint, "--out", folder, *given)
 
     def complete(self) -> None:
         """Fill the lower halves of test digits."""

@@ -20,11 +20,18 @@ DATA = {
     "image": "Handwritten digits, 8x8 with 17 levels, in generation order; one column per digit.",
     "music": "Chorales in four voices, in sixteenths.",
 }
-GIVEN_PICTURES = {
-    "completion": "Test digits, their given upper halves, and five completions each.",
-    "super-resolution": "Test digits averaged down to 4x4, five samples each, and the originals.",
+GIVEN = {
+    "image": {
+        "completion": "Test digits, their given upper halves, and five completions each.",
+        "super-resolution": "Test digits averaged down to 4x4, five samples each, and the "
+        "originals.",
+    },
+    "music": {
+        "harmony": "The first bars of the soprano of a test chorale (dark), and the three other "
+        "voices as the model fills them in.",
+    },
 }
-"""Folder of samples -> what its grid shows."""
+"""Domain -> folder of samples of which a part was given -> what they show."""
 CARD = ("data", "time", "hardware", "figure", "terms")
 KINDS = {".png": "image/png", ".wav": "audio/wav", ".mid": "audio/midi"}
 STYLE = """
@@ -65,10 +72,9 @@ def write_page(folder: Path, results: dict[str, Any]) -> Path:
             )
             parts.append(table(trained["score"]["details"].get("samples", [])))
         parts += media(folder / "samples" / domain)
-        if domain == "image":
-            for name, text in GIVEN_PICTURES.items():
-                if grid := media(folder / "samples" / name):
-                    parts += [f"<p>{text}</p>", *grid]
+        for name, text in GIVEN.get(domain, {}).items():
+            if files := media(folder / "samples" / name):
+                parts += [f"<p>{text}</p>", *files]
     page = "\n".join(part for part in parts if part)
     return write_atomically(
         folder / "index.html",

@@ -65,6 +65,9 @@ def results(folder: Path) -> dict[str, Any]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(b"content")
         (music / "piece-01.wav").write_bytes(b"content")
+    harmony = folder / "samples" / "harmony" / "piece-00.mid"
+    harmony.parent.mkdir()
+    harmony.write_bytes(b"content")
     return {"shipped": shipped, "trained": trained}
 
 
@@ -77,7 +80,7 @@ def test_the_page_needs_no_network_and_no_other_file(
     page.feed(write_page(tmp_path, found).read_bytes().decode("utf-8"))
     assert {"script", "link", "iframe", "object", "embed", "base"}.isdisjoint(page.tags)
     assert all(address.startswith("data:") for address in page.addresses)
-    assert len(page.addresses) == 6 * whole, "two grids, two sounds, two MIDI files"
+    assert len(page.addresses) == 7 * whole, "two grids, two sounds, three MIDI files"
     assert page.styles
     assert not any("url(" in style or "@import" in style for style in page.styles)
     shown = "".join(page.text)
@@ -99,4 +102,5 @@ def test_the_demo_ends_after_its_time_and_says_so(tmp_path: Path) -> None:
     for domain in DOMAINS:
         assert "its share of the time" in found["trained"][domain]["stopped"]
         assert found["trained"][domain]["score"]["count"] > 0
+    assert (out / "samples" / "harmony" / "piece-00.mid").is_file()
     assert (out / "index.html").stat().st_size > 100_000
