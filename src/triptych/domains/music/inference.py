@@ -1,60 +1,36 @@
-"""A trained music model in use: sample, continue, evaluate, and show its attention."""
+"""A trained music model in use: sample, continue, fill in, and show its attention."""
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.sampling import Given, Sampling
-from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.domains.base import ProgressFactory
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.music import render
 from triptych.domains.music.attention_maps import MusicAttention, find_query, note_attention
-from triptych.domains.music.comparison import (
-    NamedPiece,
-    compare_statistics,
-    compare_with_training,
-)
-from triptych.domains.music.config import Config
 from triptych.domains.music.constraints.build import build_constraints
 from triptych.domains.music.constraints.options import ConstraintOptions
-from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.domain import (
     DRAWING,
     NUMBERS,
     PIECE,
     SIMILARITY,
     MusicAttentionOptions,
-    MusicEvaluateOptions,
     MusicSampleOptions,
 )
-from triptych.domains.music.given_scores import score_given
+from triptych.domains.music.evaluation import MusicEvaluator
 from triptych.domains.music.melody import melody_of_midi
-from triptych.domains.music.metrics import (
-    MusicScores,
-    batch_sums,
-    count_models,
-    mean_by_position,
-    token_nll,
-)
 from triptych.domains.music.midi import ParsedMidi, midi_bytes, parse_midi, read_midi
 from triptych.domains.music.sampling import complete_tokens, sample_pieces
-from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.base import Ids
 from triptych.domains.options import check_layer_and_head, counted
-from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
-from triptych.training.devices import out_of_memory_advice
-from triptych.training.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress
 
 if TYPE_CHECKING:
@@ -64,17 +40,8 @@ DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
 
 
-class MusicModel(MusicScores, TrainedModel):
+class MusicModel(MusicEvaluator):
     """A trained music model."""
-
-    config_class = Config
-    config: Config
-    full_model: DecoderOnly
-
-    @property
-    def tokenizer(self) -> MusicTokenizer:
-        """Tokenizer of the model's music."""
-        return self.config.data.source.tokenizer
 
     def sample(
         self,
@@ -183,91 +150,9 @@ class MusicModel(MusicScores, TrainedModel):
         )
         return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
 
-    def _check_melody(self, *, given: bool) -> None:
-        """Raise UserError unless a melody is given exactly if the model reads one."""
-        reads = self.config.model.melody is not None
-        if given and not reads:
-            raise UserError(
-                "melody is given, and this model has no encoder of melodies; expected one that was "
-                "trained with model.melody, such as configs/music/chorales-melody.yaml"
-            )
-        if reads and not given:
-            raise UserError(
-                "this model accompanies a melody, and none is given; expected a MIDI file as melody"
-            )
-
     def _prompt(self, primer: pretty_midi.PrettyMIDI | str | Path) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""
         return self.tokenizer.encode(self.tokenizer.from_midi(_parsed(primer, "the primer")))
-
-    def evaluate(
-        self,
-        split: str = "test",
-        *,
-        data: str | Path | None = None,
-        batch_size: int | None = None,
-        limit: int | None = None,
-        sequence_length: int | None = None,
-        overlap: int | None = None,
-        bucket: int = 32,
-        progress: Progress | None = None,
-    ) -> Evaluation:
-        """Score every token of every piece of a split, in nats per token and per note.
-
-        split: train, validation, test, or all for every piece of the folder `data`. batch_size: no
-        effect beyond rounding (int8 quantizes the inputs of each batch).
-        sequence_length, overlap: of the windows in tokens, as in `DataConfig`; None for the
-        model's own, the overlap in proportion to the length. Windows longer than in training also
-        give the nats per token within and beyond the trained length. bucket: number of positions in
-        the window whose nats per token are averaged in the details; with overlap 0 each window
-        scores all of its positions.
-        Raises UserError for missing data and for windows that the model cannot serve.
-        """
-        scorer = self._with_windows(sequence_length, overlap)
-        windows = scorer.config.data
-        windows = replace(windows, source=source_to_score(windows.source, split, data))
-        content = [piece.content for piece in read_pieces(windows.source, split)[:limit]]
-        pieces = [self.tokenizer.tokens(piece) for piece in content]
-        batches = evaluation_batches(
-            pieces,
-            windows,
-            batch_size=batch_size or windows.batch_size,
-            melody=scorer.config.window_melody,
-        )
-        trained_length, length = self.config.data.sequence_length, windows.sequence_length
-        nats = torch.zeros(length, dtype=torch.float64)
-        tokens = torch.zeros(length, dtype=torch.int64)
-
-        def score(batch: Batch) -> dict[str, Tensor]:
-            nll = token_nll(scorer.model, batch)  # [B, L]
-            nats[: nll.shape[1]] += in_double(nll).sum(0).cpu()
-            tokens[: nll.shape[1]] += batch.scored.sum(0).cpu()
-            return batch_sums(batch, nll)
-
-        sums = sum_scores(scorer.model, score, batches, progress)
-        metrics = self.metrics(sums)
-        parts = mean_by_position(nats, tokens, [0, trained_length, length])
-        if len(parts) == 2:
-            metrics["nats_per_token_within"] = parts[0]["nats_per_token"]
-            metrics["nats_per_token_beyond"] = parts[1]["nats_per_token"]
-        details: dict[str, Any] = {
-            "dtype": self.dtype,
-            "tokens": int(sums["tokens"]),
-            "notes": int(sums["notes"]),
-            "vocabulary_size": self.tokenizer.vocabulary_size,
-            "sequence_length": length,
-            "overlap": windows.overlap,
-            "nats_per_token_of": _baselines(windows.source, pieces, counted=split != ALL),
-            "by_position": {
-                "trained_length": trained_length,
-                "sequence_length": length,
-                "overlap": windows.overlap,
-                "positions_per_bucket": bucket,
-                "buckets": mean_by_position(nats, tokens, [*range(0, length, bucket), length]),
-            },
-            **known_entropy(windows.source),
-        }
-        return Evaluation(self.domain, split, metrics, len(pieces), details)
 
     def attention(
         self,
@@ -337,119 +222,6 @@ class MusicModel(MusicScores, TrainedModel):
         made = counted(options.count, "piece", "pieces")
         return f"{made} (.mid, .wav, .png) in {out}; sound by {synthesiser}"
 
-    def further_details(
-        self, options: MusicEvaluateOptions, report: ProgressFactory
-    ) -> dict[str, Any]:
-        """Return statistics of samples, and scores given some voices, where the options ask."""
-        details: dict[str, Any] = {}
-        if options.keep is not None:
-            arguments = options.arguments_of(self.evaluate_given)
-            with out_of_memory_advice("lower --particles"):
-                details["given"] = self.evaluate_given(**arguments, progress=report("tokens"))
-        if options.statistics:
-            progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
-            arguments = options.arguments_of(self.statistics)
-            with out_of_memory_advice("lower --statistics or --sample_length"):
-                details |= self.statistics(options.statistics, **arguments, progress=progress)
-        return details
-
-    def evaluate_given(
-        self,
-        keep: str,
-        split: str = "test",
-        *,
-        data: str | Path | None = None,
-        limit: int | None = None,
-        particles: int = 16,
-        seed: int = 0,
-        progress: Progress | None = None,
-    ) -> dict[str, Any]:
-        """Score the notes of a split that are not kept, see `score_given`; JSON types only.
-
-        Each piece is scored up to the length of the model's window. keep: as in `complete`.
-        Raises UserError for missing data, and for voices and bars that a piece lacks.
-        """
-        self._check_melody(given=False)
-        source = source_to_score(self.config.data.source, split, data)
-        length, device = self.config.data.sequence_length, self.full_model.start.device
-        pieces = [
-            self.tokenizer.encode(piece.content)[:length]
-            for piece in read_pieces(source, split)[:limit]
-        ]
-        generator = torch.Generator(device).manual_seed(seed)
-        scores = score_given(
-            self.model,
-            self.tokenizer,
-            pieces,
-            keep,
-            particles=particles,
-            generator=generator,
-            progress=progress,
-        )
-        return {"keep": keep, "particles": particles, "seed": seed, **scores}
-
-    def statistics(
-        self,
-        count: int,
-        split: str = "test",
-        *,
-        data: str | Path | None = None,
-        limit: int | None = None,
-        sample_length: int | None = None,
-        seed: int = 0,
-        progress: Progress | None = None,
-    ) -> dict[str, Any]:
-        """Return statistics of `count` samples and of the pieces of a split, JSON types only.
-
-        The key statistics has mean and deviation of each measure, see `piece_statistics`. The key
-        memorisation has the longest run of tokens, and of intervals between notes, that each sample
-        and each held-out piece shares with the training pieces.
-
-        sample_length: in the tokenizer's unit; the pieces are cut to it. None for the median length
-        of whole pieces. Raises UserError for missing data and for a split without pieces.
-        """
-        if self.config.model.melody is not None:
-            raise UserError("statistics sample without a melody, and this model accompanies one")
-        tokenizer = self.tokenizer
-        source = source_to_score(self.config.data.source, split, data)
-        pieces = _named(read_pieces(source, split)[:limit], tokenizer, length=sample_length)
-        if not pieces:
-            raise UserError(f"the split {split} has no pieces to compare samples with")
-        if sample_length is None:
-            median = np.median([len(piece.tokens) for piece in pieces])
-            sample_length = max(1, round(median / tokenizer.tokens_per_unit))
-        drawn = sample_pieces(
-            self.model, self.config.data, count, length=sample_length, seed=seed, progress=progress
-        )
-        samples = [
-            NamedPiece.of(f"sample-{number:02d}", tokens, tokenizer)
-            for number, tokens in enumerate(drawn)
-        ]
-        groups = {split: pieces, "samples": samples}
-        statistics = {
-            "pieces": {group: len(members) for group, members in groups.items()},
-            "sample_length": sample_length,
-            "sample_unit": tokenizer.unit,
-            "seed": seed,
-            "groups": compare_statistics(groups, tokenizer),
-        }
-        memorisation: dict[str, Any]
-        try:
-            trained_from = self.config.data.source if split == ALL else source
-            training = _named(trained_from.load("train"), tokenizer)
-            if not training:
-                raise UserError("the source has no training pieces")
-        except UserError as error:
-            memorisation = {"not_computed": str(error)}
-        else:
-            if split == "train":  # its pieces would be found in themselves
-                del groups[split]
-            memorisation = {
-                "training_pieces": len(training),
-                "runs": compare_with_training(groups, training, tokenizer),
-            }
-        return {"statistics": statistics, "memorisation": memorisation}
-
     def write_attention(
         self, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
@@ -475,56 +247,12 @@ class MusicModel(MusicScores, TrainedModel):
             f"token {found.query} of {len(found.tokens)}"
         )
 
-    def _with_windows(self, sequence_length: int | None, overlap: int | None) -> MusicModel:
-        """Return the same model for other windows; see `evaluate`."""
-        data, bar = self.config.data, self.tokenizer.bar
-        length = data.sequence_length if sequence_length is None else sequence_length
-        if overlap is None:
-            overlap = data.overlap * length // data.sequence_length // bar * bar
-        if (length, overlap) == (data.sequence_length, data.overlap):
-            return self
-        try:
-            windows = replace(data, sequence_length=length, overlap=overlap)
-            config = replace(self.config, data=windows)
-            model = config.build_model().to(next(self.full_model.parameters()))
-            model.load_state_dict(self.full_model.state_dict())
-        # RuntimeError: the shape of a parameter depends on the length.
-        except (ValueError, RuntimeError) as error:
-            reason = str(error).splitlines()[-1].strip()
-            raise UserError(
-                f"the model cannot be scored with windows of {length:,} tokens: {reason}"
-            ) from error
-        return MusicModel(config, model).with_dtype(self.dtype)
-
 
 def _parsed(midi: pretty_midi.PrettyMIDI | str | Path, name: str) -> ParsedMidi:
     """Return a MIDI file, or a piece in memory under a name for error messages."""
     if isinstance(midi, (str, Path)):
         return read_midi(midi)
     return parse_midi(midi_bytes(midi), name=name)
-
-
-def _named(
-    pieces: list[Piece], tokenizer: MusicTokenizer, *, length: int | None = None
-) -> list[NamedPiece]:
-    """Return pieces as their tokenizer writes them, cut to a length in its unit."""
-    n_tokens = None if length is None else length * tokenizer.tokens_per_unit
-    return [
-        NamedPiece.of(piece.name, tokenizer.encode(piece.content)[:n_tokens], tokenizer)
-        for piece in pieces
-    ]
-
-
-def _baselines(source: PieceSource, held_out: list[Ids], *, counted: bool) -> dict[str, float]:
-    """Return nats per token of simple models on the scored pieces.
-
-    counted: include the count models, where the source has training pieces for them.
-    """
-    train: list[Ids] = []
-    if counted and source.trains_baselines:
-        with suppress(UserError):
-            train = [source.tokenizer.tokens(piece.content) for piece in source.load("train")]
-    return count_models(source.tokenizer, train, held_out)
 
 
 restore = MusicModel.restore
