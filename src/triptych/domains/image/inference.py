@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
-from triptych.core.attention.capture import capture_attention
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image import render
+from triptych.domains.image.attention_maps import Pixel, attention_blocks, attention_maps
 from triptych.domains.image.comparison import (
     check_given_first,
     completion_scores,
@@ -41,13 +40,9 @@ from triptych.domains.image.pictures import filled_pixels
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
-from triptych.training.evaluate import Evaluation, device_of, scoring, sum_scores
+from triptych.training.evaluate import Evaluation, device_of, sum_scores
 from triptych.types import Progress
 
-Pixel = tuple[int, int]
-"""Row and column, from 0."""
-Blocks = tuple[NDArray[np.bool_], NDArray[np.bool_]]
-"""Query block and memory block: bool [H, W]."""
 DEFAULT_PASSES = 5
 """Passes of resampling where given pixels come after filled ones."""
 
@@ -259,47 +254,8 @@ class ImageModel(ImageScores, TrainedModel):
         [H, W, C]. label: class of the image, default 0. layer: from 1, None for the last. head:
         from 1, None for the mean of all heads.
         """
-        model = self.full_model
-        device = device_of(model)
-        labels = torch.tensor([label or 0], device=device) if model.n_classes else None
-        block = model.core.decoder.blocks[(layer or self.config.model.transformer.n_layers) - 1]
-        with scoring(model), capture_attention(block) as captured:
-            model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)
-        # Query t predicts value t of the order; key 0 holds the start vector.
-        query = torch.stack([model.order.positions[row, col, 0] for row, col in pixels])  # [N]
-        weights = captured.self_attention[0][0, :, query]  # [heads, N, L]
-        images = self._by_pixel(weights.flatten(0, 1))  # [heads N, H, W]
-        images = images.view(-1, len(pixels), *images.shape[1:])  # [heads, N, H, W]
-        maps: NDArray[np.float64] = (images.mean(0) if head is None else images[head - 1]).numpy()
-        return maps
-
-    def attention_blocks(self, pixels: Sequence[Pixel]) -> list[Blocks]:
-        """Return the query block and the memory block of each predicted pixel: bool [H, W] each.
-
-        The query block has the pixels that share the predicted one's window of keys; without
-        windows it is the pixel alone. The memory block (Parmar et al. 2018, section 3.3) has the
-        pixels whose values some query of the block sees by the mask pattern, the block's own too.
-        """
-        model = self.full_model
-        pattern = model.core.decoder.blocks[0].attention.mask_pattern
-        positions = torch.arange(model.order.length, device=device_of(model))  # [L]
-        blocks = []
-        for row, column in pixels:
-            queries = model.order.positions[row, column]  # [C]
-            if pattern.windows is not None:
-                number = pattern.windows.block_of(positions)  # [L]
-                queries = positions[number == number[queries[0]]]  # [Q]
-            seen = pattern.visible(queries.unsqueeze(1), positions).any(0)  # [L]
-            of_queries = torch.zeros_like(seen).index_fill_(0, queries, True)  # [L]
-            query_block = model.order.to_images(of_queries.unsqueeze(0))[0].any(-1)  # [H, W]
-            memory_block = self._by_pixel(seen.unsqueeze(0))[0] > 0  # [H, W]
-            blocks.append((query_block.cpu().numpy(), memory_block.numpy()))
-        return blocks
-
-    def _by_pixel(self, of_keys: torch.Tensor) -> torch.Tensor:
-        """Return sums over the keys that hold a pixel's values: [N, L] -> float64 [N, H, W]."""
-        by_value = F.pad(of_keys[:, 1:], (0, 1))  # [N, L], key t holds the value at t - 1
-        return self.full_model.order.to_images(by_value).cpu().double().sum(-1)
+        layer = layer or self.config.model.transformer.n_layers
+        return attention_maps(self.full_model, image, pixels, label=label, layer=layer, head=head)
 
     def write_samples(
         self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
@@ -380,7 +336,7 @@ class ImageModel(ImageScores, TrainedModel):
         progress = report("sampled positions")
         image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
         maps = self.attention(image, pixels, label=label, layer=layer, head=options.head)
-        blocks = self.attention_blocks(pixels)
+        blocks = attention_blocks(self.full_model, pixels)
         heads = "mean of all heads" if options.head is None else f"head {options.head}"
         title = (
             f"layer {layer}, {heads}: weights (red) of the prediction of a pixel (blue),\n"

@@ -41,7 +41,6 @@ from triptych.training.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress
 
 
-
 class MusicEvaluator(MusicScores, TrainedModel):
     """A trained music model that scores pieces; `MusicModel` also samples."""
 
