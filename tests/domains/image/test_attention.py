@@ -16,6 +16,7 @@ from triptych.core.heads import Categorical, MixtureOfLogistics
 from triptych.core.models.base import NO_CONDITION
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
+from triptych.domains.image.attention_maps import attention_blocks
 from triptych.domains.image.config import Config
 from triptych.domains.image.domain import ImageAttentionOptions
 from triptych.domains.image.inference import ImageModel
@@ -93,7 +94,7 @@ def test_blocks_are_those_of_the_mask_and_hold_all_weights(order, image):
     maps = trained.attention(image, every, layer=1)
     memories = {}
     for (row, column), weights, (query, memory) in zip(
-        every, maps, trained.attention_blocks(every), strict=True
+        every, maps, attention_blocks(trained.full_model, every), strict=True
     ):
         by_hand = np.zeros((HEIGHT, WIDTH), bool)
         by_hand[row // 2 * 2 :, column // 3 * 3 :][:2, :3] = True
@@ -109,7 +110,7 @@ def test_blocks_are_those_of_the_mask_and_hold_all_weights(order, image):
 
 
 def test_without_windows_the_query_block_is_the_pixel():
-    ((query, memory),) = model_of(Full()).attention_blocks([(2, 3)])
+    ((query, memory),) = attention_blocks(model_of(Full()).full_model, [(2, 3)])
     assert np.argwhere(query).tolist() == [[2, 3]]
     assert memory.sum() == 2 * WIDTH + 3 + 1  # all earlier pixels, and the pixel's own channels
 

@@ -499,7 +499,7 @@ def test_impossible_options(wrong: dict[str, Any], says: str) -> None:
         (PIANIST, {"ranges": "bass=40-60"}, "a performance has no voices"),
         (PIANIST, {"ranges": "textbook"}, "a performance has no voices"),
     ],
-    ids=str,
+    ids=lambda value: None if isinstance(value, MusicModel) else str(value),
 )
 def test_options_that_the_music_does_not_have(
     model: MusicModel, wrong: dict[str, Any], says: str
