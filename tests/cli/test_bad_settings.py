@@ -44,7 +44,10 @@ ATTENTION = (
         ),
         ("data: {seed: 3}", ["data.seed", "did you mean run.seed?"]),
         ("trainer: {max_step: 3}", ["trainer.max_step", "did you mean trainer.max_steps?"]),
-        ("model: {zzz: 2}", ["model.zzz", "allowed here: class_conditional, head, transformer"]),
+        (
+            "model: {zzz: 2}",
+            ["model.zzz", "allowed here: class_conditional, head, super_resolution, transformer"],
+        ),
         ("run:\n  seed: two", ["line 2", "run.seed must be a whole number, got two"]),
         ("model: {transformer: {n_layers: 2.5}}", ["must be a whole number, got 2.5"]),
         (

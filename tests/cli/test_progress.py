@@ -96,7 +96,7 @@ def test_a_performance_ends_its_line(
 def test_translations_are_counted_within_a_part_too(
     cli: Any, translation_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Lines are written 32 at a time here, and told 2 at a time; the end is told once."""
+    """Lines are written 32 at a time here, and told as they are translated; the end once."""
     on_terminal(monkeypatch)
     clock = itertools.count(step=10.0)
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: next(clock)))
@@ -104,6 +104,8 @@ def test_translations_are_counted_within_a_part_too(
     named = ["--checkpoint", translation_checkpoint, "--beam", "1", "--batch_size", "2"]
     answer = cli("translate", *named, stdin=lines)
     assert answer.code == 0, answer.err
-    told = [int(number) for number in re.findall(r"translated lines: (\d+) of 40", answer.err)]
+    # How many lines there are is known at the end of the input.
+    told = [int(number) for number in re.findall(r"translated lines: (\d+),", answer.err)]
     assert told == sorted(set(told)), "each once, in order"
+    assert answer.err.count("translated lines: 40 of 40") == 1
     assert {2, 30, 32, 34, 40} <= set(told)

@@ -91,7 +91,7 @@ class Perfect(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shape, self.levels, self.n_classes = (2, 2, 1), 3, 0
+        self.shape, self.levels, self.n_classes, self.factor = (2, 2, 1), 3, 0, None
         self.unused = nn.Parameter(torch.zeros(1))
 
     def nll(self, pixels: Tensor, labels: Tensor | None) -> Tensor:

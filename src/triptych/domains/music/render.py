@@ -106,12 +106,13 @@ def write_piano_roll(
         strength = (0.25 + 0.75 * np.minimum(velocity / 100, 1))[:, None]  # [N, 1]
         colour = 1 - strength * (1 - np.array(to_rgb(COLOURS[number % len(COLOURS)])))  # [N, 3]
         name = part.name or f"instrument {number + 1}"
+        kept = np.zeros(len(start), dtype=bool)  # [N]
         if is_kept is not None:
-            kept = np.array([is_kept(index, onset) for onset in start])  # [N]
+            kept = np.array([is_kept(index, onset) for onset in start])
             colour[kept] = to_rgb(GIVEN)
             name += ", given" if kept.all() else ", partly given (dark)" if kept.any() else ""
         # A white edge separates repeated notes. It is thin, since it hides short notes.
-        axes.barh(
+        bars = axes.barh(
             pitch,
             stop - start,
             height=0.9,
@@ -121,6 +122,8 @@ def write_piano_roll(
             linewidth=0.3,
             label=name,
         )
+        for note_index in np.flatnonzero(kept):  # above sampled notes of the same pitch
+            bars[note_index].set_zorder(2)
     if drums:
         strokes = [note.start for note in drums]
         axes.plot(strokes, [low + 0.6] * len(strokes), "|", color=COLOURS[-1], label="drums")
