@@ -60,9 +60,9 @@ def counted(values: Tensor) -> Tensor:
     return torch.bincount(index, minlength=LEVELS**6) / len(values)
 
 
-def given(fixed: dict[int, int], start: Tensor | None = None) -> Given:
-    values = torch.zeros(N_DRAWS, 6, dtype=torch.int64) if start is None else start.clone()
-    known = torch.zeros(N_DRAWS, 6, dtype=torch.bool)
+def given(fixed: dict[int, int], start: Tensor | None = None, count: int = N_DRAWS) -> Given:
+    values = torch.zeros(count, 6, dtype=torch.int64) if start is None else start.clone()
+    known = torch.zeros(len(values), 6, dtype=torch.bool)
     for position, value in fixed.items():
         values[:, position], known[:, position] = value, True
     return Given(values, known)
@@ -70,10 +70,10 @@ def given(fixed: dict[int, int], start: Tensor | None = None) -> Given:
 
 def assert_distributed_as(found: Tensor, p: Tensor) -> None:
     """Pearson's chi-square over the pictures that are expected at least five times."""
-    expected = p * N_DRAWS
+    expected = p * len(found)
     often = expected >= 5
     assert counted(found)[p == 0].sum() == 0
-    observed = counted(found) * N_DRAWS
+    observed = counted(found) * len(found)
     chi2 = ((observed - expected)[often] ** 2 / expected[often]).sum()
     cells = int(often.sum()) - 1
     assert cells > 5  # more than a handful of possible pictures

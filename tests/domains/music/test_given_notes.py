@@ -138,6 +138,7 @@ def test_missing_voices_and_other_music_are_refused() -> None:
         EventTokenizer().given(parsed(CHORALE), "soprano")
 
 
+@pytest.mark.slow
 def test_the_rest_of_a_tiny_chorale_has_the_exact_conditional_distribution() -> None:
     """Two voices and three steps of three pitches; the second voice is given."""
     model = categorical(1.0, Relative(max_distance=6))
