@@ -76,5 +76,5 @@ def assert_distributed_as(found: Tensor, p: Tensor) -> None:
     observed = counted(found) * len(found)
     chi2 = ((observed - expected)[often] ** 2 / expected[often]).sum()
     cells = int(often.sum()) - 1
-    assert cells > 5  # more than a handful of possible pictures
+    assert cells > 2  # several pictures are probable
     assert abs(float(chi2) - cells) < 5 * math.sqrt(2 * cells)
