@@ -4,14 +4,12 @@ import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
+from gpu.estimate import LargestTensor
 from random_head import with_random_head
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from triptych.core.heads import (
     CategoricalHead,
@@ -294,21 +292,6 @@ class Losses(nn.Module):
         return self.head.losses(x, targets[: x.shape[0], : x.shape[1]])
 
 
-class Sizes(TorchDispatchMode):
-    """The largest tensor that an operation makes, in bytes."""
-
-    largest = 0
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        result = function(*args, **(kwargs or {}))
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, Tensor):
-                self.largest = max(self.largest, leaf.untyped_storage().nbytes())
-        return result
-
-
 def test_no_tensor_holds_the_logits_of_more_positions_than_a_chunk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -321,11 +304,12 @@ def test_no_tensor_holds_the_logits_of_more_positions_than_a_chunk(
         return tensor
 
     chunks_of(10, head, monkeypatch)
-    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor), Sizes() as sizes:
+    hooks = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
+    with hooks, LargestTensor() as made:
         nats = head.losses(x.requires_grad_(), targets)
         assert max(saved) <= x.numel() * 4, "the forward pass keeps logits"
         nats.sum().backward()
-    assert sizes.largest == 10 * 500 * 4
+    assert made.n_bytes == 10 * 500 * 4
 
 
 def test_half_precision_adds_the_gradients_of_chunks_in_float32(

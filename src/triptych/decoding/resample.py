@@ -21,7 +21,7 @@ def resample(
     given: Given,
     *,
     passes: int,
-    block: int,
+    block: int = 8,
     temperature: float = 1.0,
     generator: torch.Generator | None = None,
     previous: Tensor | None = None,
@@ -35,11 +35,11 @@ def resample(
     [B, L, C].
 
     The chain has the model's distribution of the unknown values given all known ones as its
-    stationary distribution. A pass visits runs of `block` positions, from a random offset. In each
-    it proposes new values for the unknown positions, sampled in order with the known ones forced,
-    and accepts them by the rule of Metropolis and Hastings (Hastings 1970): with probability
-    min(1, r), where r is the ratio of new to old probability of all values that were not proposed.
-    Rows accept independently.
+    stationary distribution. A pass visits runs of `block` positions, from a random offset; longer
+    runs are accepted less often. In each it proposes new values for the unknown positions, sampled
+    in order with the known ones forced, and accepts them by the rule of Metropolis and Hastings
+    (Hastings 1970): with probability min(1, r), where r is the ratio of new to old probability of
+    all values that were not proposed. Rows accept independently.
 
     temperature: of the model's distribution at each position, above 0; other than 1 needs a
     categorical head (ValueError). progress: called with (blocks done, blocks in all).

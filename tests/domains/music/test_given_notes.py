@@ -197,7 +197,7 @@ def test_scores_of_the_free_notes_against_enumeration() -> None:
         "alone": -log_p[others].logsumexp(0),
     }
     found = score_given(
-        model, tokenizer, [piece, piece], "alto", particles=3_000,
+        model, tokenizer, [piece, piece], [tokenizer.kept(piece, "alto")] * 2, particles=3_000,
         generator=torch.Generator().manual_seed(1),
     )  # fmt: skip
     assert found["free_notes"] == 2 * 3

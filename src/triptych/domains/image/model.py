@@ -26,10 +26,6 @@ SAMPLE_BATCH = 64
 """Images sampled together; constant, so that a seed gives the same images on every machine."""
 
 
-RESAMPLED_BLOCK = 8
-"""Positions that `complete` proposes together; longer proposals are accepted less often."""
-
-
 @dataclass(frozen=True)
 class ModelConfig:
     """The decoder, its output distribution, and whether it is conditioned on a class."""
@@ -234,7 +230,6 @@ class ImageTransformer(nn.Module):
                     self.core,
                     Given(values, given.known),
                     passes=passes,
-                    block=RESAMPLED_BLOCK,
                     temperature=sampling.temperature,
                     generator=generator,
                     condition=of_rows,

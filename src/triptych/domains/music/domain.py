@@ -62,7 +62,7 @@ class MusicEvaluateOptions(EvaluateOptions):
     def report(self, result: dict[str, Any]) -> list[str]:
         lines = []
         if self.keep is not None:
-            given = result["details"]["given"]
+            given = result["details"]["completion"]
             lines.append(
                 f"nats per note of the {given['free_notes']} notes that are not kept, by "
                 f"{given['particles']} particles:"

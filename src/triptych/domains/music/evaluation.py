@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
@@ -138,24 +139,33 @@ class MusicEvaluator(MusicScores, TrainedModel):
         Each piece is scored up to the length of the model's window. keep: as in `complete`.
         Raises UserError for missing data, and for voices and bars that a piece lacks.
         """
-        self._check_melody(given=False)
-        source = source_to_score(self.config.data.source, split, data)
-        length, device = self.config.data.sequence_length, self.full_model.start.device
-        pieces = [
-            self.tokenizer.encode(piece.content)[:length]
-            for piece in read_pieces(source, split)[:limit]
-        ]
-        generator = torch.Generator(device).manual_seed(seed)
+        pieces, kept = self._kept(keep, split, data, limit)
+        generator = torch.Generator(self.full_model.start.device).manual_seed(seed)
         scores = score_given(
             self.model,
             self.tokenizer,
             pieces,
-            keep,
+            kept,
             particles=particles,
             generator=generator,
             progress=progress,
         )
         return {"keep": keep, "particles": particles, "seed": seed, **scores}
+
+    def _kept(
+        self, keep: str, split: str, data: str | Path | None, limit: int | None
+    ) -> tuple[list[Ids], list[NDArray[np.bool_]]]:
+        """Return the first window of each piece, and which of its tokens `keep` names."""
+        self._check_melody(given=False)
+        source = source_to_score(self.config.data.source, split, data)
+        length = self.config.data.sequence_length
+        read = read_pieces(source, split)[:limit]
+        pieces = [self.tokenizer.encode(piece.content)[:length] for piece in read]
+        kept = [
+            self.tokenizer.kept(ids, keep, piece.name)
+            for ids, piece in zip(pieces, read, strict=True)
+        ]
+        return pieces, kept
 
     def statistics(
         self,
@@ -177,8 +187,7 @@ class MusicEvaluator(MusicScores, TrainedModel):
         sample_length: in the tokenizer's unit; the pieces are cut to it. None for the median length
         of whole pieces. Raises UserError for missing data and for a split without pieces.
         """
-        if self.config.model.melody is not None:
-            raise UserError("statistics sample without a melody, and this model accompanies one")
+        self._check_melody(given=False)
         tokenizer = self.tokenizer
         source = source_to_score(self.config.data.source, split, data)
         pieces = _named(read_pieces(source, split)[:limit], tokenizer, length=sample_length)
@@ -219,6 +228,12 @@ class MusicEvaluator(MusicScores, TrainedModel):
             }
         return {"statistics": statistics, "memorisation": memorisation}
 
+    def check_evaluation(self, options: MusicEvaluateOptions) -> None:
+        if options.keep is not None:
+            self._kept(options.keep, options.split, options.data, options.limit)
+        if options.statistics:
+            self._check_melody(given=False)
+
     def further_details(
         self, options: MusicEvaluateOptions, report: ProgressFactory
     ) -> dict[str, Any]:
@@ -227,7 +242,7 @@ class MusicEvaluator(MusicScores, TrainedModel):
         if options.keep is not None:
             arguments = options.arguments_of(self.evaluate_given)
             with out_of_memory_advice("lower --particles"):
-                details["given"] = self.evaluate_given(**arguments, progress=report("tokens"))
+                details["completion"] = self.evaluate_given(**arguments, progress=report("tokens"))
         if options.statistics:
             progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
             arguments = options.arguments_of(self.statistics)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
@@ -26,16 +27,16 @@ def score_given(
     model: DecoderOnly,
     tokenizer: MusicTokenizer,
     pieces: Sequence[Ids],
-    keep: str,
+    kept: Sequence[NDArray[np.bool_]],
     *,
     particles: int,
     generator: torch.Generator,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Return nats per note of the free notes, those that `keep` does not name, JSON types only.
+    """Return nats per note of the free notes, those that are not kept, JSON types only.
 
-    pieces: tokens of each, at most a window of the model. The keys, with s the kept and f the free
-    tokens:
+    pieces: tokens of each, at most a window of the model. kept: which of them are kept. The keys,
+    with s the kept and f the free tokens:
 
     - forced: -log q(f | s), where q samples each free token given the tokens before it alone: the
       terms of the free tokens in the chain rule of the joint model;
@@ -59,11 +60,11 @@ def score_given(
     n_notes = n_tokens = 0
     for batch in batches:
         ids = np.stack([pieces[number] for number in batch])  # [B, L]
-        known = np.stack([tokenizer.kept(row, keep) for row in ids])  # [B, L]
+        known = np.stack([kept[number] for number in batch])  # [B, L]
         onsets = np.stack([tokenizer.onsets(row) for row in ids])  # [B, L]
         n_notes += int((onsets & ~known).sum())
         n_tokens += int((~known).sum())
-        values, kept = (torch.from_numpy(part).to(model.start.device) for part in (ids, known))
+        values, given = (torch.from_numpy(part).to(model.start.device) for part in (ids, known))
 
         def log_p(wanted: Tensor, values: Tensor = values, first: int = done) -> float:
             """Estimate of log p(wanted values) of the whole batch."""
@@ -82,9 +83,9 @@ def score_given(
             return float(found.sum())
 
         nll = in_double(model.nll(values))  # [B, L]
-        nats["forced"] += float(nll.masked_fill(kept, 0.0).sum())
-        nats["given"] += log_p(kept) + float(nll.sum())
-        nats["alone"] -= log_p(~kept, first=done + ids.size)
+        nats["forced"] += float(nll.masked_fill(given, 0.0).sum())
+        nats["given"] += log_p(given) + float(nll.sum())
+        nats["alone"] -= log_p(~given, first=done + ids.size)
         done += 2 * ids.size
     return {
         "pieces": len(pieces),

@@ -130,10 +130,8 @@ class MusicModel(MusicEvaluator):
         rules = [] if constraints is None else build_constraints(self.tokenizer, constraints)
         if rules and passes:
             raise UserError("constraints hold in sampling, not in passes: expected passes 0")
-        piece, data = (
-            self.tokenizer.given(_parsed(given, "the given piece"), keep),
-            self.config.data,
-        )
+        piece = self.tokenizer.given(_parsed(given, "the given piece"), keep)
+        data = self.config.data
         device = self.full_model.start.device
         parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
         tokens = complete_tokens(

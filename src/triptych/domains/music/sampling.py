@@ -32,10 +32,6 @@ from triptych.types import Progress
 MAX_DRAFTED_ROWS = 4
 """Largest number of pieces sampled with drafts; all rows wait for the worst draft."""
 
-RESAMPLED_BLOCK = 8
-"""Tokens that a pass of `complete_tokens` proposes together; longer proposals are accepted less
-often."""
-
 
 def sample_pieces(
     model: DecoderOnly,
@@ -117,11 +113,6 @@ def continue_tokens(
         before = tokens[:, :start]
         n_known = tokens.shape[1] - start
 
-        def constrained(values: Tensor, before: Tensor = before) -> Tensor:
-            """A note of an earlier window may still sound."""
-            assert constraint is not None
-            return constraint(torch.cat([before, values], dim=1))
-
         def counted(step: int, _: int, done: int = tokens.shape[1] - prompt.shape[1]) -> None:
             """Count over all windows."""
             if progress is not None:
@@ -134,7 +125,7 @@ def continue_tokens(
             prefix=tokens[:, start:],
             previous=before[:, -1] if start else None,
             end=end,
-            constraint=None if constraint is None else constrained,
+            constraint=_after(before, constraint),
             condition=NO_CONDITION if condition is None else condition(before),
             progress=counted,
             **options,
@@ -180,12 +171,7 @@ def complete_tokens(
         stop = min(start + length, total)
         n_prefix = overlap if start else 0
         window = Given(values[:, start:stop], known[:, start:stop])
-
         before = values[:, :start].repeat_interleave(particles, 0)  # [B n, start]
-
-        def constrained(tokens: Tensor, before: Tensor = before) -> Tensor:
-            assert constraint is not None
-            return constraint(torch.cat([before, tokens], dim=1))
 
         def counted(done: int, _: int, first: int = start + n_prefix) -> None:
             """Count over all windows."""
@@ -202,13 +188,21 @@ def complete_tokens(
             window,
             particles=particles,
             n_prefix=n_prefix,
-            constraint=None if constraint is None else constrained,
+            constraint=_after(before, constraint),
             progress=counted,
             **common,
         )
         if passes:
-            found, _ = resample(
-                model, Given(found, window.known), passes=passes, block=RESAMPLED_BLOCK, **common
-            )
+            found, _ = resample(model, Given(found, window.known), passes=passes, **common)
         values[:, start:stop], known[:, start:stop] = found, True
     return values
+
+
+def _after(before: Tensor, constraint: LogitsConstraint | None) -> LogitsConstraint | None:
+    """Return the constraint on a window that follows tokens int64 [B, t]; None for none.
+
+    It reads all tokens, because a note of an earlier window may still sound.
+    """
+    if constraint is None:
+        return None
+    return lambda values: constraint(torch.cat([before, values], dim=1))
