@@ -45,7 +45,14 @@ def breaches(where: list[str], name: str) -> str | None:
     target = parts[1]
     if target in LAYERS and LAYERS.index(target) > LAYERS.index(layer):
         return f"{target} stands above {layer}"
-    protocol = {"base", "options", "files", "reading", "sources"}  # of triptych.domains
+    protocol = {
+        "base",
+        "docstrings",
+        "options",
+        "files",
+        "reading",
+        "sources",
+    }  # of triptych.domains
     if layer == target == "domains" and parts[2:] and parts[2] not in {*protocol, where[1]}:
         return "one domain knows another"
     if where[:2] == ["core", "attention"] and parts[1:3] == ["core", "attention"]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,25 @@ def read_input_lines(path: str | Path | None) -> list[str]:
         return split_lines(Path(path).read_bytes(), name=str(path))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def read_lines(path: Path) -> list[str]:
+    r"""Return all lines of a UTF-8 file; a name ending in .gz is decompressed.
+
+    Only "\n" ends a line. Raises UserError for a missing file, a truncated or damaged gzip file and
+    bytes that are not UTF-8.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            return split_lines(stream.read(), name=str(path))
+    except FileNotFoundError:
+        raise UserError(
+            f"the text file {path} does not exist; data.source.directory names its folder"
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is not a complete gzip file ({error})") from error
+    except OSError as error:
+        raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
 
 
 def split_lines(content: bytes, *, name: str, first: int = 1) -> list[str]:

@@ -46,7 +46,7 @@ class TrainingModule(pl.LightningModule, ABC):
 
     domain: ClassVar[str]
     """Name of the domain."""
-    monitor: ClassVar[str]
+    monitor: str
     """Metric, without "val/", that selects the best checkpoint."""
     monitor_mode: ClassVar[Literal["min", "max"]] = "min"
     sequence_length: int = 0

@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from triptych.config.schema import from_plain
+from triptych.domains.files import read_lines
 from triptych.domains.sources import source_to_score
 from triptych.domains.translation.config import Config
-from triptych.domains.translation.sources import ParallelText, TabSeparated, read_lines
+from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
 
 

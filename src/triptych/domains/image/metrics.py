@@ -19,7 +19,7 @@ class ImageScores:
     """Sums over a batch and their ratio, for the training module and the trained model."""
 
     domain: ClassVar[str] = "image"
-    monitor: ClassVar[str] = "bits_per_dim"
+    monitor: str = "bits_per_dim"
     model: Any  # ImageTransformer
 
     def score(self, batch: Batch) -> dict[str, Tensor]:

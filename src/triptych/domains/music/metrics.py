@@ -42,7 +42,7 @@ class MusicScores:
     """Sums over a batch and their ratios, for the training module and the trained model."""
 
     domain: ClassVar[str] = "music"
-    monitor: ClassVar[str] = "nats_per_token"
+    monitor: str = "nats_per_token"
     model: Any  # DecoderOnly
 
     def score(self, batch: Batch) -> dict[str, Tensor]:

@@ -25,6 +25,7 @@ from triptych.training.data import (
     parts,
     plan_parts,
 )
+from triptych.training.length_batches import batches_by_length
 from triptych.training.packed import release_maps
 from triptych.training.ragged import Items, Ragged
 
@@ -230,21 +231,4 @@ def plan_batches(
     alternating = np.where(lengths % 2 == 0, difference, -difference)  # [N]
     # lexsort is stable: pairs of equal lengths keep the shuffled order.
     by_length = np.lexsort((alternating, lengths))  # [N]
-    starts = _batch_starts(lengths[by_length], max_tokens)
-    batches = Ragged(order[by_length], np.array([*starts, len(order)]))
-    if generator is None:
-        return batches
-    shuffled = torch.randperm(len(batches), generator=generator).tolist()
-    return Ragged.of(batches[index] for index in shuffled)
-
-
-def _batch_starts(lengths: NDArray[np.int64], max_tokens: int) -> list[int]:
-    """Return the index at which each batch begins; lengths: rising, so the last pair's counts."""
-    starts: list[int] = []
-    start = 0
-    while start < len(lengths):
-        starts.append(start)
-        most = max(1, max_tokens // int(lengths[start]))
-        padded = lengths[start : start + most] * np.arange(1, most + 1)[: len(lengths) - start]
-        start += max(1, int(np.searchsorted(padded, max_tokens, side="right")))
-    return starts
+    return batches_by_length(order[by_length], lengths[by_length], max_tokens, generator)

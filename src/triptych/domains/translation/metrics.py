@@ -34,7 +34,7 @@ class LikelihoodScores:
     """Sums over a batch and their ratio, for the training module and the trained model."""
 
     domain: ClassVar[str] = "translation"
-    monitor: ClassVar[str] = "nats_per_token"
+    monitor: str = "nats_per_token"
     model: Any  # EncoderDecoder
 
     def score(self, batch: Batch) -> dict[str, Tensor]:

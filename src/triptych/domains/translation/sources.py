@@ -5,14 +5,12 @@ A corpus is a frozen dataclass that YAML names by its class path; a new kind is 
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triptych.domains.files import split_lines
+from triptych.domains.files import read_lines
 from triptych.domains.sources import check_shares, split_by_hash
 from triptych.domains.translation.metrics import primary_subtag
 from triptych.errors import UserError
@@ -219,25 +217,6 @@ class TabSeparated(FileCorpus):
             for source, target, *row_split in read_columns(path, columns):
                 if not row_split or row_split[0] == self.split_names[split]:
                     yield source, target
-
-
-def read_lines(path: Path) -> list[str]:
-    r"""Return all lines of a UTF-8 file; a name ending in .gz is decompressed.
-
-    Only "\n" ends a line. Raises UserError for a missing file, a truncated or damaged gzip file and
-    bytes that are not UTF-8.
-    """
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
-            return split_lines(stream.read(), name=str(path))
-    except FileNotFoundError:
-        raise UserError(
-            f"the text file {path} does not exist; data.source.directory names its folder"
-        ) from None
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{path} is not a complete gzip file ({error})") from error
-    except OSError as error:
-        raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
 
 
 def read_columns(path: Path, columns: list[str]) -> list[list[str]]:

@@ -1,0 +1,114 @@
+"""The encoder-only model (BERT): vectors of all tokens, and the prediction of masked tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from triptych.core.attention.context import ForwardContext
+from triptych.core.embeddings import TokenEmbedding, embedding_table
+from triptych.core.generation_order import raster
+from triptych.core.heads import CategoricalHead
+from triptych.core.models.base import inverted
+from triptych.core.transformer import TransformerConfig
+
+
+class EncoderOnly(nn.Module):
+    """Reads a sequence of tokens in both directions (Devlin et al. 2018, section 3).
+
+    The input at a position is the sum of the vectors of its token, its segment and its position,
+    normalised. max_length: extent in tokens for the position encoding and the attention variant.
+    n_segments: texts that a sequence may join, such as the two sentences of a pair.
+    """
+
+    def __init__(
+        self, config: TransformerConfig, *, vocabulary: int, max_length: int, n_segments: int = 2
+    ) -> None:
+        super().__init__()
+        d_model = config.d_model
+        self.embedding = TokenEmbedding(vocabulary, d_model)
+        self.segments = embedding_table(n_segments, d_model)
+        self.positions = config.positions.build(d_model, raster((max_length,)))
+        self.norm = config.norm.build(d_model)
+        self.dropout = nn.Dropout(config.dropout)
+        self.stack = config.encoder((max_length,))
+
+    def forward(
+        self, tokens: Tensor, segments: Tensor | None = None, padding: Tensor | None = None
+    ) -> Tensor:
+        """Vectors of all positions: [B, L, D].
+
+        tokens int64 [B, L]; segments int64 [B, L], None for one segment; padding bool [B, L], True
+        on padding.
+        """
+        index = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
+        x = self.embedding(tokens, index)  # [B, L, D]
+        x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
+        x = x + self.positions(index).to(x.dtype)
+        x = self.dropout(self.norm(x))
+        features: Tensor = self.stack(x, ForwardContext(real=inverted(padding)))  # [B, L, D]
+        return features
+
+
+class Pooler(nn.Module):
+    """The vector of a whole sequence: tanh(W x + b) of its first position, [CLS]."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(d_model, d_model)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """features [B, L, D] -> [B, D]."""
+        return torch.tanh(self.linear(features[:, 0]))  # [B, D]
+
+
+class MaskedTokenModel(nn.Module):
+    """Predicts masked tokens from all others (Devlin et al. 2018, section 3.1, task 1).
+
+    The output matrix is the token embedding. next_sentence: also predict, from [CLS], whether the
+    second segment follows the first one (task 2).
+    """
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        vocabulary: int,
+        max_length: int,
+        next_sentence: bool = False,
+    ) -> None:
+        super().__init__()
+        d_model = config.d_model
+        self.encoder = EncoderOnly(config, vocabulary=vocabulary, max_length=max_length)
+        self.transform = nn.Sequential(
+            nn.Linear(d_model, d_model), nn.GELU(), config.norm.build(d_model)
+        )
+        shared = self.encoder.embedding.table.weight  # [V, D]
+        self.head = CategoricalHead(d_model, vocabulary, weight=shared)
+        self.pooler = Pooler(d_model) if next_sentence else None
+        self.next_sentence = CategoricalHead(d_model, 2) if next_sentence else None
+
+    def forward(
+        self, tokens: Tensor, segments: Tensor | None = None, padding: Tensor | None = None
+    ) -> Tensor:
+        """Logits of the token at every position: [B, L, V]; arguments as in `EncoderOnly`."""
+        return self.logits(self.encoder(tokens, segments, padding))  # [B, L, V]
+
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits of the tokens from the encoder's vectors: [..., D] -> [..., V]."""
+        logits: Tensor = self.head(self.transform(features))  # [..., V]
+        return logits
+
+    def nll(self, features: Tensor, expected: Tensor) -> Tensor:
+        """Negative log-likelihood of tokens in nats: features [..., D], int64 [...] -> [...]."""
+        return self.head.losses(self.transform(features), expected)
+
+    def order_nll(self, features: Tensor, follows: Tensor) -> Tensor:
+        """Negative log-likelihood of the order of the segments in nats: [B].
+
+        features [B, L, D]; follows int64 [B], 1 where the second segment follows the first one.
+        Raises ValueError for a model without the next-sentence task.
+        """
+        if self.pooler is None or self.next_sentence is None:
+            raise ValueError("this model was built without the next-sentence task")
+        return self.next_sentence.losses(self.pooler(features), follows)

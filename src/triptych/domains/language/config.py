@@ -1,0 +1,60 @@
+"""All settings of a run on text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from torch import nn
+
+from triptych.domains.language.model import ModelConfig
+from triptych.domains.language.sources.base import Source
+from triptych.domains.language.sources.docstrings import Docstrings
+from triptych.domains.language.tasks.base import Task
+from triptych.domains.language.tasks.masked import MaskedTokens
+from triptych.domains.language.tokenizers.base import TokenizerConfig
+from triptych.domains.language.tokenizers.word_piece import WordPiece
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.errors import at_least
+from triptych.training.run_config import RunSettings
+
+MIN_LENGTH = 8
+"""Smallest length of an example: two segments of two tokens each and the special ids."""
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Source of the text, vocabulary and batches."""
+
+    source: Source = field(default_factory=Docstrings)
+    """Source of the text, by class path: Docstrings or TextFiles."""
+    tokenizer: TokenizerConfig = field(default_factory=WordPiece)
+    """Kind of tokens, by class path: WordPiece."""
+    vocabulary_size: int = 8_000
+    """Maximum size of the vocabulary in tokens, special ids included; a small text gives fewer."""
+    max_tokens: int = 4_096
+    """Maximum size of a batch in tokens, padding included; each process has its own batch."""
+    max_length: int = 128
+    """Maximum length of an example in tokens, special ids included; longer documents are cut."""
+
+    def __post_init__(self) -> None:
+        at_least(self, self.tokenizer.min_size, "vocabulary_size")
+        if not MIN_LENGTH <= self.max_length <= self.max_tokens:
+            raise ValueError(
+                f"max_length is {self.max_length}; expected at least {MIN_LENGTH} tokens and at "
+                f"most max_tokens {self.max_tokens}, so that the longest example fits into a batch"
+            )
+
+
+@dataclass(frozen=True)
+class Config(RunSettings):
+    """All settings of a run on text."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """Source of the text, vocabulary and batches."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Sizes of the model."""
+    task: Task = field(default_factory=MaskedTokens)
+    """What is trained, by class path: MaskedTokens or NextToken."""
+
+    def build_model(self, vocabulary: Vocabulary) -> nn.Module:
+        return self.task.build_model(self.model, vocabulary, self.data.max_length)

@@ -1,0 +1,65 @@
+"""Domain of text in one language: the options of its commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from triptych.domains.base import Domain
+from triptych.domains.options import EvaluateOptions, SampleOptions
+from triptych.errors import at_least
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageEvaluateOptions(EvaluateOptions):
+    """Options of `triptych evaluate language`."""
+
+    pseudo_examples: int = 200
+    """Number of examples, spread over the split, of which each token is masked in turn for the
+    pseudo-perplexity of a masked-token model; 0 for none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 0, "pseudo_examples")
+
+    def report(self, result: dict[str, Any]) -> list[str]:
+        lines = []
+        for name, scores in result["details"]["simple_models"].items():
+            by_model = ", ".join(f"{model} {value:.4f}" for model, value in scores.items())
+            lines.append(f"{name} of simple models: {by_model}")
+        return lines
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageSampleOptions(SampleOptions):
+    """Options of `triptych sample language`."""
+
+    out: str
+    """Folder for one .txt per text; created if missing."""
+    count: int = 4
+    """Number of texts."""
+    prompt: str = ""
+    """Text that every sample begins with; empty to begin anew."""
+    length: int | None = None
+    """Maximum length of a text in tokens, prompt included; null for that of the training's
+    examples, which is also the most. A text may end earlier."""
+
+    description = "Write texts with a next-token model."
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least(self, 1, "length")
+
+    def output_names(self) -> list[str]:
+        return [f"text-{index:02d}.txt" for index in range(self.count)]
+
+
+class LanguageDomain(Domain):
+    """Text in one language."""
+
+    name = "language"
+    evaluate_options = LanguageEvaluateOptions
+    sample_options = LanguageSampleOptions
+
+
+DOMAIN = LanguageDomain()

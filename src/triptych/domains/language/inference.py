@@ -1,0 +1,167 @@
+"""Trained model of text in use: evaluate and sample. Needs no Lightning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.decoding.constraints import Forbidden
+from triptych.decoding.generate import CompiledSteps, generate
+from triptych.decoding.sampling import Sampling
+from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.domains.files import OutputFolder
+from triptych.domains.language.config import Config
+from triptych.domains.language.data import Examples, evaluation_batches
+from triptych.domains.language.domain import LanguageSampleOptions
+from triptych.domains.language.tokenizers.base import CLS, MASK, PAD, SEP, UNK
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.options import counted
+from triptych.domains.sources import source_to_score
+from triptych.errors import UserError
+from triptych.training.evaluate import Evaluation, device_of, sum_scores
+from triptych.types import Progress
+
+
+class TaskScores:
+    """Sums over a batch and their ratios by the run's task, for training and trained models."""
+
+    domain: ClassVar[str] = "language"
+    config: Any  # Config
+    model: Any
+
+    def score(self, batch: Any) -> dict[str, Tensor]:
+        scores: dict[str, Tensor] = self.config.task.score(self.model, batch)
+        return scores
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        ratios: dict[str, float] = self.config.task.metrics(totals)
+        return ratios
+
+
+class LanguageModel(TaskScores, TrainedModel):
+    """Trained model of text."""
+
+    config_class = Config
+    read_vocabulary = staticmethod(Vocabulary.from_plain)
+
+    config: Config
+    vocabulary: Vocabulary
+    full_model: nn.Module
+
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        data: str | Path | None = None,
+        batch_size: int | None = None,
+        limit: int | None = None,
+        pseudo_examples: int = 200,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Return the scores of the run's task on a split, and those of simple models.
+
+        data: folder in place of the source's directory. batch_size: examples of full length scored
+        at a time, None for those of the training; no effect on the scores. limit: number of
+        examples from the first on. pseudo_examples: number of examples whose tokens are masked in
+        turn, for a masked-token model. Raises UserError for missing data.
+        """
+        settings, task = self.config.data, self.config.task
+        source = source_to_score(settings.source, split, data)
+        examples = task.encode(source, split, self.vocabulary, settings.max_length)
+        max_tokens = settings.max_tokens
+        if batch_size is not None:
+            max_tokens = batch_size * settings.max_length
+        batches = evaluation_batches(examples, max_tokens, limit=limit)
+        totals = sum_scores(self.model, self.score, batches, progress)
+        training: Examples | None = None
+        not_scored = {}
+        try:
+            training = task.encode(settings.source, "train", self.vocabulary, settings.max_length)
+        except UserError as error:
+            not_scored["simple models"] = str(error)
+        further = task.further_scores(
+            self.model,
+            examples,
+            training,
+            limit=limit,
+            pseudo_examples=pseudo_examples,
+            max_tokens=max_tokens,
+            progress=progress,
+        )
+        details = {
+            "dtype": self.dtype,
+            "task": type(task).__name__,
+            "vocabulary_size": len(self.vocabulary),
+            "totals": totals,
+            "simple_models": further.simple_models,
+            "not_scored": not_scored,
+            **further.details,
+        }
+        count = min(len(examples), limit or len(examples))
+        return Evaluation(
+            self.domain, split, {**self.metrics(totals), **further.metrics}, count, details
+        )
+
+    def sample(
+        self,
+        count: int = 1,
+        *,
+        prompt: str = "",
+        length: int | None = None,
+        seed: int = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        compile: bool = False,
+        progress: Progress | None = None,
+    ) -> list[str]:
+        """Return texts that begin with the prompt, each as long as the model makes it.
+
+        length: maximum in tokens, prompt included; None for that of the training's examples. Raises
+        UserError for a model that does not predict next tokens and for a prompt that is too long.
+        """
+        model = self.model
+        if not isinstance(model, DecoderOnly):
+            raise UserError(
+                f"this model was trained with {type(self.config.task).__name__}; expected one that "
+                "was trained with NextToken to sample from"
+            )
+        most = self.config.data.max_length
+        length = most if length is None else length
+        tokens = self.vocabulary.tokenizer.encode(prompt)
+        if not len(tokens) < length <= most:
+            raise UserError(
+                f"the prompt has {len(tokens)} tokens and length is {length}; expected a prompt "
+                f"shorter than length, and a length of at most {most} (data.max_length)"
+            )
+        device = device_of(model)
+        rows = generate(
+            model,
+            batch=count,
+            length=length,
+            prefix=torch.tensor(tokens, dtype=torch.int64, device=device).expand(count, -1),
+            sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
+            generator=torch.Generator(device).manual_seed(seed),
+            end=SEP,
+            constraint=Forbidden([PAD, CLS, MASK, UNK], len(self.vocabulary), device),
+            compiled=CompiledSteps(model) if compile else None,
+            progress=progress,
+        )
+        return self.vocabulary.tokenizer.decode_batch(rows.tolist())
+
+    def write_samples(
+        self, options: LanguageSampleOptions, out: OutputFolder, report: ProgressFactory
+    ) -> str:
+        """Sample texts and write each into a file."""
+        progress = report("sampled tokens", at_most=True)
+        texts = self.sample(**options.arguments_of(self.sample), progress=progress)
+        for name, text in zip(options.output_names(), texts, strict=True):
+            out.write(name, f"{text}\n".encode())
+        return f"{counted(len(texts), 'text', 'texts')} (.txt) in {out}"
+
+
+restore = LanguageModel.restore

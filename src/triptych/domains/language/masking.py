@@ -1,0 +1,46 @@
+"""Masking of tokens (Devlin et al. 2018, section 3.1 and appendix A.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from triptych.domains.language.tokenizers.base import MASK, N_SPECIALS, UNK
+
+
+@dataclass(frozen=True)
+class MaskRates:
+    """Shares of tokens that are predicted, and what the model reads in their place."""
+
+    predicted: float = 0.15
+    """Share of the tokens that are predicted, each drawn by itself; never special ids."""
+    masked: float = 0.8
+    """Share of the predicted tokens that are read as [MASK]."""
+    replaced: float = 0.1
+    """Share of the predicted tokens that are read as a random token; the others stay."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.predicted < 1:
+            raise ValueError(f"predicted must be above 0 and below 1, got {self.predicted}")
+        if min(self.masked, self.replaced) < 0 or self.masked + self.replaced > 1:
+            raise ValueError(
+                f"masked is {self.masked} and replaced is {self.replaced}; expected shares of at "
+                "least 0 with a sum of at most 1"
+            )
+
+    def apply(
+        self, tokens: Tensor, vocabulary: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor]:
+        """Return the tokens as the model reads them, and which of them are predicted, bool.
+
+        tokens: int64 [...], with special ids, which are never predicted. vocabulary: number of
+        ids; a random token is one of the text's other than [UNK].
+        """
+        which, kind = torch.rand((2, *tokens.shape), generator=generator)  # 2 x [...]
+        predicted = (tokens >= N_SPECIALS) & (which < self.predicted)
+        random = torch.randint(UNK + 1, vocabulary, tokens.shape, generator=generator)
+        read = torch.where(predicted & (kind < self.masked), MASK, tokens)
+        swapped = (kind >= self.masked) & (kind < self.masked + self.replaced)
+        return torch.where(predicted & swapped, random, read), predicted

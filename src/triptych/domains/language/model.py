@@ -1,0 +1,47 @@
+"""Settings of the models of text, and the models that they describe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from triptych.core.embeddings import TokenEmbedding
+from triptych.core.generation_order import raster
+from triptych.core.heads import CategoricalHead
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_only import MaskedTokenModel
+from triptych.core.transformer import TransformerConfig
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes of the encoder or decoder; the task decides which of both is built."""
+
+    transformer: TransformerConfig = field(default_factory=TransformerConfig)
+    """Sizes and parts of the stack."""
+
+    def build_masked(
+        self, vocabulary: int, max_length: int, *, next_sentence: bool
+    ) -> MaskedTokenModel:
+        """Return an encoder that predicts masked tokens; sizes in tokens."""
+        return MaskedTokenModel(
+            self.transformer,
+            vocabulary=vocabulary,
+            max_length=max_length,
+            next_sentence=next_sentence,
+        )
+
+    def build_decoder(self, vocabulary: int, max_length: int) -> DecoderOnly:
+        """Return a decoder that predicts the next token; sizes in tokens.
+
+        The output matrix is the token embedding.
+        """
+        parts = self.transformer
+        embedding = TokenEmbedding(vocabulary, parts.d_model)
+        return DecoderOnly(
+            embedding,
+            parts.positions.build(parts.d_model, raster((max_length,))),
+            parts.decoder((max_length,)),
+            CategoricalHead(parts.d_model, vocabulary, weight=embedding.table.weight),
+            d_model=parts.d_model,
+            dropout=parts.dropout,
+        )

@@ -1,0 +1,1 @@
+"""Sources of text: one file for each kind; `base` has what they share."""

@@ -1,0 +1,46 @@
+"""Docstrings of installed packages as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triptych.domains.docstrings import read_docstrings
+from triptych.domains.language.sources.base import Document, TextSource
+from triptych.domains.sources import check_shares, split_by_hash
+
+
+@dataclass(frozen=True)
+class Docstrings(TextSource):
+    """Prose of the docstrings of installed packages; each docstring is a document.
+
+    All docstrings of a module are in one split. A paragraph that occurs several times is kept where
+    it occurs first, so that no paragraph is in two splits.
+    """
+
+    packages: tuple[str, ...] = ("numpy", "scipy", "sklearn", "matplotlib")
+    """Names of installed packages; `python` is the standard library."""
+    held_out: float = 0.05
+    """Share (0 to 1) of the modules that is held out for validation, chosen by hash, and share of
+    those held out for test."""
+
+    def __post_init__(self) -> None:
+        check_shares(self.held_out, self.held_out)
+        if not self.packages:
+            raise ValueError("packages is empty; expected at least one package, such as numpy")
+
+    def splits(self) -> list[str]:
+        return ["train", "validation", "test"]
+
+    def read(self, split: str) -> list[Document]:
+        shares = {"validation": self.held_out, "test": self.held_out}
+        seen: set[tuple[str, ...]] = set()
+        found = []
+        for package in self.packages:
+            for docstring in read_docstrings(package):
+                new = [each for each in docstring.paragraphs if each not in seen]
+                new = list(dict.fromkeys(new))
+                seen.update(new)
+                module = f"{package}/{docstring.file}".encode()
+                if new and split_by_hash(module, shares) == split:
+                    found.append([sentence for paragraph in new for sentence in paragraph])
+        return found

@@ -1,0 +1,78 @@
+"""Training of a model of text: the loss and the scores of its task."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from triptych.domains.language.config import Config
+from triptych.domains.language.data import evaluation_batches, training_batches
+from triptych.domains.language.inference import TaskScores
+from triptych.domains.language.tokenizers.base import TextTokenizer
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.errors import UserError
+from triptych.training.data import FixedBatches, ResumableLoader
+from triptych.training.module import TrainingModule
+from triptych.training.vocabulary import RowMap, same_symbols
+
+TOKEN_WEIGHTS = ("embedding.table.weight", "head.logits.weight", "head.logits.bias")
+"""Ends of the names of weights with a row for each token."""
+
+
+class LanguageTrainingModule(TaskScores, TrainingModule):
+    """Training of a model of text; the task of the settings has its loss and scores."""
+
+    config: Config
+
+    def __init__(self, config: Config, vocabulary: Vocabulary) -> None:
+        super().__init__(config.build_model(vocabulary), config, vocabulary.to_plain())
+        self.monitor = config.task.monitor
+        self.vocabulary = vocabulary
+
+    def same_vocabulary(self, other: dict[str, Any]) -> bool:
+        """Return whether the tokens are the same; labels belong to the task."""
+        return bool(other["tokenizer"] == self.metadata["vocabulary"]["tokenizer"])
+
+    def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
+        """Return the rows of equal tokens."""
+        before = Vocabulary.from_plain(other).tokenizer.symbols
+        now = self.vocabulary.tokenizer.symbols
+        names = tuple(name for name in self.state_dict() if name.endswith(TOKEN_WEIGHTS))
+        return [same_symbols("tokens", before, now, names)]
+
+    def training_loss(self, batch: Any) -> tuple[Tensor, Tensor | int]:
+        return self.config.task.training_loss(self.model, batch)
+
+
+def prepare(
+    config: Config, vocabulary: dict[str, Any] | None = None
+) -> tuple[LanguageTrainingModule, ResumableLoader, FixedBatches]:
+    """Read the text and return the training module and the loaders of training and validation.
+
+    vocabulary: of the checkpoint that initialises the run, whose tokenizer is used; None to learn
+    one. Raises UserError for missing or damaged data and for a model that cannot read text.
+    """
+    data, task = config.data, config.task
+    if vocabulary is None:
+        tokenizer = data.tokenizer.build(task.texts(data.source), data.vocabulary_size)
+    else:
+        tokenizer = TextTokenizer.from_json(vocabulary["tokenizer"])
+    words = Vocabulary(tokenizer, task.labels(data.source))
+    train, validation = (
+        task.encode(data.source, split, words, data.max_length) for split in ("train", "validation")
+    )
+    torch.manual_seed(config.run.seed)
+    try:
+        module = LanguageTrainingModule(config, words)
+    except ValueError as error:  # an attention variant that cannot read sentences
+        raise UserError(f"the model does not fit text: {error}") from error
+    print(
+        f"{len(train):,} training examples ({int(train.lengths.sum()):,} tokens) and "
+        f"{len(validation):,} for validation; a vocabulary of {len(words):,} tokens",
+        file=sys.stderr,
+    )
+    loader = training_batches(train, data.max_tokens, seed=config.run.seed)
+    return module, loader, evaluation_batches(validation, data.max_tokens)

@@ -1,0 +1,113 @@
+"""Interface of the tasks of a run: the examples, the model, the loss and the scores."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+from triptych.domains.language.data import Examples
+from triptych.domains.language.model import ModelConfig
+from triptych.domains.language.sources.base import Source, TextSource
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.errors import UserError
+from triptych.types import Progress
+
+
+@dataclass(frozen=True)
+class FurtherScores:
+    """Scores of a split besides those of every validation."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Ratios by name; the name contains the unit."""
+    simple_models: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Metric -> name of a simple model -> its score."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Further results; JSON types only."""
+
+
+class Task(ABC):
+    """What a run trains; subclasses are frozen dataclasses that settings name by class path.
+
+    A task needs no Lightning: trained models use it too.
+    """
+
+    monitor: ClassVar[str]
+    """Metric, without "val/", whose lowest value selects the best checkpoint."""
+
+    @abstractmethod
+    def texts(self, source: Source) -> Iterable[str]:
+        """Return the training texts, from which the tokenizer is learnt.
+
+        Raises UserError for a source of another kind.
+        """
+
+    def labels(self, source: Source) -> tuple[str, ...]:
+        """Return the names of the classes that the task predicts; none by default."""
+        return ()
+
+    @abstractmethod
+    def build_model(self, model: ModelConfig, vocabulary: Vocabulary, max_length: int) -> nn.Module:
+        """Return the model with initial weights; max_length: longest example in tokens."""
+
+    @abstractmethod
+    def encode(
+        self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
+    ) -> Examples:
+        """Return the examples of a split, each of at most max_length tokens.
+
+        Raises UserError for missing data and for a source of another kind.
+        """
+
+    @abstractmethod
+    def training_loss(self, model: Any, batch: Any) -> tuple[Tensor, Tensor | int]:
+        """Return the objective, a mean over the targets without padding, and their number."""
+
+    @abstractmethod
+    def score(self, model: Any, batch: Any) -> dict[str, Tensor]:
+        """Return sums over a batch as float64 scalars; called in eval mode without gradients.
+
+        Scoring needs no training data.
+        """
+
+    @abstractmethod
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        """Return ratios from the sums over a whole split; names contain the unit."""
+
+    def further_scores(
+        self,
+        model: Any,
+        examples: Any,
+        training: Any | None,
+        *,
+        limit: int | None,
+        pseudo_examples: int,
+        max_tokens: int,
+        progress: Progress | None,
+    ) -> FurtherScores:
+        """Return scores that `triptych evaluate` adds, such as those of simple models.
+
+        examples: of the split, of which the first `limit` are scored. training: examples of the
+        training split, None where they cannot be read. pseudo_examples: as in
+        `LanguageModel.evaluate`. max_tokens: of a batch.
+        """
+        return FurtherScores()
+
+
+def training_lines(source: Source, task: Task) -> Iterable[str]:
+    """Return the sentences of the training split of a source of plain text."""
+    documents = text_source(source, task).documents("train")
+    return (sentence for document in documents for sentence in document)
+
+
+def text_source(source: Source, task: Task) -> TextSource:
+    """Return a source of plain text; UserError for a source of another kind."""
+    if not isinstance(source, TextSource):
+        raise UserError(
+            f"the task {type(task).__name__} reads plain text, and data.source is "
+            f"{type(source).__name__}; expected TextFiles or Docstrings"
+        )
+    return source

@@ -1,0 +1,273 @@
+"""Masked tokens and, if wanted, the next sentence: the pretraining of BERT."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from triptych.core.models.encoder_only import MaskedTokenModel
+from triptych.domains.language.count_models import CountModels
+from triptych.domains.language.data import (
+    Examples,
+    encode_documents,
+    evaluation_batches,
+    join_sentences,
+)
+from triptych.domains.language.masking import MaskRates
+from triptych.domains.language.model import ModelConfig
+from triptych.domains.language.pseudo_perplexity import pseudo_scores
+from triptych.domains.language.sources.base import Source
+from triptych.domains.language.tasks.base import FurtherScores, Task, text_source, training_lines
+from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.errors import UserError
+from triptych.training.data import generator_for
+from triptych.training.evaluate import in_double
+from triptych.training.ragged import Items, Ragged
+from triptych.types import Progress
+
+VALIDATION_SEED = 15
+"""Number that, with that of an example, seeds its masks in a validation."""
+
+
+class MaskedBatch(NamedTuple):
+    """Rows with masked tokens, padded at the end."""
+
+    tokens: Tensor
+    """Ids as the model reads them, int64 [B, L]: [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+    segments: Tensor
+    """Segment of each id, int64 [B, L]: 0 to the first [SEP], then 1."""
+    where: Tensor
+    """Positions of the predicted tokens in the batch as one row of B x L, int64 [M]."""
+    expected: Tensor
+    """The predicted tokens, int64 [M]."""
+    follows: Tensor
+    """Whether B follows A in its document, int64 [B]; 0 without the next-sentence task."""
+
+    @property
+    def padding(self) -> Tensor:
+        """True on padding, bool [B, L]."""
+        return self.tokens == PAD
+
+
+class MaskedExamples(Examples):
+    """Rows of consecutive sentences; with the next-sentence task, pairs of such rows.
+
+    rows: [CLS] A [SEP] of each row. document: number of the document of each row, [N].
+    """
+
+    def __init__(
+        self,
+        rows: Ragged,
+        document: NDArray[np.int64],
+        rates: MaskRates,
+        vocabulary: int,
+        *,
+        next_sentence: bool,
+    ) -> None:
+        self.rows = rows
+        self.document = document
+        self.rates = rates
+        self.vocabulary = vocabulary
+        self.next_sentence = next_sentence
+        followed = document[:-1] == document[1:]
+        self.first = np.flatnonzero(followed) if next_sentence else np.arange(len(rows))
+        """Row A of each example."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        lengths = self.rows.lengths
+        if self.next_sentence:  # the second [CLS] is left out
+            return lengths[self.first] + lengths[self.first + 1] - 1
+        return lengths
+
+    def batch(self, items: Items, generator: torch.Generator | None) -> MaskedBatch:
+        """Return the examples with masks, and second segments, from the generator."""
+        rows, segments, read, predicted, follows = [], [], [], [], []
+        for item in items:
+            drawn = generator or generator_for(VALIDATION_SEED, int(item))
+            first, second, is_next = self._segments(int(item), drawn)
+            row = torch.from_numpy(np.concatenate([first, second]).astype(np.int64))  # [L]
+            changed, chosen = self.rates.apply(row, self.vocabulary, drawn)
+            rows.append(row)
+            segments.append((torch.arange(len(row)) >= len(first)).long())
+            read.append(changed)
+            predicted.append(chosen)
+            follows.append(is_next)
+        where = _padded(predicted).flatten().nonzero().squeeze(1)  # [M]
+        expected = _padded(rows).flatten()[where]  # [M]
+        tokens = _padded(read, PAD)  # [B, L]
+        return MaskedBatch(tokens, _padded(segments), where, expected, torch.tensor(follows))
+
+    def _segments(
+        self, item: int, generator: torch.Generator
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], int]:
+        """Return A, B and whether B follows A; B is empty without the next-sentence task.
+
+        Half of the time B is the next row of the document. Otherwise it is a row of another
+        document, cut to the length of the next row, so that its length tells little.
+        """
+        first = int(self.first[item])
+        if not self.next_sentence:
+            return self.rows[first], self.rows[first][:0], 0
+        following = self.rows[first + 1][1:]  # without [CLS]
+        if float(torch.rand((), generator=generator)) < 0.5:
+            return self.rows[first], following, 1
+        # The rows of a document are consecutive: draw among the others.
+        begin, end = np.searchsorted(self.document, self.document[first] + np.array([0, 1]))
+        other = int(torch.randint(len(self.rows) - int(end - begin), (), generator=generator))
+        row = self.rows[other if other < begin else other + int(end - begin)][1:-1]
+        return self.rows[first], np.append(row[: len(following) - 1], SEP), 0
+
+
+def _padded(rows: list[Tensor], fill: int = 0) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=fill)
+
+
+@dataclass(frozen=True)
+class MaskedTokens(Task):
+    """Predict masked tokens from the tokens on both sides (Devlin et al. 2018, section 3.1)."""
+
+    predicted: float = MaskRates.predicted
+    """Share of the tokens that are predicted, each drawn by itself; never special ids."""
+    masked: float = MaskRates.masked
+    """Share of the predicted tokens that are read as [MASK]."""
+    replaced: float = MaskRates.replaced
+    """Share of the predicted tokens that are read as a random token; the others stay."""
+    next_sentence: bool = False
+    """Also predict whether the second of two segments follows the first one in its document."""
+
+    monitor: ClassVar[str] = "nats_per_masked_token"
+
+    def __post_init__(self) -> None:
+        _ = self.rates  # checks the shares
+
+    @property
+    def rates(self) -> MaskRates:
+        """The three shares; ValueError for impossible ones."""
+        return MaskRates(self.predicted, self.masked, self.replaced)
+
+    def texts(self, source: Source) -> Iterable[str]:
+        return training_lines(source, self)
+
+    def build_model(
+        self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
+    ) -> MaskedTokenModel:
+        return model.build_masked(len(vocabulary), max_length, next_sentence=self.next_sentence)
+
+    def encode(
+        self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
+    ) -> MaskedExamples:
+        documents = text_source(source, self).documents(split)
+        most = (max_length - 3) // 2 if self.next_sentence else max_length - 2
+        rows, document = [], []
+        for number, sentences in enumerate(encode_documents(documents, vocabulary.tokenizer)):
+            for row in join_sentences(sentences, most):
+                rows.append([CLS, *row, SEP])
+                document.append(number)
+        examples = MaskedExamples(
+            Ragged.of(rows, np.int32),
+            np.array(document, dtype=np.int64),
+            self.rates,
+            len(vocabulary),
+            next_sentence=self.next_sentence,
+        )
+        if self.next_sentence and (not len(examples) or len(set(document)) < 2):
+            raise UserError(
+                f"next_sentence is true, but the {split} split has no document of two segments of "
+                f"{most} tokens, or one document alone; expected several longer documents"
+            )
+        return examples
+
+    def training_loss(self, model: MaskedTokenModel, batch: MaskedBatch) -> tuple[Tensor, int]:
+        features = model.encoder(batch.tokens, batch.segments, batch.padding)  # [B, L, D]
+        nats = model.nll(features.flatten(0, 1)[batch.where], batch.expected)  # [M]
+        count = max(len(batch.where), 1)
+        loss = nats.sum() / count
+        if self.next_sentence:
+            loss = loss + model.order_nll(features, batch.follows).mean()
+        return loss, count
+
+    def score(self, model: MaskedTokenModel, batch: MaskedBatch) -> dict[str, Tensor]:
+        features = model.encoder(batch.tokens, batch.segments, batch.padding)  # [B, L, D]
+        logits = model.logits(features.flatten(0, 1)[batch.where])  # [M, V]
+        sums = {
+            "nats": in_double(model.head.nll(logits, batch.expected)).sum(),
+            "correct": in_double(logits.argmax(-1) == batch.expected).sum(),
+            "tokens": torch.tensor(float(len(batch.where))),
+        }
+        if model.pooler is not None and model.next_sentence is not None:
+            order = model.next_sentence(model.pooler(features))  # [B, 2]
+            sums["ordered"] = in_double(order.argmax(-1) == batch.follows).sum()
+            sums["pairs"] = torch.tensor(float(len(batch.follows)))
+        return sums
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        tokens = max(totals["tokens"], 1.0)
+        found = {
+            "nats_per_masked_token": totals["nats"] / tokens,
+            "masked_accuracy": totals["correct"] / tokens,
+        }
+        if self.next_sentence:
+            found["next_sentence_accuracy"] = totals["ordered"] / totals["pairs"]
+        return found
+
+    def further_scores(
+        self,
+        model: MaskedTokenModel,
+        examples: MaskedExamples,
+        training: MaskedExamples | None,
+        *,
+        limit: int | None,
+        pseudo_examples: int,
+        max_tokens: int,
+        progress: Progress | None,
+    ) -> FurtherScores:
+        rows = examples.first[:limit]
+        count = min(pseudo_examples, len(rows))
+        # Spread over the split, which is in the order of its documents.
+        chosen = rows[np.arange(count) * len(rows) // max(count, 1)]
+        found = FurtherScores()
+        if count:
+            found.metrics.update(
+                pseudo_scores(
+                    model, examples.rows, chosen, max_tokens=max_tokens, progress=progress
+                )
+            )
+            found.details["pseudo_examples"] = count
+        if training is not None:
+            counted = count_models(training)
+            batches = evaluation_batches(examples, max_tokens, limit=limit)
+            parts = [(_left(batch), batch.expected.numpy()) for batch in batches]
+            left, expected = (np.concatenate(part) for part in zip(*parts, strict=True))
+            found.simple_models["nats_per_masked_token"] = counted.nats(left, expected)
+            found.simple_models["masked_accuracy"] = counted.accuracy(left, expected)
+            if count:
+                texts = [examples.rows[int(row)].astype(np.int64) for row in chosen]
+                left = np.concatenate([row[:-2] for row in texts])
+                expected = np.concatenate([row[1:-1] for row in texts])
+                nats = counted.nats(left, expected)
+                found.simple_models["perplexity"] = {
+                    name: float(np.exp(value)) for name, value in nats.items()
+                }
+        return found
+
+
+def count_models(training: MaskedExamples) -> CountModels:
+    """Return the unigram and bigram models of training rows, without special ids as targets."""
+    values = training.rows.values.astype(np.int64)
+    inner = np.ones(len(values), dtype=bool)
+    inner[training.rows.offsets[:-1]] = inner[training.rows.offsets[1:] - 1] = False
+    targets = np.flatnonzero(inner)
+    return CountModels(values[targets - 1], values[targets], training.vocabulary)
+
+
+def _left(batch: MaskedBatch) -> NDArray[np.int64]:
+    """Return the token before each predicted one as the model reads it, [M]; it may be [MASK]."""
+    return batch.tokens.flatten()[batch.where - 1].numpy()  # position 0 is never predicted
