@@ -84,8 +84,9 @@ def test_other_settings_of_the_model_are_said(cli, configs, image_checkpoint: Pa
     )
 
 
-@pytest.mark.parametrize("again", [True, False])
-@pytest.mark.parametrize("domain", DOMAINS)
+@pytest.mark.parametrize(
+    ("domain", "again"), [("image", True), ("music", False), ("translation", False)]
+)
 def test_such_a_run_is_resumed_from_its_own_weights(
     cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str, again: bool
 ) -> None:

@@ -116,6 +116,7 @@ def test_settings_import_no_class_of_another_package(attention: object) -> None:
     assert "toy_domain" not in sys.modules
 
 
+@pytest.mark.slow
 def test_a_class_of_a_plugin(
     refused, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image_checkpoint: Path
 ) -> None:

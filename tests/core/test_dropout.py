@@ -19,6 +19,7 @@ every_variant = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [False, True])
 @every_variant
 def test_dropout_compiles_and_is_drawn_anew_each_time(

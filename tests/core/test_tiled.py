@@ -125,6 +125,7 @@ def arguments(batch: int, length: int, dtype: torch.dtype = torch.float64) -> li
     return [torch.randn(shape, dtype=dtype, requires_grad=True) for _ in range(3)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight_bytes", [1, 2**21])
 @pytest.mark.parametrize(
     "settings", [{}, {"window": 6}, {"causal": False, "window": 5}, {"max_distance": 30}]

@@ -129,9 +129,9 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
     ("attention", "shape"),
     [
         (Full(), (24,)),
-        (Full(), (800,)),
-        (Relative(max_distance=99), (300,)),
-        (Local1D(block=50), (300,)),
+        pytest.param(Full(), (800,), marks=pytest.mark.slow),
+        pytest.param(Relative(max_distance=99), (300,), marks=pytest.mark.slow),
+        pytest.param(Local1D(block=50), (300,), marks=pytest.mark.slow),
         (Local2D(4, 4, 2, 2), (16, 16, 1)),
     ],
 )

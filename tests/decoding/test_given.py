@@ -30,12 +30,13 @@ def test_known_values_that_come_first_condition_exactly() -> None:
     assert_distributed_as(found, enumerated(model, fixed))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fixed", "block", "temperature"),
     [
         ({3: 2, 4: 0, 5: 1}, 3, 1.0),
-        pytest.param({1: 1, 5: 2}, 2, 1.0, marks=pytest.mark.slow),
-        pytest.param({4: 0, 5: 1}, 1, 0.7, marks=pytest.mark.slow),
+        ({1: 1, 5: 2}, 2, 1.0),
+        ({4: 0, 5: 1}, 1, 0.7),
     ],
 )
 def test_resampling_has_the_exact_conditional_distribution(

@@ -37,6 +37,8 @@ BOUNDS = {
 }
 """Most launches of one more layer in a training pass (for translation of an encoder layer and a
 decoder layer) and in a decoding step: attention, feed-forward layer, norms and residuals."""
+QUICK = ("image/cifar10", "music/jsb-pitch-time", "translation/multi30k-en-de")
+"""Configurations that also run among the fast tests."""
 
 
 def step_of(config: str, n_layers: int) -> Step:
@@ -86,14 +88,19 @@ def per_step(step: Callable[[], Step], **options: Any) -> Counter[str]:
     return second
 
 
-@pytest.mark.parametrize("config", BOUNDS)
+QUICK_AND_SLOW = [
+    config if config in QUICK else pytest.param(config, marks=pytest.mark.slow) for config in BOUNDS
+]
+
+
+@pytest.mark.parametrize("config", QUICK_AND_SLOW)
 def test_a_training_pass_never_waits_and_a_layer_launches_few_kernels(config: str) -> None:
     one, two = (training_launches(step_of(config, n_layers)) for n_layers in (1, 2))
     two.subtract(one)
     assert two.total() <= BOUNDS[config][0], two
 
 
-@pytest.mark.parametrize("config", BOUNDS)
+@pytest.mark.parametrize("config", QUICK_AND_SLOW)
 def test_a_decoding_step_never_waits_and_a_layer_launches_few_kernels(config: str) -> None:
     one, two = (per_step(lambda n=n: step_of(config, n)) for n in (1, 2))  # type: ignore[misc]
     two.subtract(one)

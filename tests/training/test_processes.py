@@ -164,7 +164,7 @@ def connected(store: Any, order: list[int]) -> list[Any]:
         return [found[rank].result(20) for rank in sorted(order)]
 
 
-@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0, 2]])
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
 def test_an_attempt_sees_no_keys_of_an_earlier_one(order: list[int]) -> None:
     """torchrun keeps its store when it starts killed processes again."""
     store = torch.distributed.HashStore()

@@ -337,8 +337,16 @@ EVENT_OPTIONS = [
 
 
 @pytest.mark.parametrize("options", EVENT_OPTIONS, ids=str)
-@pytest.mark.parametrize("length", [{"length": 250}, {"seconds": 5.0}], ids=["events", "seconds"])
-@pytest.mark.parametrize("primed", [False, True])
+@pytest.mark.parametrize(
+    ("length", "primed"),
+    [
+        ({"length": 250}, True),
+        pytest.param({"length": 250}, False, marks=pytest.mark.slow),
+        pytest.param({"seconds": 5.0}, True, marks=pytest.mark.slow),
+        pytest.param({"seconds": 5.0}, False, marks=pytest.mark.slow),
+    ],
+    ids=["events-primed", "events", "seconds-primed", "seconds"],
+)
 def test_constrained_performances_obey_and_others_do_not(
     options: ConstraintOptions, length: dict[str, Any], primed: bool
 ) -> None:

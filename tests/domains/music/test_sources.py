@@ -223,6 +223,7 @@ def test_two_tunes_are_two_groups():
     assert find_tunes([tune(seed) for seed in range(30)]) == list(range(30))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("music21") is None, reason="music21 is missing")
 def test_music21_chorales_are_split_by_tune():
     source = Music21Chorales()

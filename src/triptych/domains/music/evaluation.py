@@ -156,7 +156,7 @@ class MusicEvaluator(MusicScores, TrainedModel):
         self, keep: str, split: str, data: str | Path | None, limit: int | None
     ) -> tuple[list[Ids], list[NDArray[np.bool_]]]:
         """Return the first window of each piece, and which of its tokens `keep` names."""
-        self._check_melody(given=False)
+        self._check_without_melody("keep")
         source = source_to_score(self.config.data.source, split, data)
         length = self.config.data.sequence_length
         read = read_pieces(source, split)[:limit]
@@ -187,7 +187,7 @@ class MusicEvaluator(MusicScores, TrainedModel):
         sample_length: in the tokenizer's unit; the pieces are cut to it. None for the median length
         of whole pieces. Raises UserError for missing data and for a split without pieces.
         """
-        self._check_melody(given=False)
+        self._check_without_melody("statistics")
         tokenizer = self.tokenizer
         source = source_to_score(self.config.data.source, split, data)
         pieces = _named(read_pieces(source, split)[:limit], tokenizer, length=sample_length)
@@ -232,7 +232,7 @@ class MusicEvaluator(MusicScores, TrainedModel):
         if options.keep is not None:
             self._kept(options.keep, options.split, options.data, options.limit)
         if options.statistics:
-            self._check_melody(given=False)
+            self._check_without_melody("statistics")
 
     def further_details(
         self, options: MusicEvaluateOptions, report: ProgressFactory
@@ -270,6 +270,13 @@ class MusicEvaluator(MusicScores, TrainedModel):
                 f"the model cannot be scored with windows of {length:,} tokens: {reason}"
             ) from error
         return type(self)(config, model).with_dtype(self.dtype)
+
+    def _check_without_melody(self, option: str) -> None:
+        """Raise UserError for an option that needs a model that reads no melody."""
+        if self.config.model.melody is not None:
+            raise UserError(
+                f"{option} is for models without a melody, and this one accompanies one"
+            )
 
     def _check_melody(self, *, given: bool) -> None:
         """Raise UserError unless a melody is given exactly if the model reads one."""
