@@ -1,0 +1,108 @@
+"""Sources of text: documents, held-out shares, docstrings, and one sentence for what is wrong."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from triptych.domains.docstrings import prose, read_docstrings
+from triptych.domains.language.data import join_sentences
+from triptych.domains.language.sources.docstrings import Docstrings
+from triptych.domains.language.sources.text_files import TextFiles
+from triptych.errors import UserError
+
+
+def test_blank_lines_separate_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("\n one \ntwo\n\n\n three\n", encoding="utf-8")
+    (tmp_path / "b.txt.gz").write_bytes(gzip.compress(b"four"))
+    files = {"train": ["a.txt", "b.txt.gz"], "test": ["a.txt"]}
+    source = TextFiles(directory=str(tmp_path), files=files)
+    assert source.documents("train") == [["one", "two"], ["three"], ["four"]]
+    lines = TextFiles(directory=str(tmp_path), files=files, one_per_line=True)
+    assert lines.documents("train") == [["one"], ["two"], ["three"], ["four"]]
+    with pytest.raises(UserError, match="no split 'validation'; it has train, test"):
+        source.documents("validation")
+
+
+def test_held_out_documents_are_in_no_other_split(tmp_path: Path) -> None:
+    text = "".join(f"sentence {number}\n\n" for number in range(300))
+    (tmp_path / "all.txt").write_text(text, encoding="utf-8")
+    source = TextFiles(str(tmp_path), {"train": ["all.txt"]}, validation_share=0.2, test_share=0.2)
+    parts = [source.documents(split) for split in ("train", "validation", "test")]
+    joined = [document[0] for part in parts for document in part]
+    assert len(joined) == len(set(joined)) == 300
+    assert 30 < len(parts[1]) < 90
+    with pytest.raises(ValueError, match="expected one of both"):
+        TextFiles(files={"train": ["a"], "test": ["b"]}, test_share=0.1)
+
+
+def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"nowhere.txt does not exist"):
+        TextFiles(str(tmp_path), {"train": ["nowhere.txt"]}).documents("train")
+    (tmp_path / "bad.txt").write_bytes(b"good\nb\xffd\n")
+    with pytest.raises(UserError, match=r"bad.txt, line 2 is not UTF-8"):
+        TextFiles(str(tmp_path), {"train": ["bad.txt"]}).documents("train")
+    (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
+    with pytest.raises(UserError, match="train split has no text"):
+        TextFiles(str(tmp_path), {"train": ["empty.txt"]}).documents("train")
+
+
+DOCSTRING = """Return the sum of two numbers.
+
+The sum is computed in double precision. It never
+overflows; see `other` [1]_ for more.
+
+Parameters
+----------
+x : float
+    The first number of the sum.
+y : float, optional
+
+>>> add(1, 2)
+3
+
+.. math:: x + y
+
+short one.
+"""
+
+
+def test_prose_of_a_docstring() -> None:
+    assert list(prose(DOCSTRING)) == [
+        ("Return the sum of two numbers.",),
+        ("The sum is computed in double precision.", "It never overflows; see other for more."),
+        ("The first number of the sum.",),
+    ]
+
+
+def test_docstrings_of_a_package_are_read_in_order() -> None:
+    found = read_docstrings("json")
+    assert found == read_docstrings("json")
+    assert {each.package for each in found} == {"json"}
+    assert any(each.name == "JSONEncoder" for each in found)
+    assert all(sentence for each in found for part in each.paragraphs for sentence in part)
+
+
+def test_no_paragraph_of_docstrings_is_in_two_splits() -> None:
+    source = Docstrings(packages=("email", "json", "asyncio"), held_out=0.2)
+    splits = [source.documents(split) for split in source.splits()]
+    assert all(splits)
+    sentences = [{" ".join(document) for document in part} for part in splits]
+    assert not sentences[0] & sentences[1]
+    assert not sentences[0] & sentences[2]
+    assert sum(map(len, splits)) == sum(map(len, sentences)), "no document occurs twice"
+
+
+@pytest.mark.parametrize("package", ["no_such_package", "os.path", ""])
+def test_a_package_that_is_not_installed_is_refused(package: str) -> None:
+    with pytest.raises(UserError, match="is not installed; expected installed packages"):
+        Docstrings(packages=(package,)).documents("train")
+
+
+def test_sentences_are_joined_up_to_a_length() -> None:
+    sentences = [[1, 2], [3], [4, 5, 6, 7, 8, 9, 10], [11], [12, 13]]
+    rows = list(join_sentences(sentences, 3))
+    assert rows == [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11], [12, 13]]
+    assert [token for row in rows for token in row] == list(range(1, 14))

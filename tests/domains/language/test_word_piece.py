@@ -1,0 +1,69 @@
+"""WordPiece: round trips, special ids, the same ids in every process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from triptych.domains.language.tokenizers.base import (
+    N_SPECIALS,
+    SPECIALS,
+    UNK,
+    UNKNOWN,
+    TextTokenizer,
+)
+from triptych.domains.language.tokenizers.word_piece import WordPiece
+
+LINES = ["A dog runs, and the dogs ran.", "Die Äpfel sind rot!", "running dogs run"] * 3
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> TextTokenizer:
+    return WordPiece().build(LINES, 80)
+
+
+def test_words_come_back_without_capitals_and_accents(tokenizer: TextTokenizer) -> None:
+    for line, back in (
+        ("a  dog runs.", "a dog runs."),
+        ("A DOG ran!", "a dog ran!"),
+        ("die Äpfel", "die apfel"),
+    ):
+        assert tokenizer.decode(tokenizer.encode(line)) == back
+    cased = WordPiece(lowercase=False).build(LINES, 90)
+    assert cased.decode(cased.encode("Die Äpfel")) == "Die Äpfel"
+
+
+def test_special_ids_come_first_and_no_text_has_them(tokenizer: TextTokenizer) -> None:
+    assert tokenizer.symbols[: N_SPECIALS + 1] == [*SPECIALS, UNKNOWN]
+    for line in (*SPECIALS, UNKNOWN, "[CLS] a [MASK] dog [SEP]"):
+        assert min(tokenizer.encode(line)) >= N_SPECIALS
+    assert UNK in tokenizer.encode("a ☃ dog")
+    ids = tokenizer.encode("a dog")
+    assert tokenizer.decode([1, *ids, 2, 0, 0]) == "a dog"
+
+
+def test_a_rare_word_is_several_pieces(tokenizer: TextTokenizer) -> None:
+    assert len(tokenizer.encode("dog")) == 1
+    pieces = [tokenizer.symbols[token] for token in tokenizer.encode("dogging")]
+    assert len(pieces) > 1
+    assert all(piece.startswith("##") for piece in pieces[1:])
+    assert tokenizer.decode(tokenizer.encode("dogging")) == "dogging"
+
+
+def test_a_checkpoint_gives_the_same_tokenizer(tokenizer: TextTokenizer) -> None:
+    again = TextTokenizer.from_json(tokenizer.to_json())
+    assert again.symbols == tokenizer.symbols
+    assert again.encode_batch(LINES) == tokenizer.encode_batch(LINES)
+    assert len(again) == len(tokenizer) <= 80
+
+
+def test_every_process_learns_the_same_ids(tokenizer: TextTokenizer) -> None:
+    code = (
+        "from triptych.domains.language.tokenizers.word_piece import WordPiece\n"
+        f"print('\\n'.join(WordPiece().build({LINES!r}, 80).symbols))"
+    )
+    for _ in range(2):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        assert done.stdout.decode().split("\n")[:-1] == tokenizer.symbols
