@@ -85,10 +85,10 @@ def test_version(cli) -> None:
     [
         (["trian", "image"], ["'trian'", "did you mean train?"]),
         (["xyz"], ["'xyz'", "expected one of train, pack, evaluate, translate, sample"]),
-        (["train"], ["train needs a domain", "image|music|translation"]),
+        (["train"], ["train needs a domain", "image|language|music|translation"]),
         (["evaluate", "imgae"], ["'imgae'", "did you mean image?"]),
-        (["evaluate", "xyz"], ["'xyz'", "expected one of image, music, translation"]),
-        (["sample", "translation"], ["translation has no command sample", "one of image, music"]),
+        (["evaluate", "xyz"], ["'xyz'", "expected one of image, language, music, translation"]),
+        (["sample", "translation"], ["has no command sample", "one of image, language, music"]),
         (["train", "--config", "a"], ["train needs a domain before --config"]),
         (["train", "image", "a.yaml"], ["needs a settings file", "--config FILE"]),
         (["train", "image", "--config"], ["--config needs the name"]),
