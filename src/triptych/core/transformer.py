@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import cycle, islice
 from typing import cast
 
 from torch import Tensor, nn
@@ -55,6 +56,9 @@ class TransformerConfig:
     Rotary or NoPositions."""
     attention: AttentionConfig = field(default_factory=Full)
     """Self-attention variant, by class path and settings."""
+    second_attention: AttentionConfig | None = None
+    """Variant of the second, fourth, ... layer of a decoder that alternates two variants, by class
+    path and settings; null for the same one in all layers."""
     activation_checkpointing: bool = False
     """Compute each block again in the backward pass: less memory, about a third more time."""
 
@@ -77,14 +81,21 @@ class TransformerConfig:
 class Block(nn.Module):
     """Self-attention, optional cross-attention and feed-forward, each with its residual."""
 
-    def __init__(self, config: TransformerConfig, pattern: MaskPattern, *, cross: bool) -> None:
+    def __init__(
+        self,
+        config: TransformerConfig,
+        attention: AttentionConfig,
+        pattern: MaskPattern,
+        *,
+        cross: bool,
+    ) -> None:
         super().__init__()
         d_model, n_heads = config.d_model, config.n_heads
 
         def residual() -> Residual:
             return Residual(config.norm.build(d_model), config.norm_position, config.dropout)
 
-        self.attention = config.attention.build(
+        self.attention = attention.build(
             d_model,
             n_heads,
             pattern,
@@ -153,14 +164,20 @@ class Stack(nn.Module):
         cross: bool = False,
     ) -> None:
         super().__init__()
-        pattern = config.attention.mask_pattern(shape, causal)
-        blocks = [Block(config, pattern, cross=cross) for _ in range(config.n_layers)]
+        variants = [config.attention]
+        if config.second_attention is not None:
+            variants.append(config.second_attention)
+        patterns = [variant.mask_pattern(shape, causal) for variant in variants]
+        parts = islice(cycle(zip(variants, patterns, strict=True)), config.n_layers)
+        blocks = [Block(config, *of_block, cross=cross) for of_block in parts]
         self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
+        self.of_variants = [block.attention for block in blocks[: len(variants)]]
+        """The first layer of each attention variant; makes the contexts of all its layers."""
         # A post-norm block ends with a norm already.
         post = config.norm_position == "post"
         self.final_norm = nn.Identity() if post else config.norm.build(config.d_model)
         self.activation_checkpointing = config.activation_checkpointing
-        self.uses_token_ids = blocks[0].attention.uses_token_ids
+        self.uses_token_ids = any(block.attention.uses_token_ids for block in blocks)
         for part in self.modules():
             if isinstance(part, nn.Linear):
                 nn.init.xavier_uniform_(part.weight)
@@ -171,9 +188,9 @@ class Stack(nn.Module):
         self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: KVCache | None = None
     ) -> Tensor:
         """Positions 0..L-1: x [B, L, D] -> [B, L, D]; cache: empty, filled where given."""
-        context = self.blocks[0].attention.shared_context(x, context)
+        contexts = [layer.shared_context(x, context) for layer in self.of_variants]
         layers = [None] * len(self.blocks) if cache is None else cache
-        for block, layer in zip(self.blocks, layers, strict=True):
+        for block, context, layer in zip(self.blocks, cycle(contexts), layers, strict=False):
             if self.activation_checkpointing and self.training:
                 x = checkpoint(block, x, context, layer, use_reentrant=False)
             else:
@@ -202,8 +219,11 @@ class Decoder(Stack):
 
     def step(self, x: Tensor, cache: KVCache, context: StepContext) -> Tensor:
         """P consecutive positions: x [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`."""
-        context = replace(context, token_classes=self.blocks[0].attention.token_classes(context))
-        for block, layer in zip(self.blocks, cache, strict=True):
+        contexts = [
+            replace(own, token_classes=layer.token_classes(own))
+            for layer, own in zip(self.of_variants, context.of_variants(), strict=True)
+        ]
+        for block, context, layer in zip(self.blocks, cycle(contexts), cache, strict=False):
             x = block.step(x, layer, context)
         x = self.final_norm(x)
         return x
@@ -213,7 +233,11 @@ class Decoder(Stack):
 
         It is valid for steps with this very cache, not for another view of it.
         """
-        return self.blocks[0].attention.step_context(positions, cache[0])
+        own, *others = (
+            layer.step_context(positions, of_layer)
+            for layer, of_layer in zip(self.of_variants, cache, strict=False)
+        )
+        return replace(own, others=tuple(others))
 
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
         """Views of the part of the cache that holds the first `length` positions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -57,6 +57,13 @@ class StepContext:
     token_classes: Tensor | None = None
     """`RelativeBias.token_classes` of the token ids; made once for all layers of a stack."""
 
+    others: tuple[StepContext, ...] = ()
+    """Contexts of the other attention variants of a stack, without encodings and token ids."""
+
+    def of_variants(self) -> list[StepContext]:
+        """The contexts of all attention variants of a stack, in the order of their layers."""
+        return [self, *(replace(other, token_ids=self.token_ids) for other in self.others)]
+
     def at(self, step: int) -> StepContext:
         """The context of one step, of contexts with a leading axis of steps."""
         return StepContext(
@@ -66,4 +73,5 @@ class StepContext:
             tuple(index[step] for index in self.relative_index),
             None if self.rotation is None else self.rotation[step],
             None if self.encodings is None else self.encodings[step],
+            others=tuple(other.at(step) for other in self.others),
         )
