@@ -23,6 +23,7 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.mask import MaskPattern
 from triptych.core.attention.multihead import head_width
 from triptych.core.feed_forward import GELU, FeedForwardConfig
+from triptych.core.generation_order import GenerationOrder
 from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
 from triptych.core.positions import PositionConfig, Sinusoidal
 from triptych.errors import at_least
@@ -68,6 +69,10 @@ class TransformerConfig:
         for name in ("dropout", "attention_dropout"):
             if not 0 <= getattr(self, name) <= MAX_DROPOUT:
                 raise ValueError(f"{name} must be in [0, {MAX_DROPOUT}], got {getattr(self, name)}")
+
+    def input_positions(self, order: GenerationOrder) -> nn.Module:
+        """Position encodings that a model adds to the inputs of a stack; as `positions.build`."""
+        return self.positions.build(self.d_model, order)
 
     def encoder(self, shape: tuple[int, ...]) -> Stack:
         """A stack that reads in both directions; shape as in `AttentionConfig.mask_pattern`."""
@@ -154,6 +159,10 @@ class Stack(nn.Module):
     shape: as in `AttentionConfig.mask_pattern`. Raises ValueError for rotary positions with an
     attention that has a relative bias.
     """
+
+    auxiliary_loss: Tensor | None = None
+    """Loss of each position besides that of the predictions, in the last pass of training: nats
+    [B, L]; None for none. `TransformerModel.take_auxiliary_loss` reads and removes it."""
 
     def __init__(
         self,

@@ -54,7 +54,7 @@ class EncoderDecoder(TransformerModel):
         self.decoder = of_decoder.decoder((max_length,), cross=True)
         self.source_embedding = source
         self.target_embedding = target
-        self.positions = config.positions.build(config.d_model, raster((max_length,)))
+        self.positions = config.input_positions(raster((max_length,)))
         shared = None if share_embeddings == "none" else target.table.weight  # [V, D]
         self.head = CategoricalHead(config.d_model, target_vocabulary, bias=False, weight=shared)
         self.dropout = nn.Dropout(config.dropout)

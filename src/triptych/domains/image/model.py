@@ -71,7 +71,7 @@ class ImageTransformer(nn.Module):
         self.factor = config.super_resolution.factor
         self.core = DecoderOnly(
             embedding,
-            transformer.positions.build(d_model, self.order),
+            transformer.input_positions(self.order),
             transformer.decoder(grid, cross=self.factor is not None),
             config.head.build(d_model, levels, channels),
             d_model=d_model,

@@ -81,7 +81,7 @@ class ModelConfig:
         """Build the model for windows of `length` tokens."""
         transformer, vocabulary = self.transformer, tokenizer.vocabulary_size
         order, d_model = raster((length,)), transformer.d_model
-        positions = transformer.positions.build(d_model, order)
+        positions = transformer.input_positions(order)
         cycles = tokenizer.voice_cycles if self.voice_embedding else ()
         cycles += tokenizer.meter_cycles if self.meter_embedding else ()
         if cycles:

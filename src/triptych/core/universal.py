@@ -1,0 +1,132 @@
+"""Universal Transformer: one block applied T times (Dehghani et al. 2018, 1807.03819)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext, KVCache, StepContext
+from triptych.core.generation_order import GenerationOrder
+from triptych.core.halting import AdaptiveDepth, FixedDepth, Halting, Iterated, Transition
+from triptych.core.positions import NoPositions, SinusoidalEmbedding
+from triptych.core.transformer import Decoder, Stack, TransformerConfig
+
+
+@dataclass(frozen=True)
+class UniversalTransformerConfig(TransformerConfig):
+    """Sizes of one block that is applied several times, and the parts that it is composed of.
+
+    Before each step the block's input gets the position encoding and that of the step's number
+    (section 2.1, equation 6). Published with `norm_position: post`.
+    """
+
+    n_layers: int = 6
+    """Number of steps T, each an application of the one block; the most of a position that
+    halts."""
+    halting: Halting | None = None
+    """Adaptive halting of each position; null for T steps at every position."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.halting is not None and self.n_layers == 1:
+            raise ValueError("halting needs n_layers of at least 2: a step to halt before the last")
+
+    def input_positions(self, order: GenerationOrder) -> nn.Module:
+        return NoPositions().build(self.d_model, order)  # the stack adds them in each step
+
+    def encoder(self, shape: tuple[int, ...]) -> UniversalStack:
+        return UniversalStack(self, shape, causal=False)
+
+    def decoder(self, shape: tuple[int, ...], *, cross: bool = False) -> UniversalDecoder:
+        return UniversalDecoder(self, shape, causal=True, cross=cross)
+
+
+class UniversalStack(Stack):
+    """One block applied T times, then a final norm; `blocks` holds the one block."""
+
+    def __init__(
+        self,
+        config: UniversalTransformerConfig,
+        shape: tuple[int, ...],
+        *,
+        causal: bool,
+        cross: bool = False,
+    ) -> None:
+        one_block = replace(config, n_layers=1, halting=None)
+        super().__init__(one_block, shape, causal=causal, cross=cross)
+        self.n_steps = config.n_layers
+        order = config.attention.order_of(shape)
+        self.positions = config.positions.build(config.d_model, order)
+        self.step_numbers = SinusoidalEmbedding(config.d_model)
+        self.depth: FixedDepth | AdaptiveDepth = FixedDepth()
+        self.ponder_cost = 0.0
+        if config.halting is not None:
+            self.depth = AdaptiveDepth(config.d_model, config.halting.threshold)
+            self.ponder_cost = config.halting.ponder_cost
+
+    def forward(
+        self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: KVCache | None = None
+    ) -> Tensor:
+        """Positions 0..L-1: x [B, L, D] -> [B, L, D]; cache: empty, filled where given."""
+        block = self.blocks[0]
+        context = block.attention.shared_context(x, context)
+        layers = [None] * self.n_steps if cache is None else cache
+
+        def apply(t: int, y: Tensor) -> Tensor:
+            if self.activation_checkpointing and self.training:
+                again: Tensor = checkpoint(block, y, context, layers[t], use_reentrant=False)
+                return again
+            return block(y, context, layers[t])
+
+        positions = torch.arange(x.shape[1], device=x.device)  # [L]
+        iterated = self._iterate(x, positions, apply)
+        if self.training and iterated.ponder is not None:
+            cost = self.ponder_cost * iterated.ponder  # [B, L]
+            self.auxiliary_loss = cost if context.real is None else cost * context.real
+        y: Tensor = self.final_norm(iterated.output)
+        return y
+
+    def _iterate(self, x: Tensor, positions: Tensor, block: Transition) -> Iterated:
+        """Apply the block to x [B, L, D] at positions int64 [L], with the signals of each step."""
+        encodings = self.positions(positions)  # [L, D]
+        numbers = self.step_numbers(torch.arange(1, self.n_steps + 1, device=x.device))  # [T, D]
+
+        def transition(t: int, state: Tensor) -> Tensor:
+            return block(t, state + (encodings + numbers[t]).to(state.dtype))
+
+        iterated: Iterated = self.depth(x, transition, self.n_steps)
+        return iterated
+
+
+class UniversalDecoder(UniversalStack, Decoder):
+    """A causal stack with one cache per step t: that of the keys and values of its states."""
+
+    def init_cache(
+        self,
+        batch: int,
+        max_length: int,
+        context: ForwardContext = NO_CONTEXT,
+        *,
+        lookahead: int = 0,
+    ) -> KVCache:
+        block = self.blocks[0]
+        first = block.init_cache(batch, max_length, lookahead, context)
+        # The steps share the projected memory, as the block and the memory are the same in all.
+        return [first] + [
+            first | block.attention.init_cache(batch, max_length, lookahead)
+            for _ in range(1, self.n_steps)
+        ]
+
+    def step(self, x: Tensor, cache: KVCache, context: StepContext) -> Tensor:
+        block = self.blocks[0]
+        now = replace(context, token_classes=block.attention.token_classes(context))
+        iterated = self._iterate(x, now.positions, lambda t, y: block.step(y, cache[t], now))
+        y: Tensor = self.final_norm(iterated.output)
+        return y
+
+    def cache_view(self, cache: KVCache, length: int) -> KVCache:
+        attention = self.blocks[0].attention
+        return [attention.cache_view(layer, length) for layer in cache]
