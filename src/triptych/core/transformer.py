@@ -53,8 +53,8 @@ class TransformerConfig:
     feed_forward: FeedForwardConfig = field(default_factory=GELU)
     """Feed-forward layer, by class path and settings: ReLU, GELU or SwiGLU, with its d_ff."""
     positions: PositionConfig = field(default_factory=Sinusoidal)
-    """Position encoding, by class path and settings: Sinusoidal, Learned, Axial, Metrical,
-    Rotary or NoPositions."""
+    """Position encoding, by class path and settings: Sinusoidal, RandomOffset, Learned, Axial,
+    Metrical, Rotary or NoPositions."""
     attention: AttentionConfig = field(default_factory=Full)
     """Self-attention variant, by class path and settings."""
     second_attention: AttentionConfig | None = None
@@ -162,7 +162,7 @@ class Stack(nn.Module):
 
     auxiliary_loss: Tensor | None = None
     """Loss of each position besides that of the predictions, in the last pass of training: nats
-    [B, L]; None for none. `TransformerModel.take_auxiliary_loss` reads and removes it."""
+    [B, L]; None for none. `take_auxiliary_loss` reads and removes it."""
 
     def __init__(
         self,
@@ -254,3 +254,19 @@ class Decoder(Stack):
             block.attention.cache_view(layer, length)
             for block, layer in zip(self.blocks, cache, strict=True)
         ]
+
+
+def take_auxiliary_loss(model: nn.Module, real: Tensor | None = None) -> Tensor | float:
+    """Sum over positions of the auxiliary losses of all stacks in the last pass of training.
+
+    real: bool [B, L], False at positions of a decoder that are padding; encoders know their own. In
+    nats; 0 for stacks without such losses. The stacks keep no loss after this call.
+    """
+    total: Tensor | float = 0.0
+    for stack in model.modules():
+        if isinstance(stack, Stack) and stack.auxiliary_loss is not None:
+            loss, stack.auxiliary_loss = stack.auxiliary_loss, None  # [B, L]
+            if isinstance(stack, Decoder) and real is not None:
+                loss = loss * real
+            total = total + loss.sum()
+    return total

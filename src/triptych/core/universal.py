@@ -77,9 +77,10 @@ class UniversalStack(Stack):
 
         def apply(t: int, y: Tensor) -> Tensor:
             if self.activation_checkpointing and self.training:
-                again: Tensor = checkpoint(block, y, context, layers[t], use_reentrant=False)
-                return again
-            return block(y, context, layers[t])
+                y = checkpoint(block, y, context, layers[t], use_reentrant=False)
+            else:
+                y = block(y, context, layers[t])
+            return y
 
         positions = torch.arange(x.shape[1], device=x.device)  # [L]
         iterated = self._iterate(x, positions, apply)

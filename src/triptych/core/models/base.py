@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from triptych.core.attention.context import MEMORY, ForwardContext, KVCache, StepContext
 from triptych.core.heads import Head
-from triptych.core.transformer import Decoder, Stack
+from triptych.core.transformer import Decoder
 
 MIN_DROP_SHARE = 0.25
 """Smallest share of finished rows for which decoding copies the cache without them."""
@@ -125,21 +125,6 @@ class TransformerModel(AutoregressiveModel):
             x = x + vector.unsqueeze(1)
         x = self.dropout(x)
         return x
-
-    def take_auxiliary_loss(self, real: Tensor | None = None) -> Tensor | float:
-        """Sum over positions of the losses of the stacks in the last pass of training, in nats.
-
-        real: bool [B, L], False at positions of the decoder that are padding; an encoder knows its
-        own. It is 0 for stacks without such a loss. The stacks keep no loss after this call.
-        """
-        total: Tensor | float = 0.0
-        for stack in self.modules():
-            if isinstance(stack, Stack) and stack.auxiliary_loss is not None:
-                loss, stack.auxiliary_loss = stack.auxiliary_loss, None  # [B, L]
-                if stack is self.decoder and real is not None:
-                    loss = loss * real
-                total = total + loss.sum()
-        return total
 
     @abstractmethod
     def step_inputs(

@@ -28,7 +28,7 @@ class EncoderOnly(nn.Module):
         d_model = config.d_model
         self.embedding = TokenEmbedding(vocabulary, d_model)
         self.segments = embedding_table(n_segments, d_model)
-        self.positions = config.positions.build(d_model, raster((max_length,)))
+        self.positions = config.input_positions(raster((max_length,)))
         self.norm = config.norm.build(d_model)
         self.dropout = nn.Dropout(config.dropout)
         self.stack = config.encoder((max_length,))

@@ -54,7 +54,7 @@ class SuperResolution:
         own = replace(transformer, n_layers=self.n_layers, attention=Full(), positions=Axial())
         return SequenceEncoder(
             PixelEmbedding(levels, channels, own.d_model),
-            own.positions.build(own.d_model, raster((height, width))),
+            own.input_positions(raster((height, width))),
             own.encoder((height, width)),
             own.dropout,
         )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.heads import CategoricalHead
+from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.image.config import Config
 from triptych.domains.image.data import Batch, ImageDataset, check_same_images, check_same_shape
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
@@ -65,7 +66,8 @@ class ImageTrainingModule(ImageScores, TrainingModule):
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, int]:
         dims = batch.pixels.numel()
-        return self.model.nll(batch.pixels, batch.labels).sum() / dims, dims
+        nats = self.model.nll(batch.pixels, batch.labels).sum()
+        return (nats + take_auxiliary_loss(self.model)) / dims, dims
 
     def log_samples(self, folder: Path) -> None:
         """Write a grid of samples at temperature 1, with the same random numbers each time.

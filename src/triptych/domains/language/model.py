@@ -39,7 +39,7 @@ class ModelConfig:
         embedding = TokenEmbedding(vocabulary, parts.d_model)
         return DecoderOnly(
             embedding,
-            parts.positions.build(parts.d_model, raster((max_length,))),
+            parts.input_positions(raster((max_length,))),
             parts.decoder((max_length,)),
             CategoricalHead(parts.d_model, vocabulary, weight=embedding.table.weight),
             d_model=parts.d_model,

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.music import render
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import (
@@ -48,7 +49,8 @@ class MusicTrainingModule(MusicScores, TrainingModule):
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         count = batch.scored.sum()
-        return token_nll(self.model, batch).sum() / count, count
+        nats = token_nll(self.model, batch).sum()
+        return (nats + take_auxiliary_loss(self.model, batch.scored)) / count, count
 
     def log_samples(self, folder: Path) -> None:
         """Sample pieces at temperature 1 from the run's seed, as MIDI, sound and piano roll."""

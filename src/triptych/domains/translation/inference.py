@@ -365,7 +365,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             ],
             "hypotheses": translations,
         }
-        found_metrics = {**self.metrics(totals), **scores.metrics}
+        extra = corpus.extra_scores(translations, references)
+        found_metrics = {**self.metrics(totals), **scores.metrics, **extra}
         return Evaluation(self.domain, split, found_metrics, int(totals["pairs"]), details)
 
 

@@ -62,6 +62,12 @@ class Corpus(ABC):
         by_character = primary_subtag(self.target_language) in CHARACTER_LANGUAGES
         return "char" if by_character else "13a"
 
+    def extra_scores(
+        self, hypotheses: Sequence[str], references: Sequence[str]
+    ) -> dict[str, float]:
+        """Return scores, by name, of translations of this kind of corpus alone."""
+        return {}
+
 
 @dataclass(frozen=True)
 class FileCorpus(Corpus):

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.heads import at_least_float32
+from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import (
     Batch,
@@ -82,8 +83,10 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         x = self.model.features(batch.source, batch.source_padding, batch.target_input)  # [B, L, D]
         loss = partial(smoothed_cross_entropy, smoothing=self.config.model.label_smoothing)
         nats = self.model.head.losses(x, batch.expected, loss)  # [B, L]
-        count = (batch.expected != PAD).sum()
-        return nats.sum() / count.clamp(min=1), count
+        real = batch.expected != PAD  # [B, L]
+        count = real.sum()
+        total = nats.sum() + take_auxiliary_loss(self.model, real)
+        return total / count.clamp(min=1), count
 
     def generation_metrics(self) -> dict[str, float]:
         """Return BLEU, chrF and exact match of the model's translations of `generated_pairs`."""

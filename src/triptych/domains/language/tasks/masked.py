@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.encoder_only import MaskedTokenModel
+from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.language.count_models import CountModels
 from triptych.domains.language.data import (
     Examples,
@@ -189,7 +190,7 @@ class MaskedTokens(Task):
         features = model.encoder(batch.tokens, batch.segments, batch.padding)  # [B, L, D]
         nats = model.nll(features.flatten(0, 1)[batch.where], batch.expected)  # [M]
         count = max(len(batch.where), 1)
-        loss = nats.sum() / count
+        loss = (nats.sum() + take_auxiliary_loss(model)) / count
         if self.next_sentence:
             loss = loss + model.order_nll(features, batch.follows).mean()
         return loss, count

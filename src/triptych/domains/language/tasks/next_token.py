@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.language.count_models import CountModels
 from triptych.domains.language.data import Examples, encode_documents
 from triptych.domains.language.model import ModelConfig
@@ -102,8 +103,9 @@ class NextToken(Task):
         )
 
     def training_loss(self, model: DecoderOnly, batch: NextTokenBatch) -> tuple[Tensor, Tensor]:
-        count = (batch.values != PAD).sum()
-        return _nll(model, batch).sum() / count, count
+        real = batch.values != PAD  # [B, L]
+        count = real.sum()
+        return (_nll(model, batch).sum() + take_auxiliary_loss(model, real)) / count, count
 
     def score(self, model: DecoderOnly, batch: NextTokenBatch) -> dict[str, Tensor]:
         return {

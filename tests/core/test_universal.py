@@ -1,0 +1,437 @@
+"""The Universal Transformer: against a loop over the block, and a slow loop of the halting."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from attention_cases import CAUSAL, length_of, name
+from random_head import with_random_head
+from torch import Tensor
+
+from triptych.core.attention.base import Example
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext
+from triptych.core.embeddings import TokenEmbedding
+from triptych.core.feed_forward import GELU
+from triptych.core.generation_order import raster
+from triptych.core.halting import Halting, capture_halting, steps_of
+from triptych.core.heads import CategoricalHead
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding
+from triptych.core.transformer import Decoder, take_auxiliary_loss
+from triptych.core.universal import UniversalDecoder, UniversalStack, UniversalTransformerConfig
+from triptych.decoding.beam_search import beam_search
+from triptych.decoding.hypotheses import LengthPenalty
+
+D, T = 12, 4
+EXACT = {"rtol": 0.0, "atol": 1e-12}
+HALTING = Halting(threshold=0.9, ponder_cost=0.1)
+both_depths = pytest.mark.parametrize("halting", [None, HALTING], ids=["fixed", "halting"])
+
+
+def config(halting: Halting | None = None, **more: Any) -> UniversalTransformerConfig:
+    settings = {"n_layers": T, "dropout": 0.0, "norm_position": "post", "halting": halting}
+    return UniversalTransformerConfig(
+        d_model=D, n_heads=3, feed_forward=GELU(16), **(settings | more)
+    )
+
+
+def spread_halting(stack: Any) -> Any:
+    """The same stack with halting units whose positions halt at different steps."""
+    for part in stack.modules():
+        if isinstance(part, UniversalStack) and part.ponder_cost:
+            torch.nn.init.normal_(part.depth.unit.weight, std=0.5)
+            torch.nn.init.constant_(part.depth.unit.bias, 0.0)
+    return stack
+
+
+def build(halting: Halting | None = None, *, cross: bool = False, **more: Any) -> UniversalDecoder:
+    return spread_halting(config(halting, **more).decoder((9,), cross=cross)).double()
+
+
+def signals(t: int, length: int) -> Tensor:
+    """P^t of equation 6, for t = 1..T: [L, D]."""
+    sinusoids = SinusoidalEmbedding(D)
+    return sinusoids(torch.arange(length)) + sinusoids(torch.tensor(t))
+
+
+# Against loops -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("n_steps", [1, 3])
+def test_a_fixed_depth_is_a_loop_over_the_block_with_the_signals(norm: str, n_steps: int) -> None:
+    stack = build(n_layers=n_steps, norm_position=norm)
+    x = torch.randn(2, 7, D).double()
+    y = x
+    for t in range(1, n_steps + 1):
+        y = stack.blocks[0](y + signals(t, 7))
+    torch.testing.assert_close(stack(x), stack.final_norm(y), **EXACT)
+    assert len(stack.blocks) == 1
+
+
+def slow_halting(stack: UniversalStack, x: Tensor) -> tuple[Tensor, Tensor, list[list[float]]]:
+    """Output, ponder cost and weights from the equations of ACT, position by position.
+
+    All states of a step exist before the next one, as other positions read them.
+    """
+    length, threshold = x.shape[1], stack.depth.threshold
+    outputs, costs, weights = [], [], []
+    for row in x:
+        states = list(row)
+        probabilities: list[list[Tensor]] = [[] for _ in states]
+        reached: list[list[Tensor]] = [[] for _ in states]
+        done = [False] * length
+        for t in range(1, stack.n_steps + 1):
+            new = stack.blocks[0]((torch.stack(states) + signals(t, length)).unsqueeze(0))[0]
+            for i in range(length):
+                if done[i]:
+                    continue
+                states[i] = new[i]
+                reached[i].append(new[i])
+                h = torch.sigmoid(stack.depth.unit(new[i]))[0]
+                probabilities[i].append(h)
+                done[i] = float(sum(probabilities[i]).detach()) >= threshold
+        found = []
+        for i in range(length):
+            remainder = 1 - sum(probabilities[i][:-1])
+            p = [*probabilities[i][:-1], remainder]
+            found.append(sum(weight * s for weight, s in zip(p, reached[i], strict=True)))
+            costs.append(len(p) + remainder)
+            weights.append([float(weight.detach()) for weight in map(torch.as_tensor, p)])
+        outputs.append(torch.stack(found))
+    return stack.final_norm(torch.stack(outputs)), sum(costs), weights
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_halting_is_that_of_the_equations_in_values_and_gradients(norm: str) -> None:
+    stack = build(HALTING, norm_position=norm).train()
+    inputs = 4 * torch.randn(3, 7, D).double()
+    results = []
+    for slow in (False, True):
+        stack.zero_grad()
+        x = inputs.clone().requires_grad_()
+        if slow:
+            y, ponder, expected = slow_halting(stack, x)
+            loss = ponder * stack.ponder_cost
+        else:
+            with capture_halting(stack) as (captured):
+                y = stack(x)
+            loss = take_auxiliary_loss(stack)
+        (y.sin().sum() + loss).backward()
+        gradients = [parameter.grad.clone() for parameter in stack.parameters()]
+        results.append([y, loss, x.grad, *gradients])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+    (weights,) = captured  # [B, L, T]
+    steps = steps_of(weights)
+    assert steps.flatten().tolist() == [len(row) for row in expected]
+    assert len(steps.unique()) >= 3, "the case must have positions that halt at different steps"
+    for found, row in zip(weights.flatten(0, 1), expected, strict=True):
+        torch.testing.assert_close(
+            found[: len(row)], torch.tensor(row, dtype=torch.float64), **EXACT
+        )
+
+
+def test_halting_weights_add_up_to_one_at_every_position() -> None:
+    for bias in (-20.0, -1.0, 0.0, 1.0, 20.0):
+        stack = build(HALTING).float()
+        torch.nn.init.constant_(stack.depth.unit.bias, bias)
+        with capture_halting(stack) as captured:
+            stack(torch.randn(4, 9, D))
+        (weights,) = captured
+        assert (weights >= 0).all()
+        torch.testing.assert_close(weights.sum(-1), torch.ones(4, 9), rtol=0.0, atol=1e-6)
+        steps = steps_of(weights)
+        if abs(bias) == 20:  # all at the first step, or all at the last
+            assert (steps == (1 if bias > 0 else T)).all()
+
+
+def test_a_position_that_halts_at_once_has_the_output_of_one_step() -> None:
+    stack, one = build(HALTING), build(n_layers=1)
+    torch.nn.init.constant_(stack.depth.unit.bias, 50.0)
+    one.load_state_dict({k: v for k, v in stack.state_dict().items() if "depth" not in k})
+    x = torch.randn(2, 9, D).double()
+    torch.testing.assert_close(stack(x), one(x), **EXACT)
+
+
+def test_a_halted_position_is_read_with_the_state_that_it_halted_with() -> None:
+    """Position 0 halts at once: what position 1 reads of it changes with the signals alone."""
+    stack = build(HALTING)
+    read: list[Tensor] = []
+    stack.blocks[0].register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    with capture_halting(stack) as captured:
+        stack(4 * torch.randn(5, 9, D).double())
+    steps = steps_of(captured[0])
+    states = [inputs - signals(t, 9) for t, inputs in enumerate(read, start=1)]
+    for t in range(1, T - 1):
+        same = (states[t] == states[t + 1]) | ((states[t] - states[t + 1]).abs() < 1e-12)
+        assert (same.all(-1) == (steps <= t)).all()
+
+
+# Decoding ----------------------------------------------------------------------------------------
+
+
+def decode(
+    decoder: Decoder, x: Tensor, prefix: int, context: ForwardContext = NO_CONTEXT
+) -> Tensor:
+    """Prefill of `prefix` positions, then steps of one position."""
+    cache = decoder.init_cache(*x.shape[:2], context)
+    token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids
+    begin = ForwardContext(token_ids=token_ids[:, :prefix])
+    parts = [decoder(x[:, :prefix], begin, cache)] if prefix else []
+    for t in range(prefix, x.shape[1]):
+        now = decoder.step_context(torch.tensor([t]), cache)
+        now = replace(now, token_ids=token_ids[:, t : t + 1])
+        parts.append(decoder.step(x[:, t : t + 1], cache, now))
+    return torch.cat(parts, dim=1)
+
+
+@both_depths
+@pytest.mark.parametrize("example", CAUSAL, ids=name)
+def test_every_attention_variant_steps_as_it_trains(
+    example: Example, halting: Halting | None
+) -> None:
+    decoder = spread_halting(config(halting, attention=example.config).decoder(example.shape))
+    decoder.double()
+    x = 4 * torch.randn(2, length_of(example), D, dtype=torch.float64)
+    context = ForwardContext(token_ids=torch.randint(-1, 8, (2, length_of(example))))
+    torch.testing.assert_close(decode(decoder, x, 5, context), decoder(x, context), **EXACT)
+
+
+@both_depths
+@pytest.mark.parametrize("prefix", [0, 1, 4])
+@pytest.mark.parametrize("positions", [Sinusoidal(), Rotary()], ids=["sinusoids", "rotary"])
+def test_a_decoder_with_cross_attention_steps_as_it_trains(
+    halting: Halting | None, prefix: int, positions: PositionConfig
+) -> None:
+    decoder = build(halting, cross=True, positions=positions)
+    x, memory = torch.randn(3, 9, D).double(), torch.randn(3, 6, D).double()
+    real = torch.arange(6).expand(3, -1) < torch.tensor([6, 3, 1]).unsqueeze(1)
+    context = ForwardContext(memory=memory, memory_real=real)
+    torch.testing.assert_close(decode(decoder, x, prefix, context), decoder(x, context), **EXACT)
+
+
+def test_a_halted_position_is_read_by_later_steps_of_the_same_depths() -> None:
+    """The cache of each depth holds the keys of the state that a position has at this depth."""
+    decoder = build(HALTING)
+    x = 4 * torch.randn(2, 9, D).double()
+    read: list[Tensor] = []
+    decoder.blocks[0].register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    cache = decoder.init_cache(2, 9)
+    decoder(x, cache=cache)
+    attention = decoder.blocks[0].attention
+    for layer, inputs in zip(cache, read, strict=True):
+        keys = attention.qkv_proj(inputs)[..., D : 2 * D]  # [B, L, D], post-norm
+        torch.testing.assert_close(layer["key"].transpose(1, 2).flatten(2), keys, **EXACT)
+    assert len(cache) == T
+
+
+def test_the_steps_share_the_projected_memory() -> None:
+    decoder = build(cross=True)
+    cache = decoder.init_cache(2, 9, ForwardContext(memory=torch.randn(2, 5, D).double()))
+    assert len({layer["memory_key"].data_ptr() for layer in cache}) == 1
+    assert len({layer["key"].data_ptr() for layer in cache}) == T
+
+
+@both_depths
+def test_padding_changes_no_real_position_and_costs_nothing(halting: Halting | None) -> None:
+    encoder = spread_halting(config(halting).encoder((9,))).double().train()
+    x = 4 * torch.randn(2, 9, D).double()
+    real = torch.arange(9).expand(2, -1) < torch.tensor([9, 5]).unsqueeze(1)
+    longer, cost = encoder(x, ForwardContext(real=real)), take_auxiliary_loss(encoder)
+    torch.testing.assert_close(longer[1, :5], encoder(x[1:, :5])[0], **EXACT)
+    alone = take_auxiliary_loss(encoder)
+    torch.testing.assert_close(longer[0], encoder(x[:1])[0], **EXACT)
+    alone = alone + take_auxiliary_loss(encoder)
+    torch.testing.assert_close(torch.as_tensor(cost), torch.as_tensor(alone), **EXACT)
+    assert (float(cost) > 0) == (halting is not None)
+
+
+# Models ------------------------------------------------------------------------------------------
+
+
+def translator(halting: Halting | None = HALTING, **more: Any) -> EncoderDecoder:
+    settings = config(halting, **more)
+    model = EncoderDecoder(settings, source_vocabulary=9, target_vocabulary=9, n_decoder_layers=3)
+    return spread_halting(with_random_head(model)).double()
+
+
+def language_model(halting: Halting | None = HALTING) -> DecoderOnly:
+    settings = config(halting)
+    return spread_halting(with_random_head(DecoderOnly(
+        TokenEmbedding(7, D), settings.input_positions(raster((11,))), settings.decoder((11,)),
+        CategoricalHead(D, 7), d_model=D,
+    ))).double()  # fmt: skip
+
+
+@both_depths
+def test_encoder_and_decoder_have_a_depth_each(halting: Halting | None) -> None:
+    model = translator(halting)
+    assert (model.encoder.n_steps, model.decoder.n_steps) == (T, 3)
+    assert not model.positions(torch.arange(4)).any(), "the stacks add the positions"
+
+
+@torch.no_grad()
+@both_depths
+def test_a_search_over_every_sequence_finds_the_best_one(halting: Halting | None) -> None:
+    """Beams wide enough for all sequences: the best score is that of teacher forcing."""
+    model, end, length = translator(halting).eval(), 2, 3
+    source = torch.randint(3, 9, (2, 5))
+    condition = model.encode(source)
+    cache = model.init_cache(2, length, condition=condition)
+    found = beam_search(
+        model, cache, beam=100, start=1, end=end, max_lengths=[length] * 2,
+        penalty=LengthPenalty("none"),
+    )  # fmt: skip
+    others = [token for token in range(9) if token != end]
+    bodies = [body for n in range(length) for body in itertools.product(others, repeat=n)]
+    for row in range(2):
+        scores = {}
+        for body in bodies:
+            target = torch.tensor([[1, *body]])
+            log_p = model(source[row : row + 1], None, target)[0].log_softmax(-1)
+            expected = torch.tensor([*body, end]).unsqueeze(-1)
+            scores[body] = float(log_p.gather(-1, expected).sum())
+        best = max(scores, key=scores.__getitem__)
+        result = found[row].best[0]
+        assert tuple(result.tokens) == best
+        assert result.log_probability == pytest.approx(scores[best], abs=1e-10)
+
+
+@both_depths
+@pytest.mark.parametrize("prefix", [0, 5])
+def test_a_language_model_predicts_in_steps_what_it_predicts_in_training(
+    halting: Halting | None, prefix: int
+) -> None:
+    model, values = language_model(halting), torch.randint(7, (2, 11))
+    expected = model(values)
+    cache = model.init_cache(2, 11, lookahead=2)
+    parts = [model.prefill(values[:, :prefix], cache)]
+    for t in range(prefix + 1, 11):
+        view = model.cache_view(cache, t + 1)
+        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), view)[:, 0])
+    torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
+    again = model.step(values[:, 7:10], torch.arange(8, 11), cache)  # overwrites three positions
+    torch.testing.assert_close(again, expected[:, 8:], **EXACT)
+
+
+@torch.no_grad()
+def test_steps_never_wait_for_the_device() -> None:
+    """Tensors on the device meta have no values, so a look at one raises."""
+    model = language_model().eval().to("meta")
+    cache = model.init_cache(2, 11)
+    value = torch.zeros(2, 1, dtype=torch.int64, device="meta")
+    assert model.step(value, torch.tensor([3], device="meta"), cache).shape == (2, 1, 7)
+
+
+# Training ----------------------------------------------------------------------------------------
+
+
+def step_gradients(model: EncoderDecoder, source: Tensor, target: Tensor) -> list[Tensor]:
+    """Loss with ponder cost, and gradients, of one step of training."""
+    model.train().zero_grad()
+    real = target != 0
+    nats = model.head.losses(model.features(source, source == 0, target), target) * real
+    loss = nats.sum() + take_auxiliary_loss(model, real)
+    loss.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    return [loss.detach(), *gradients]
+
+
+def pairs() -> tuple[Tensor, Tensor]:
+    source, target = torch.randint(1, 9, (4, 7)), torch.randint(1, 9, (4, 6))
+    source[1:, 4:], target[2:, 3:] = 0, 0
+    return source, target
+
+
+def test_gradients_of_a_batch_are_the_sum_of_those_of_its_rows() -> None:
+    """Also of the ponder cost: processes and accumulation may divide a batch as they like."""
+    model, (source, target) = translator(), pairs()
+    together = step_gradients(model, source, target)
+    rows = [
+        step_gradients(model, source[row : row + 1, :n], target[row : row + 1, :m])
+        for row, (n, m) in enumerate([(7, 6), (4, 6), (4, 3), (4, 3)])
+    ]
+    for whole, *parts in zip(together, *rows, strict=True):
+        torch.testing.assert_close(whole, torch.stack(parts).sum(0), rtol=1e-9, atol=1e-10)
+
+
+def test_activation_checkpointing_changes_no_gradient() -> None:
+    plain, again = translator(dropout=0.2), translator(dropout=0.2, activation_checkpointing=True)
+    again.load_state_dict(plain.state_dict())
+    results = []
+    for model in (plain, again):
+        torch.manual_seed(3)
+        results.append(step_gradients(model, *pairs()))
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, **EXACT)
+
+
+def test_a_step_with_its_ponder_cost_compiles_to_one_graph() -> None:
+    model, (source, target) = translator(), pairs()
+    expected = step_gradients(model, source, target)
+    model.zero_grad()
+
+    def loss() -> Tensor:
+        real = target != 0
+        nats = model.head.losses(model.features(source, source == 0, target), target) * real
+        return nats.sum() + take_auxiliary_loss(model, real)
+
+    torch.compiler.reset()
+    found = torch.compile(loss, backend="aot_eager", fullgraph=True)()
+    found.backward()
+    torch.testing.assert_close(found.detach(), expected[0])
+    for parameter, gradient in zip(model.parameters(), expected[1:], strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-10)
+
+
+def test_nothing_of_a_step_stays_on_the_model() -> None:
+    model = translator()
+    step_gradients(model, *pairs())
+    assert take_auxiliary_loss(model) == 0.0
+    copy.deepcopy(model)  # of a tensor with a history it would raise
+    model.eval()(*pairs()[:1], None, pairs()[1])
+    assert take_auxiliary_loss(model) == 0.0
+
+
+def test_the_ponder_cost_moves_positions_to_fewer_steps() -> None:
+    stack = build(Halting(ponder_cost=1.0)).train()
+    torch.nn.init.constant_(stack.depth.unit.bias, -1.0)
+    optimizer = torch.optim.Adam(stack.depth.parameters(), lr=0.1)
+    x, steps = torch.randn(4, 9, D).double(), []
+    for _ in range(40):
+        with capture_halting(stack) as captured:
+            stack(x)
+        steps.append(float(steps_of(captured[0]).double().mean()))
+        optimizer.zero_grad()
+        loss = take_auxiliary_loss(stack)
+        assert isinstance(loss, Tensor)
+        loss.backward()
+        optimizer.step()
+    assert steps[-1] < steps[0]
+
+
+def test_half_precision_keeps_the_sum_of_the_weights() -> None:
+    stack = build(HALTING).bfloat16()
+    with capture_halting(stack) as captured:
+        assert stack(torch.randn(2, 9, D).bfloat16()).dtype == torch.bfloat16
+    torch.testing.assert_close(captured[0].sum(-1), torch.ones(2, 9), rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"threshold": 0.0}, {"threshold": 1.0}, {"ponder_cost": -1.0}], ids=str
+)
+def test_impossible_halting_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Halting(**wrong)
+
+
+def test_halting_needs_two_steps() -> None:
+    with pytest.raises(ValueError, match="n_layers"):
+        config(HALTING, n_layers=1)
