@@ -140,10 +140,30 @@ def test_sample_writes_text_after_a_prompt(cli, train, tmp_path: Path) -> None:
             model.sample(1, **options)
 
 
-def test_a_masked_token_model_does_not_sample(refused, train) -> None:
+def test_a_masked_token_model_fills_masks(cli, refused, train, tmp_path: Path) -> None:
     checkpoint = train("masked")
-    says = ["trained with MaskedTokens", "trained with NextToken"]
-    refused("sample", "language", "--checkpoint", checkpoint, "--out", "texts", says=says)
+    command = ["sample", "language", "--checkpoint", checkpoint]
+    prompt = "The [MASK] runs to the [MASK]."
+    answer = cli(*command, "--out", "texts", "--prompt", prompt, "--count", 3, "--temperature", 0)
+    assert answer.code == 0, answer.err
+    texts = {path.read_text() for path in (tmp_path / "texts").iterdir()}
+    assert len(texts) == 1, "at temperature 0 each mask has one filling"
+    assert texts.pop().startswith("the")
+    model = triptych.load(checkpoint)
+    assert len(set(model.sample(20, prompt=prompt, temperature=5.0))) > 10
+    says = ["the prompt has 0 [MASK]", "expected one or more"]
+    refused(*command, "--out", "more", "--prompt", "The dog", says=says)
+    refused(*command, "--out", "more", "--prompt", "a dog " * 40 + "[MASK]", says=["at most 32"])
+
+
+def test_a_validation_writes_a_table(train, tmp_path: Path) -> None:
+    for kind, columns in (("masked", "read,predicted,right"), ("next", "text")):
+        train(kind)
+        tables = sorted((tmp_path / f"runs/{kind}/samples").rglob("texts.csv"))
+        assert len(tables) == 2
+        lines = tables[0].read_text().splitlines()
+        assert lines[0] == columns
+        assert len(lines) > 3
 
 
 @pytest.mark.parametrize(

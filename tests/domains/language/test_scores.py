@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.decoding.sampling import Sampling
 from triptych.domains.language.count_models import INITIAL_COUNT, CountModels
 from triptych.domains.language.data import evaluation_batches
 from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.pseudo_perplexity import pseudo_scores
+from triptych.domains.language.sampling import encode_masked, fill_masks
 from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tasks.next_token import NextToken, Windows
@@ -109,6 +111,23 @@ def test_pseudo_perplexity_against_a_loop(
         found = pseudo_scores(model, examples.rows, chosen, max_tokens=size)
         assert found["pseudo_perplexity"] == pytest.approx(math.exp(total / count))
         assert found["one_mask_accuracy"] == pytest.approx(right / count)
+
+
+def test_masks_are_filled_from_left_to_right_given_all_other_tokens(
+    vocabulary: Vocabulary, model_config: ModelConfig
+) -> None:
+    model = MaskedTokens().build_model(model_config, vocabulary, 24).eval()
+    tokenizer = vocabulary.tokenizer
+    tokens = encode_masked(tokenizer, "the [MASK] sees [MASK][MASK] fish")
+    assert [token for token in tokens if token != MASK] == [
+        CLS, *tokenizer.encode("the"), *tokenizer.encode("sees"), *tokenizer.encode("fish"), SEP,
+    ]  # fmt: skip
+    expected = torch.tensor([tokens])
+    for position in (t for t, token in enumerate(tokens) if token == MASK):
+        logits = model(expected)[0, position]
+        expected[0, position] = N_SPECIALS + 1 + int(logits[N_SPECIALS + 1 :].argmax())
+    found = fill_masks(model, tokens, 2, sampling=Sampling(temperature=0), seed=0)
+    assert found == [expected[0].tolist()] * 2
 
 
 def test_windows_hold_every_token_of_a_document_once() -> None:

@@ -39,12 +39,13 @@ class LanguageSampleOptions(SampleOptions):
     count: int = 4
     """Number of texts."""
     prompt: str = ""
-    """Text that every sample begins with; empty to begin anew."""
+    """Text that every sample begins with, empty to begin anew; for a masked-token model a text in
+    which [MASK] stands for each token to fill in."""
     length: int | None = None
     """Maximum length of a text in tokens, prompt included; null for that of the training's
-    examples, which is also the most. A text may end earlier."""
+    examples, which is also the most. A text may end earlier. Of a next-token model."""
 
-    description = "Write texts with a next-token model."
+    description = "Write texts with a next-token model, or fill masks with a masked-token model."
 
     def __post_init__(self) -> None:
         super().__post_init__()

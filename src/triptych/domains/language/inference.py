@@ -5,24 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor, nn
 
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.decoding.constraints import Forbidden
-from triptych.decoding.generate import CompiledSteps, generate
+from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder
 from triptych.domains.language.config import Config
 from triptych.domains.language.data import Examples, evaluation_batches
 from triptych.domains.language.domain import LanguageSampleOptions
-from triptych.domains.language.tokenizers.base import CLS, MASK, PAD, SEP, UNK
+from triptych.domains.language.sampling import (
+    check_length,
+    continue_text,
+    encode_masked,
+    fill_masks,
+)
+from triptych.domains.language.tokenizers.base import MASK
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.domains.options import counted
 from triptych.domains.sources import source_to_score
 from triptych.errors import UserError
-from triptych.training.evaluate import Evaluation, device_of, sum_scores
+from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.types import Progress
 
 
@@ -119,39 +123,44 @@ class LanguageModel(TaskScores, TrainedModel):
         compile: bool = False,
         progress: Progress | None = None,
     ) -> list[str]:
-        """Return texts that begin with the prompt, each as long as the model makes it.
+        """Return texts: continuations of the prompt, or the prompt with its masks filled.
 
-        length: maximum in tokens, prompt included; None for that of the training's examples. Raises
-        UserError for a model that does not predict next tokens and for a prompt that is too long.
+        A masked-token model fills each "[MASK]" of the prompt with one token. length: maximum in
+        tokens, prompt included; None for that of the training's examples. Raises UserError for a
+        prompt that is too long and for one without a mask where the model fills masks.
         """
-        model = self.model
-        if not isinstance(model, DecoderOnly):
-            raise UserError(
-                f"this model was trained with {type(self.config.task).__name__}; expected one that "
-                "was trained with NextToken to sample from"
-            )
+        model, tokenizer = self.model, self.vocabulary.tokenizer
+        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         most = self.config.data.max_length
-        length = most if length is None else length
-        tokens = self.vocabulary.tokenizer.encode(prompt)
-        if not len(tokens) < length <= most:
-            raise UserError(
-                f"the prompt has {len(tokens)} tokens and length is {length}; expected a prompt "
-                f"shorter than length, and a length of at most {most} (data.max_length)"
+        if isinstance(model, DecoderOnly):
+            length = most if length is None else length
+            tokens = tokenizer.encode(prompt)
+            check_length(len(tokens), length, most)
+            rows = continue_text(
+                model,
+                tokens,
+                count,
+                length=length,
+                sampling=sampling,
+                seed=seed,
+                compile=compile,
+                progress=progress,
             )
-        device = device_of(model)
-        rows = generate(
-            model,
-            batch=count,
-            length=length,
-            prefix=torch.tensor(tokens, dtype=torch.int64, device=device).expand(count, -1),
-            sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
-            generator=torch.Generator(device).manual_seed(seed),
-            end=SEP,
-            constraint=Forbidden([PAD, CLS, MASK, UNK], len(self.vocabulary), device),
-            compiled=CompiledSteps(model) if compile else None,
-            progress=progress,
-        )
-        return self.vocabulary.tokenizer.decode_batch(rows.tolist())
+        elif isinstance(model, MaskedTokenModel):
+            tokens = encode_masked(tokenizer, prompt)
+            if MASK not in tokens or len(tokens) > most:
+                raise UserError(
+                    f"the prompt has {tokens.count(MASK)} [MASK] and {len(tokens)} tokens; a "
+                    f"masked-token model fills masks: expected one or more, and at most {most} "
+                    "tokens (data.max_length)"
+                )
+            rows = fill_masks(model, tokens, count, sampling=sampling, seed=seed)
+        else:
+            raise UserError(
+                f"a model of the task {type(self.config.task).__name__} writes no text; expected "
+                "one that was trained with NextToken or MaskedTokens"
+            )
+        return tokenizer.decode_batch(rows)
 
     def write_samples(
         self, options: LanguageSampleOptions, out: OutputFolder, report: ProgressFactory

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from triptych.domains.language.config import Config
-from triptych.domains.language.data import evaluation_batches, training_batches
+from triptych.domains.language.data import Examples, evaluation_batches, training_batches
 from triptych.domains.language.inference import TaskScores
 from triptych.domains.language.tokenizers.base import TextTokenizer
 from triptych.domains.language.vocabulary import Vocabulary
@@ -31,6 +33,8 @@ class LanguageTrainingModule(TaskScores, TrainingModule):
         super().__init__(config.build_model(vocabulary), config, vocabulary.to_plain())
         self.monitor = config.task.monitor
         self.vocabulary = vocabulary
+        self.shown: Examples | None = None
+        """Examples of the validation split for `log_samples`."""
 
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         """Return whether the tokens are the same; labels belong to the task."""
@@ -42,6 +46,18 @@ class LanguageTrainingModule(TaskScores, TrainingModule):
         now = self.vocabulary.tokenizer.symbols
         names = tuple(name for name in self.state_dict() if name.endswith(TOKEN_WEIGHTS))
         return [same_symbols("tokens", before, now, names)]
+
+    def log_samples(self, folder: Path) -> None:
+        """Write the task's table of examples or of sampled texts."""
+        if self.shown is None:
+            return
+        seed = self.config.run.seed
+        rows = self.config.task.table(self.model, self.shown, self.vocabulary, seed)
+        if rows:
+            with (folder / "texts.csv").open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
 
     def training_loss(self, batch: Any) -> tuple[Tensor, Tensor | int]:
         return self.config.task.training_loss(self.model, batch)
@@ -69,6 +85,7 @@ def prepare(
         module = LanguageTrainingModule(config, words)
     except ValueError as error:  # an attention variant that cannot read sentences
         raise UserError(f"the model does not fit text: {error}") from error
+    module.shown = validation
     print(
         f"{len(train):,} training examples ({int(train.lengths.sum()):,} tokens) and "
         f"{len(validation):,} for validation; a vocabulary of {len(words):,} tokens",

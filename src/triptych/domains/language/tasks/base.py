@@ -77,6 +77,15 @@ class Task(ABC):
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         """Return ratios from the sums over a whole split; names contain the unit."""
 
+    def table(
+        self, model: Any, examples: Any, vocabulary: Vocabulary, seed: int
+    ) -> list[dict[str, str]]:
+        """Return rows to look at after a validation, by the names of their columns; [] for none.
+
+        examples: of the validation split.
+        """
+        return []
+
     def further_scores(
         self,
         model: Any,

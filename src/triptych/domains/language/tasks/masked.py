@@ -29,12 +29,15 @@ from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
 from triptych.training.data import generator_for
-from triptych.training.evaluate import in_double
+from triptych.training.evaluate import device_of, in_double, to_device
 from triptych.training.ragged import Items, Ragged
 from triptych.types import Progress
 
 VALIDATION_SEED = 15
 """Number that, with that of an example, seeds its masks in a validation."""
+
+SHOWN = 8
+"""Examples whose predictions are shown after a validation."""
 
 
 class MaskedBatch(NamedTuple):
@@ -218,6 +221,21 @@ class MaskedTokens(Task):
         if self.next_sentence:
             found["next_sentence_accuracy"] = totals["ordered"] / totals["pairs"]
         return found
+
+    def table(
+        self, model: MaskedTokenModel, examples: MaskedExamples, vocabulary: Vocabulary, seed: int
+    ) -> list[dict[str, str]]:
+        """Return what the model reads, the tokens that it predicts and the right ones."""
+        symbols, device, rows = vocabulary.tokenizer.symbols, device_of(model), []
+        for item in range(min(SHOWN, len(examples))):
+            batch = to_device(examples.batch([item], None), device)
+            features = model.encoder(batch.tokens, batch.segments)[0]  # [L, D]
+            found = model.logits(features[batch.where]).argmax(-1)  # [M]
+            columns = {"read": batch.tokens[0], "predicted": found, "right": batch.expected}
+            rows.append(
+                {name: " ".join(symbols[t] for t in ids.tolist()) for name, ids in columns.items()}
+            )
+        return rows
 
     def further_scores(
         self,

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.transformer import take_auxiliary_loss
+from triptych.decoding.sampling import Sampling
 from triptych.domains.language.count_models import CountModels
 from triptych.domains.language.data import Examples, encode_documents
 from triptych.domains.language.model import ModelConfig
+from triptych.domains.language.sampling import continue_text
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.tasks.base import FurtherScores, Task, text_source, training_lines
 from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
@@ -26,6 +28,8 @@ from triptych.training.evaluate import in_double
 from triptych.training.ragged import Items, Ragged
 from triptych.types import Progress
 
+SHOWN = 5
+"""Texts that are sampled after a validation."""
 NONE_BEFORE = -1
 """Value before the first token of a document."""
 
@@ -116,6 +120,14 @@ class NextToken(Task):
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         nats = totals["nats"] / totals["tokens"]
         return {"nats_per_token": nats, "perplexity": math.exp(min(nats, 700.0))}
+
+    def table(
+        self, model: DecoderOnly, examples: Windows, vocabulary: Vocabulary, seed: int
+    ) -> list[dict[str, str]]:
+        """Return sampled texts."""
+        length = int(examples.lengths.max())
+        rows = continue_text(model, [], SHOWN, length=length, sampling=Sampling(), seed=seed)
+        return [{"text": text} for text in vocabulary.tokenizer.decode_batch(rows)]
 
     def further_scores(
         self,
