@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from triptych.domains.language.data import evaluation_batches, training_batches
+from triptych.domains.language.masked_examples import MaskedBatch, MaskedExamples
 from triptych.domains.language.masking import MaskRates
-from triptych.domains.language.tasks.masked import MaskedBatch, MaskedExamples, MaskedTokens
+from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tokenizers.base import CLS, MASK, N_SPECIALS, PAD, SEP, UNK
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError

@@ -14,7 +14,7 @@ from triptych.errors import at_least
 class LanguageEvaluateOptions(EvaluateOptions):
     """Options of `triptych evaluate language`."""
 
-    pseudo_examples: int = 200
+    pseudo_examples: int = 100
     """Number of examples, spread over the split, of which each token is masked in turn for the
     pseudo-perplexity of a masked-token model; 0 for none."""
 

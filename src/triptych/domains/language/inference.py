@@ -63,7 +63,7 @@ class LanguageModel(TaskScores, TrainedModel):
         data: str | Path | None = None,
         batch_size: int | None = None,
         limit: int | None = None,
-        pseudo_examples: int = 200,
+        pseudo_examples: int = 100,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Return the scores of the run's task on a split, and those of simple models.
