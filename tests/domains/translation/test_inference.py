@@ -374,7 +374,7 @@ def test_an_evaluation_searches_as_it_is_told(translator: TranslationModel) -> N
         {"beam": 3, "length_penalty": "gnmt:5"},
     ):
         result = translator.evaluate("test", **search)
-        assert result.details["search"] == search
+        assert result.details["search"] == {**search, "no_repeat_ngram": None}
         found.append(result.details["hypotheses"])
         assert found[-1] == translator.translate(sources, **search)
     assert found[0] != found[1]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from triptych.core.models.encoder_decoder import EncoderDecoder, SharedEmbeddings
 from triptych.core.transformer import TransformerConfig
+from triptych.domains.translation import docstring_summaries as docstring_summaries
 from triptych.domains.translation.sources import Corpus
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.tokenizers.base import TokenizerConfig, Tokenizers
@@ -19,7 +20,7 @@ class DataConfig:
     """Settings of the corpus, the vocabulary, the batches and the decoding in validation."""
 
     source: Corpus = field(default_factory=NumberWords)
-    """Corpus: NumberWords, ReversedSentences, ParallelText or TabSeparated."""
+    """Corpus: NumberWords, ReversedSentences, ParallelText, TabSeparated or DocstringSummaries."""
     packed: str | None = None
     """Folder that `triptych pack translation` has written, from which training and validation pairs
     and the vocabulary are read in place of the source; null for none."""

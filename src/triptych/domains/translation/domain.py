@@ -22,6 +22,8 @@ class TranslationEvaluateOptions(EvaluateOptions):
     length_penalty: str = TranslateOptions.length_penalty
     """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
     gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
+    no_repeat_ngram: int | None = None
+    """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
     hypotheses: str | None = None
     """File for the translations, one a line in the order of the split, as `sacrebleu REF -i FILE`
     reads them; an existing file is kept unless --overwrite is given."""
@@ -31,7 +33,7 @@ class TranslationEvaluateOptions(EvaluateOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "beam")
+        at_least(self, 1, "beam", "no_repeat_ngram")
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         lines = result["details"].pop("hypotheses")

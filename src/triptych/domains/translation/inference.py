@@ -93,7 +93,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
 
         A line with more tokens than any training pair (`data.max_length`) is translated sentence by
         sentence, see `split_long`; its n-th translation joins the n-th ones, and its scores are
-        sums. With a prefix, required phrases or limits of the length every line is kept whole.
+        sums. Documents to summarise are kept whole; so is every line with a prefix, required phrases
+        or limits of the length.
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
@@ -101,7 +102,10 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             raise UserError("sampling gives one translation of each line; expected no n_best")
         limit = self.config.data.max_length - 1  # its end counts
         parts = [[line] for line in lines]
-        if not OutputConstraints.of(options).of_whole_lines:
+        whole = (
+            OutputConstraints.of(options).of_whole_lines or self.config.data.source.of_summaries()
+        )
+        if not whole:
             parts = [split_long(line, self.vocabulary.source, limit) for line in lines]
         every = [part for line in parts for part in line]
         if sample:
@@ -310,15 +314,17 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         limit: int | None = None,
         beam: int = TranslateOptions.beam,
         length_penalty: str = TranslateOptions.length_penalty,
+        no_repeat_ngram: int | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Return nats per token, BLEU, chrF and exact match of a whole split.
 
         Also `bleu_papers`, if sacremoses is installed and knows the target language and BLEU counts
-        words; else `details["not_scored"]` has the reason. data: folder in place of the corpus's
-        directory. batch_size: lines to translate at a time, None for 64; no effect on the scores.
-        limit: number of lines from the first on, None for all. beam, length_penalty: see `search`.
-        All translations are in the details. Raises UserError for missing data.
+        words; else `details["not_scored"]` has the reason. For summaries also ROUGE-1, -2 and -L,
+        with those of baselines in the details. data: folder in place of the corpus's directory.
+        batch_size: lines to translate at a time, None for 64; no effect on the scores. limit:
+        number of lines from the first on, None for all. beam, length_penalty, no_repeat_ngram: see
+        `search`. All translations are in the details. Raises UserError for missing data.
         """
         penalty = LengthPenalty.parse(length_penalty)
         corpus = source_to_score(self.config.data.source, split, data)
@@ -336,6 +342,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             sources,
             beam=beam,
             length_penalty=length_penalty,
+            no_repeat_ngram=no_repeat_ngram,
             batch_size=batch_size or TranslateOptions.batch_size,
             progress=progress,
         )
@@ -350,7 +357,11 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         samples = zip(sources, references, translations, strict=True)
         details: dict[str, Any] = {
             **scores.details,
-            "search": {"beam": beam, "length_penalty": str(penalty)},
+            "search": {
+                "beam": beam,
+                "length_penalty": str(penalty),
+                "no_repeat_ngram": no_repeat_ngram,
+            },
             "dtype": self.dtype,
             "sentences_per_second": len(pairs) / seconds,
             "vocabulary": {
@@ -364,6 +375,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
                 for source, reference, translation in list(samples)[:SAMPLE_ROWS]
             ],
             "hypotheses": translations,
+            "baselines": corpus.baseline_scores(sources, references),
         }
         extra = corpus.extra_scores(translations, references)
         found_metrics = {**self.metrics(totals), **scores.metrics, **extra}

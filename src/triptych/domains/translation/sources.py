@@ -13,6 +13,7 @@ from pathlib import Path
 from triptych.domains.files import read_lines
 from triptych.domains.sources import check_shares, split_by_hash
 from triptych.domains.translation.metrics import primary_subtag
+from triptych.domains.translation.summaries import rouge, rouge_of_baselines
 from triptych.errors import UserError
 
 Pair = tuple[str, str]
@@ -22,6 +23,8 @@ CHARACTER_LANGUAGES = ("ko", "zh", "ja")
 """Target languages whose BLEU counts characters: sacrebleu's default tokenizer is for languages
 with spaces between words, and a Korean word includes its particles."""
 
+ARTIFICIAL = "art"
+"""ISO 639 code of artificial languages, whose sentences have no summary."""
 SPACES = " \t\r"
 """Characters stripped from both ends of a line. `str.strip` without arguments would also remove
 U+2028, U+0085 and the no-break space, which are part of the text."""
@@ -57,6 +60,11 @@ class Corpus(ABC):
             raise UserError(f"the {split} split of the corpus has no sentence pairs")
         return pairs
 
+    def of_summaries(self) -> bool:
+        """Return whether the targets are summaries: both sides are in one natural language."""
+        source, target = map(primary_subtag, (self.source_language, self.target_language))
+        return source == target != ARTIFICIAL
+
     def bleu_tokenizer(self) -> str:
         """Return the sacrebleu tokenizer for BLEU: "char", or its default "13a"."""
         by_character = primary_subtag(self.target_language) in CHARACTER_LANGUAGES
@@ -66,7 +74,13 @@ class Corpus(ABC):
         self, hypotheses: Sequence[str], references: Sequence[str]
     ) -> dict[str, float]:
         """Return scores, by name, of translations of this kind of corpus alone."""
-        return {}
+        return rouge(hypotheses, references) if self.of_summaries() else {}
+
+    def baseline_scores(
+        self, sources: Sequence[str], references: Sequence[str]
+    ) -> dict[str, dict[str, float]]:
+        """Return these scores for translations that need no model, by the name of the method."""
+        return rouge_of_baselines(sources, references) if self.of_summaries() else {}
 
 
 @dataclass(frozen=True)
