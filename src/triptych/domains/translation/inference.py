@@ -93,8 +93,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
 
         A line with more tokens than any training pair (`data.max_length`) is translated sentence by
         sentence, see `split_long`; its n-th translation joins the n-th ones, and its scores are
-        sums. Documents to summarise are kept whole; so is every line with a prefix, required phrases
-        or limits of the length.
+        sums. Documents to summarise are kept whole; so is a line with a prefix, required phrases or
+        limits of the length.
         """
         if isinstance(lines, str):
             raise TypeError("translate takes a list of lines, not one string")
