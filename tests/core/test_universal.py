@@ -15,6 +15,7 @@ from torch import Tensor
 
 from triptych.core.attention.base import Example
 from triptych.core.attention.context import NO_CONTEXT, ForwardContext
+from triptych.core.attention.full import Full
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.generation_order import raster
@@ -23,8 +24,8 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding
-from triptych.core.transformer import Decoder, take_auxiliary_loss
-from triptych.core.universal import UniversalDecoder, UniversalStack, UniversalTransformerConfig
+from triptych.core.transformer import Decoder, TransformerConfig, take_auxiliary_loss
+from triptych.core.universal import Universal, UniversalDecoder, UniversalStack
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import LengthPenalty
 
@@ -34,11 +35,9 @@ HALTING = Halting(threshold=0.9, ponder_cost=0.1)
 both_depths = pytest.mark.parametrize("halting", [None, HALTING], ids=["fixed", "halting"])
 
 
-def config(halting: Halting | None = None, **more: Any) -> UniversalTransformerConfig:
-    settings = {"n_layers": T, "dropout": 0.0, "norm_position": "post", "halting": halting}
-    return UniversalTransformerConfig(
-        d_model=D, n_heads=3, feed_forward=GELU(16), **(settings | more)
-    )
+def config(halting: Halting | None = None, **more: Any) -> TransformerConfig:
+    settings = {"n_layers": T, "dropout": 0.0, "norm_position": "post", "depth": Universal(halting)}
+    return TransformerConfig(d_model=D, n_heads=3, feed_forward=GELU(16), **(settings | more))
 
 
 def spread_halting(stack: Any) -> Any:
@@ -434,4 +433,29 @@ def test_impossible_halting_is_refused(wrong: dict[str, float]) -> None:
 
 def test_halting_needs_two_steps() -> None:
     with pytest.raises(ValueError, match="n_layers"):
-        config(HALTING, n_layers=1)
+        config(HALTING, n_layers=1).encoder((9,))
+
+
+def test_one_block_has_one_attention() -> None:
+    with pytest.raises(ValueError, match="second_attention"):
+        config(second_attention=Full()).encoder((9,))
+
+
+@both_depths
+def test_positions_of_a_training_pass_start_at_one_number_for_both_sequences(
+    halting: Halting | None,
+) -> None:
+    settings = config(halting)
+    sizes = {"source_vocabulary": 9, "target_vocabulary": 9}
+    plain, model = (EncoderDecoder(settings, **sizes, max_offset=most) for most in (0, 5))
+    seen: list[list[int]] = []
+    for stack in (model.encoder, model.decoder):
+        stack.positions.register_forward_pre_hook(lambda _, args: seen.append(args[0].tolist()))
+    source, target = torch.randint(9, (2, 4)), torch.randint(9, (2, 3))
+    for _ in range(40):
+        model.train()(source, None, target)
+    firsts = [positions[0] for positions in seen]
+    assert firsts[::2] == firsts[1::2]
+    assert set(firsts) == set(range(6))
+    model.load_state_dict(plain.state_dict())
+    assert torch.equal(model.eval()(source, None, target), plain.eval()(source, None, target))

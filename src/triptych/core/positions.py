@@ -40,26 +40,6 @@ class Sinusoidal(PositionConfig):
 
 
 @dataclass(frozen=True)
-class RandomOffset(PositionConfig):
-    """Sinusoids of positions that start at a random number in training, and at 0 elsewhere.
-
-    A model learns from them distances instead of positions, also beyond the lengths of its data
-    (Dehghani et al. 2018, 1807.03819, section 3.3). The two stacks of an encoder-decoder model
-    have offsets of their own.
-    """
-
-    max_offset: int = 100
-    """Largest offset, in positions; each pass of training draws one from 0 to max_offset."""
-
-    def __post_init__(self) -> None:
-        if self.max_offset < 1:
-            raise ValueError(f"max_offset must be at least 1, got {self.max_offset}")
-
-    def build(self, d_model: int, order: GenerationOrder) -> nn.Module:
-        return RandomOffsetEmbedding(d_model, self.max_offset)
-
-
-@dataclass(frozen=True)
 class Learned(PositionConfig):
     """A learned vector per position."""
 
@@ -133,19 +113,6 @@ class SinusoidalEmbedding(nn.Module):
 
     def forward(self, index: Tensor) -> Tensor:
         return interleave(angles(index, self.d_model, base=10000.0))  # [..., D]
-
-
-class RandomOffsetEmbedding(SinusoidalEmbedding):
-    """`SinusoidalEmbedding` that adds one random number to all positions of a training pass."""
-
-    def __init__(self, d_model: int, max_offset: int) -> None:
-        super().__init__(d_model)
-        self.max_offset = max_offset
-
-    def forward(self, index: Tensor) -> Tensor:
-        if self.training:
-            index = index + torch.randint(self.max_offset + 1, (), device=index.device)
-        return super().forward(index)  # [..., D]
 
 
 class SpacedPositions(nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
@@ -33,11 +34,39 @@ MAX_DROPOUT = 0.99
 
 
 @dataclass(frozen=True)
+class DepthConfig(ABC):
+    """Which blocks the layers of a stack are, and how they follow one another."""
+
+    @abstractmethod
+    def encoder(self, config: TransformerConfig, shape: tuple[int, ...]) -> Stack:
+        """As `TransformerConfig.encoder`."""
+
+    @abstractmethod
+    def decoder(self, config: TransformerConfig, shape: tuple[int, ...], cross: bool) -> Decoder:
+        """As `TransformerConfig.decoder`."""
+
+    def input_positions(self, config: TransformerConfig, order: GenerationOrder) -> nn.Module:
+        """As `TransformerConfig.input_positions`."""
+        return config.positions.build(config.d_model, order)
+
+
+@dataclass(frozen=True)
+class Layers(DepthConfig):
+    """Each layer is a block of its own."""
+
+    def encoder(self, config: TransformerConfig, shape: tuple[int, ...]) -> Stack:
+        return Stack(config, shape, causal=False)
+
+    def decoder(self, config: TransformerConfig, shape: tuple[int, ...], cross: bool) -> Decoder:
+        return Decoder(config, shape, causal=True, cross=cross)
+
+
+@dataclass(frozen=True)
 class TransformerConfig:
     """Sizes of a stack of Transformer blocks, and the parts that it is composed of."""
 
     n_layers: int = 6
-    """Number of blocks."""
+    """Number of layers."""
     d_model: int = 512
     """Width of the model, in features."""
     n_heads: int = 8
@@ -53,13 +82,16 @@ class TransformerConfig:
     feed_forward: FeedForwardConfig = field(default_factory=GELU)
     """Feed-forward layer, by class path and settings: ReLU, GELU or SwiGLU, with its d_ff."""
     positions: PositionConfig = field(default_factory=Sinusoidal)
-    """Position encoding, by class path and settings: Sinusoidal, RandomOffset, Learned, Axial,
-    Metrical, Rotary or NoPositions."""
+    """Position encoding, by class path and settings: Sinusoidal, Learned, Axial, Metrical,
+    Rotary or NoPositions."""
     attention: AttentionConfig = field(default_factory=Full)
     """Self-attention variant, by class path and settings."""
     second_attention: AttentionConfig | None = None
     """Variant of the second, fourth, ... layer of a decoder that alternates two variants, by class
     path and settings; null for the same one in all layers."""
+    depth: DepthConfig = field(default_factory=Layers)
+    """Blocks of the layers, by class path and settings: Layers, one for each, or Universal, one for
+    all."""
     activation_checkpointing: bool = False
     """Compute each block again in the backward pass: less memory, about a third more time."""
 
@@ -72,15 +104,15 @@ class TransformerConfig:
 
     def input_positions(self, order: GenerationOrder) -> nn.Module:
         """Position encodings that a model adds to the inputs of a stack; as `positions.build`."""
-        return self.positions.build(self.d_model, order)
+        return self.depth.input_positions(self, order)
 
     def encoder(self, shape: tuple[int, ...]) -> Stack:
         """A stack that reads in both directions; shape as in `AttentionConfig.mask_pattern`."""
-        return Stack(self, shape, causal=False)
+        return self.depth.encoder(self, shape)
 
     def decoder(self, shape: tuple[int, ...], *, cross: bool = False) -> Decoder:
         """A causal stack, with cross-attention in every block where `cross`."""
-        return Decoder(self, shape, causal=True, cross=cross)
+        return self.depth.decoder(self, shape, cross)
 
 
 class Block(nn.Module):

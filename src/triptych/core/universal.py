@@ -12,60 +12,62 @@ from triptych.core.attention.context import NO_CONTEXT, ForwardContext, KVCache,
 from triptych.core.generation_order import GenerationOrder
 from triptych.core.halting import AdaptiveDepth, FixedDepth, Halting, Iterated, Transition
 from triptych.core.positions import NoPositions, SinusoidalEmbedding
-from triptych.core.transformer import Decoder, Stack, TransformerConfig
+from triptych.core.transformer import Decoder, DepthConfig, Stack, TransformerConfig
 
 
 @dataclass(frozen=True)
-class UniversalTransformerConfig(TransformerConfig):
-    """Sizes of one block that is applied several times, and the parts that it is composed of.
+class Universal(DepthConfig):
+    """One block is applied n_layers times: T steps of a recurrence over depth.
 
     Before each step the block's input gets the position encoding and that of the step's number
     (section 2.1, equation 6). Published with `norm_position: post`.
     """
 
-    n_layers: int = 6
-    """Number of steps T, each an application of the one block; the most of a position that
-    halts."""
     halting: Halting | None = None
-    """Adaptive halting of each position; null for T steps at every position."""
+    """Adaptive halting of each position, after at most n_layers steps; null for n_layers steps at
+    every position."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.halting is not None and self.n_layers == 1:
-            raise ValueError("halting needs n_layers of at least 2: a step to halt before the last")
+    def encoder(self, config: TransformerConfig, shape: tuple[int, ...]) -> UniversalStack:
+        return UniversalStack(config, self.halting, shape, causal=False)
 
-    def input_positions(self, order: GenerationOrder) -> nn.Module:
-        return NoPositions().build(self.d_model, order)  # the stack adds them in each step
+    def decoder(
+        self, config: TransformerConfig, shape: tuple[int, ...], cross: bool
+    ) -> UniversalDecoder:
+        return UniversalDecoder(config, self.halting, shape, causal=True, cross=cross)
 
-    def encoder(self, shape: tuple[int, ...]) -> UniversalStack:
-        return UniversalStack(self, shape, causal=False)
-
-    def decoder(self, shape: tuple[int, ...], *, cross: bool = False) -> UniversalDecoder:
-        return UniversalDecoder(self, shape, causal=True, cross=cross)
+    def input_positions(self, config: TransformerConfig, order: GenerationOrder) -> nn.Module:
+        return NoPositions().build(config.d_model, order)  # the stack adds them in each step
 
 
 class UniversalStack(Stack):
-    """One block applied T times, then a final norm; `blocks` holds the one block."""
+    """One block applied T times, then a final norm; `blocks` holds the one block.
+
+    Raises ValueError for two attention variants, and for halting with a single step.
+    """
 
     def __init__(
         self,
-        config: UniversalTransformerConfig,
+        config: TransformerConfig,
+        halting: Halting | None,
         shape: tuple[int, ...],
         *,
         causal: bool,
         cross: bool = False,
     ) -> None:
-        one_block = replace(config, n_layers=1, halting=None)
-        super().__init__(one_block, shape, causal=causal, cross=cross)
+        if config.second_attention is not None:
+            raise ValueError("one block for all layers cannot alternate with second_attention")
+        if halting is not None and config.n_layers == 1:
+            raise ValueError("halting needs n_layers of at least 2: a step to halt before the last")
+        super().__init__(replace(config, n_layers=1), shape, causal=causal, cross=cross)
         self.n_steps = config.n_layers
         order = config.attention.order_of(shape)
         self.positions = config.positions.build(config.d_model, order)
         self.step_numbers = SinusoidalEmbedding(config.d_model)
         self.depth: FixedDepth | AdaptiveDepth = FixedDepth()
         self.ponder_cost = 0.0
-        if config.halting is not None:
-            self.depth = AdaptiveDepth(config.d_model, config.halting.threshold)
-            self.ponder_cost = config.halting.ponder_cost
+        if halting is not None:
+            self.depth = AdaptiveDepth(config.d_model, halting.threshold)
+            self.ponder_cost = halting.ponder_cost
 
     def forward(
         self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: KVCache | None = None
@@ -83,6 +85,8 @@ class UniversalStack(Stack):
             return y
 
         positions = torch.arange(x.shape[1], device=x.device)  # [L]
+        if context.first_position is not None:
+            positions = positions + context.first_position
         iterated = self._iterate(x, positions, apply)
         if self.training and iterated.ponder is not None:
             cost = self.ponder_cost * iterated.ponder  # [B, L]

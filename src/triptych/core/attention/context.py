@@ -26,6 +26,8 @@ class ForwardContext:
     """`RelativeBias.token_classes` of the token ids; made once for all layers of a stack."""
     rotation: Tensor | None = None
     """`RotaryEmbedding.rotation` of positions 0..L-1, made once for all layers: [2, L, E]."""
+    first_position: Tensor | None = None
+    """Number of the first position in the position encodings, int64 scalar; None for 0."""
     memory: Tensor | None = None
     """Output of an encoder: [B, K, D]; None without cross-attention."""
     memory_real: Tensor | None = None

@@ -32,7 +32,9 @@ class EncoderDecoder(TransformerModel):
 
     max_length: extent in tokens for the position encoding and the attention variant; full and
     relative attention and sinusoidal positions also serve longer sequences. Sharing `all` needs
-    two vocabularies of one size.
+    two vocabularies of one size. max_offset: in training the positions of both sequences start at a
+    random number from 0 to max_offset, so that the model learns distances and not positions
+    (Dehghani et al. 2018, 1807.03819, section 3.3); in decoding they start at 0.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class EncoderDecoder(TransformerModel):
         share_embeddings: SharedEmbeddings = "all",
         n_decoder_layers: int | None = None,
         max_length: int = 1024,
+        max_offset: int = 0,
     ) -> None:
         super().__init__()
         of_decoder = replace(config, n_layers=n_decoder_layers or config.n_layers)
@@ -58,6 +61,7 @@ class EncoderDecoder(TransformerModel):
         shared = None if share_embeddings == "none" else target.table.weight  # [V, D]
         self.head = CategoricalHead(config.d_model, target_vocabulary, bias=False, weight=shared)
         self.dropout = nn.Dropout(config.dropout)
+        self.max_offset = max_offset
 
     def forward(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
@@ -74,16 +78,26 @@ class EncoderDecoder(TransformerModel):
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
         """The decoder's output, from which the head predicts every next token: [B, L, D]."""
-        condition = self.encode(source, source_padding)
-        x = self._embed(self.target_embedding, target_input)  # [B, L, D]
-        features: Tensor = self.decoder(x, condition.context())  # [B, L, D]
+        first = self._first_position(source.device)
+        condition = self.encode(source, source_padding, first)
+        x = self._embed(self.target_embedding, target_input, first)  # [B, L, D]
+        context = replace(condition.context(), first_position=first)
+        features: Tensor = self.decoder(x, context)  # [B, L, D]
         return features
 
-    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Condition:
-        """The condition of a source, int64 [B, K] with padding [B, K]: its memory [B, K, D]."""
-        x = self._embed(self.source_embedding, source)  # [B, K, D]
+    def encode(
+        self,
+        source: Tensor,
+        source_padding: Tensor | None = None,
+        first_position: Tensor | None = None,
+    ) -> Condition:
+        """The condition of a source, int64 [B, K] with padding [B, K]: its memory [B, K, D].
+
+        first_position: as in `ForwardContext`.
+        """
+        x = self._embed(self.source_embedding, source, first_position)  # [B, K, D]
         real = inverted(source_padding)
-        memory: Tensor = self.encoder(x, ForwardContext(real=real))
+        memory: Tensor = self.encoder(x, ForwardContext(real=real, first_position=first_position))
         return Condition(memory=memory, memory_real=real)
 
     def init_cache(
@@ -110,7 +124,18 @@ class EncoderDecoder(TransformerModel):
     ) -> Tensor:
         return self.add_positions(self.target_embedding(values, positions), encodings)
 
-    def _embed(self, embedding: TokenEmbedding, tokens: Tensor) -> Tensor:
+    def _first_position(self, device: torch.device) -> Tensor | None:
+        """A random number of the first position in training; None for 0."""
+        if not (self.training and self.max_offset):
+            return None
+        return torch.randint(self.max_offset + 1, (), device=device)
+
+    def _embed(
+        self, embedding: TokenEmbedding, tokens: Tensor, first_position: Tensor | None = None
+    ) -> Tensor:
         """Embeddings with position encodings, of positions 0..L-1: [B, L, D]."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
-        return self.add_positions(embedding(tokens, positions), self.positions(positions))
+        x = embedding(tokens, positions)  # [B, L, D]
+        if first_position is not None:
+            positions = positions + first_position
+        return self.add_positions(x, self.positions(positions))

@@ -67,6 +67,9 @@ class ModelConfig:
     share_embeddings: SharedEmbeddings = "all"
     """Matrices that are one parameter: `all` (source embedding, target embedding and output),
     `target` (target embedding and output) or `none`."""
+    max_offset: int = 0
+    """Largest number at which the positions of a training batch start, in tokens; each batch draws
+    one from 0 on. Above 0 for a model that is to translate longer sequences than it has seen."""
     label_smoothing: float = 0.1
     """Share of each target distribution that is uniform over all tokens but padding, 0 to below 1;
     affects the training loss only."""
@@ -75,6 +78,7 @@ class ModelConfig:
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
         at_least(self, 1, "n_decoder_layers")
+        at_least(self, 0, "max_offset")
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> EncoderDecoder:
         """Return a model with initial weights for vocabularies of these sizes, in tokens."""
@@ -84,6 +88,7 @@ class ModelConfig:
             target_vocabulary=target_vocabulary,
             share_embeddings=self.share_embeddings,
             n_decoder_layers=self.n_decoder_layers,
+            max_offset=self.max_offset,
         )
 
 
