@@ -112,6 +112,15 @@ def test_a_resumed_run_is_the_same(train, tmp_path: Path) -> None:
     assert not all(torch.equal(whole[name], half[name]) for name in whole)
 
 
+def test_a_run_of_another_task_cannot_be_resumed(refused, train, tmp_path: Path) -> None:
+    train("masked")
+    says = ["cannot be resumed: task.class_path was", "(the model and its scores belong"]
+    config = tmp_path / "masked.yaml"
+    refused(
+        *("train", "language", "--config", config, "--resume", "--task", TASKS["next"]), says=says
+    )
+
+
 def test_sample_writes_text_after_a_prompt(cli, train, tmp_path: Path) -> None:
     checkpoint = train("next")
     command = [

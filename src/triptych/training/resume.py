@@ -29,6 +29,7 @@ UNSET = "unset"
 
 REFUSED = {
     "optim.optimizer": "an optimiser cannot take up another's state",
+    "task.class_path": "the model and its scores belong to the task",
     "run.seed": "the order of the data depends on it",
     "run.train_only": "the optimiser has the state of what it trains",
     "run.lora_rank": "the shape of the adapters depends on it",
