@@ -143,3 +143,4 @@ def test_other_tokenizers_from_training_to_translation(
     refused("translate", *opened, "--require", "漢字", says=says, stdin=b"\xff")
     answer = cli("pack", "translation", "--config", "n.yaml", "--out", "p")
     assert (answer.code, answer.err.count("expected BytePairs")) == (2, 1), answer.err
+    assert not (tmp_path / "p").exists()

@@ -13,6 +13,7 @@ from torch import Tensor
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain
 from triptych.errors import UserError
+from triptych.training.packed import DESCRIPTION, PackWriter
 
 SMALL = {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}
 DATA: dict[str, dict[str, Any]] = {
@@ -59,3 +60,22 @@ def test_packed_data_give_the_same_batches(name: str, tmp_path: Path) -> None:
         assert packed_task.generated_pairs == task.generated_pairs
     with pytest.raises(UserError, match="not empty"):
         domain.pack(config, str(tmp_path / "pack"))
+    assert (tmp_path / "pack" / DESCRIPTION).exists()
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_a_pack_that_fails_leaves_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its files nor its folder; a folder that was there before stays."""
+
+    def fail(self: PackWriter, about: dict[str, Any]) -> None:
+        assert len(list(self.folder.iterdir()))
+        raise UserError("the last step fails")
+
+    monkeypatch.setattr(PackWriter, "finish", fail)
+    (tmp_path / "old").mkdir()
+    for folder in ("old", "new"):
+        with pytest.raises(UserError, match="the last step"):
+            find_domain(name).pack(config_of(name), str(tmp_path / folder))
+    assert [path.name for path in tmp_path.rglob("*")] == ["old"]

@@ -31,6 +31,7 @@ BOUNDS = {
     "music/maestro": (16, 17),
     "music/maestro-local": (16, 17),
     "music/maestro-melody": (24, 20),
+    "music/chorales-melody": (24, 20),
     "music/jsb-pitch-time": (17, 24),
     "music/jsb-modern": (20, 20),
     "translation/multi30k-en-de": (36, 19),

@@ -224,7 +224,12 @@ class Domain:
 
         if find_spec(name := f"{type(self).__module__.rpartition('.')[0]}.packed") is None:
             raise UserError(f"the domain {self.name} has no packed form of its data")
-        summary: str = import_module(name).pack(config, PackWriter(out))
+        writer = PackWriter(out)
+        try:
+            summary: str = import_module(name).pack(config, writer)
+        except BaseException:
+            writer.discard()
+            raise
         return summary
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import mmap
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -33,6 +34,7 @@ class PackWriter:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._is_new = not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             used = any(self.folder.iterdir())
@@ -63,6 +65,14 @@ class PackWriter:
         first = rows.offsets[0]
         self.append(f"{name}.offsets", rows.offsets[1:] - first + written)
         self.append(f"{name}.values", rows.values[first : rows.offsets[-1]])
+
+    def discard(self) -> None:
+        """Delete what was written, and the folder where it is new: for a pack that fails."""
+        for name in self._arrays:
+            (self.folder / name).unlink(missing_ok=True)
+        if self._is_new:
+            with suppress(OSError):  # somebody else's files stay
+                self.folder.rmdir()
 
     def finish(self, about: dict[str, Any]) -> None:
         """Write the description: of JSON types, for `Pack.about`."""

@@ -157,8 +157,27 @@ def test_times_of_tokens_are_those_of_the_music():
         for note in part.notes
         if not part.is_drum
     )
-    read = sorted(zip(seconds[pitches >= 0].tolist(), pitches[pitches >= 0].tolist(), strict=True))
+    notes = tokenizer.onsets(ids) & (pitches >= 0)
+    read = sorted(zip(seconds[notes].tolist(), pitches[notes].tolist(), strict=True))
     np.testing.assert_allclose(read, played, atol=1e-4)
+
+
+def test_all_tokens_of_a_note_have_its_pitch_and_time():
+    """So that a picture of attention finds the note of a duration; drums have no pitch."""
+    tokenizer = RemiTokenizer(BAND, velocities=4)
+    ids = tokenizer.from_midi(parse_midi(midi_of(BAND_TRACKS), name="x"))
+    seconds, pitches = tokenizer.seconds_and_pitches(ids)
+    names = [tokenizer.symbols[index].partition("_") for index in ids]
+    note = -1
+    for index, (kind, _, value) in enumerate(names):
+        if kind in ("Pitch", "PitchDrum"):
+            note = int(value) if kind == "Pitch" else -1
+            time = seconds[index]
+        if kind in ("Pitch", "PitchDrum", "Velocity", "Duration"):
+            assert (pitches[index], seconds[index]) == (note, time)
+        else:
+            assert pitches[index] == -1
+    assert (pitches >= 0).sum() == 3 * sum(kind == "Pitch" for kind, _, _ in names)
 
 
 def test_transposition_leaves_drums_alone():

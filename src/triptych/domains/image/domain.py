@@ -62,7 +62,8 @@ class ImageSampleOptions(SampleOptions):
     with complete or upscale for the class that each picture's folder is named after."""
     complete: str | None = None
     """Picture, or folder of pictures, of the model's size, of which the pixels of the mask are
-    sampled again; the grid shows the picture, what is given of it, and the samples."""
+    sampled again; the grid shows the picture, what is given of it, and the samples. Files of a
+    folder named grid.png are left out."""
     mask: str | None = None
     """Pixels to fill, with complete: the half top, bottom, left or right, or an image file of the
     picture's size in which they are white. All other pixels are given and stay as they are."""

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.image.domain import HALVES
+from triptych.domains.image.domain import GRID, HALVES
 from triptych.domains.image.formats import ImageSizeError, decode_image
 from triptych.domains.image.image_folder import find_images
 from triptych.domains.image.render import to_levels
@@ -31,6 +31,7 @@ def read_pictures(
 ) -> list[Picture]:
     """Return the pictures of a file, or of all image files below a folder in the order of names.
 
+    Of a folder, files named `GRID` are left out: sampling writes one beside its images.
     shapes: heights, widths and channels that are allowed. levels, bits: of the model; with bits the
     levels are those of `ImageDataset.quantize`, otherwise the nearest. Raises UserError for a
     folder without images, a damaged file, and a picture of another size.
@@ -38,7 +39,7 @@ def read_pictures(
     given = Path(path)
     paths = [given]
     if given.is_dir():
-        paths = [given / name for name in sorted(find_images(given))]
+        paths = [given / name for name in sorted(find_images(given)) if name.name != GRID]
         if not paths:
             raise UserError(f"{path} holds no images")
     pictures = []

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.base import NO_CONDITION, Condition
@@ -22,6 +25,8 @@ from triptych.errors import UserError
 
 PADDING = -1
 """Fills melodies of unequal length."""
+CACHED_PIECES = 1024
+"""Pieces whose melodies are kept, with their ids: about 50 MB of performances."""
 
 
 def melody_of_midi(tokenizer: MusicTokenizer, midi: ParsedMidi) -> Ids:
@@ -57,10 +62,11 @@ class WindowMelody:
 
     def of_window(self, tokens: Ids, start: int, semitones: int = 0) -> Ids:
         """Return the melody of the window from token `start` of a piece, transposed: int64 [K]."""
-        tokens = self.tokenizer.transpose(tokens.astype(np.int64), semitones)
-        return self.part(self.tokenizer.melody(tokens), tokens[:start])
+        melody = _melody_of(self.tokenizer, tokens.tobytes(), tokens.dtype.str)
+        found = self.part(melody, tokens[:start].astype(np.int64)).astype(np.int64)
+        return np.where(found == MELODY_REST, MELODY_REST, found + semitones)
 
-    def part(self, melody: Ids, before: Ids) -> Ids:
+    def part(self, melody: NDArray[Any], before: Ids) -> NDArray[Any]:
         """Return the part of a piece's melody for the window that follows the tokens `before`."""
         first = self.tokenizer.melody_position(before)
         found = melody[first : first + self.tokenizer.melody_steps(self.length)]
@@ -70,6 +76,14 @@ class WindowMelody:
         """Return the condition of a window that follows the tokens before, int64 [B, t]."""
         rows = [self.part(melody, row) for row in before.cpu().numpy()]
         return condition_of(model, padded(rows).to(before.device))
+
+
+@lru_cache(maxsize=CACHED_PIECES)
+def _melody_of(tokenizer: MusicTokenizer, tokens: bytes, dtype: str) -> NDArray[np.uint8]:
+    """Return the melody of a whole piece from the bytes of its ids; all its windows share it."""
+    melody = tokenizer.melody(np.frombuffer(tokens, dtype).astype(np.int64)).astype(np.uint8)
+    melody.flags.writeable = False
+    return melody
 
 
 def padded(melodies: Sequence[Ids]) -> Tensor:

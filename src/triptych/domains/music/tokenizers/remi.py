@@ -47,6 +47,7 @@ from triptych.domains.music.tokenizers.remi_grammar import (
     PROGRAM,
     TEMPO,
     TIME_SIG,
+    VELOCITY,
     Meaning,
     RemiGrammar,
 )
@@ -246,8 +247,13 @@ class RemiTokenizer(MusicTokenizer):
         return begins
 
     def seconds_and_pitches(self, ids: Ids) -> tuple[NDArray[np.float64], Ids]:
-        meaning = self.meaning
-        pitches = np.where(meaning.kind[ids] == PITCH, meaning.number[ids], -1)
+        """Return time and pitch of each token; velocity and duration have those of their note."""
+        meaning, kinds = self.meaning, self.meaning.kind[ids]
+        begins = self.onsets(ids)
+        of_note = begins | np.isin(kinds, (VELOCITY, DURATION))
+        # The latest note; the first token where there is none.
+        note = np.maximum.accumulate(np.where(begins, np.arange(len(ids)), 0))
+        pitches = np.where(of_note & (kinds[note] == PITCH), meaning.number[ids[note]], -1)
         return self._seconds(ids), pitches
 
     def _seconds(self, ids: Ids) -> NDArray[np.float64]:
