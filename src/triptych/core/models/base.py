@@ -28,6 +28,8 @@ class Condition:
     """Output of an encoder, which cross-attention reads: [B, K, D]."""
     memory_real: Tensor | None = None
     """Bool [B, K], False on padding; None for no padding."""
+    prefix: Tensor | None = None
+    """Tokens that a decoder reads before its own, int64 [B, K]."""
 
     def context(self) -> ForwardContext:
         """The context of a pass that reads the memory."""
@@ -42,7 +44,7 @@ class Condition:
         return self._map(lambda part: part.repeat_interleave(count, 0))
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Condition:
-        parts = (self.vector, self.memory, self.memory_real)
+        parts = (self.vector, self.memory, self.memory_real, self.prefix)
         return Condition(*(None if part is None else change(part) for part in parts))
 
 

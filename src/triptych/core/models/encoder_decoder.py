@@ -13,22 +13,20 @@ from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel, inverted
+from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.core.transformer import TransformerConfig
 
 SharedEmbeddings = Literal["all", "target", "none"]
 """Matrices that are one: both embeddings and the output, the target's two, or none."""
 
 
-class EncoderDecoder(TransformerModel):
+class EncoderDecoder(TransformerModel, SequenceToSequence):
     """Encoder and decoder with cross-attention over token sequences (Vaswani et al. 2017).
 
     Both embeddings are multiplied by sqrt(D). The output is linear without a bias; it may share
     the matrix of the target embedding, which is not multiplied there (section 3.4). With a matrix
     of its own the output starts at zero, so that every token starts with the same probability; a
     shared matrix cannot start at zero.
-
-    In decoding, the condition is that of `encode`, and the value before the first one (`previous`)
-    is the start token.
 
     max_length: extent in tokens for the position encoding and the attention variant; full and
     relative attention and sinusoidal positions also serve longer sequences. Sharing `all` needs
@@ -63,21 +61,9 @@ class EncoderDecoder(TransformerModel):
         self.dropout = nn.Dropout(config.dropout)
         self.max_offset = max_offset
 
-    def forward(
-        self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
-    ) -> Tensor:
-        """Logits of every next token under teacher forcing: [B, L, V].
-
-        source int64 [B, K]; source_padding [B, K], True on padding; target_input int64 [B, L]
-        begins with the start token. Its padding is at the end, where no real position reads it.
-        """
-        logits: Tensor = self.head(self.features(source, source_padding, target_input))
-        return logits  # [B, L, V]
-
     def features(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
-        """The decoder's output, from which the head predicts every next token: [B, L, D]."""
         first = self._first_position(source.device)
         condition = self.encode(source, source_padding, first)
         x = self._embed(self.target_embedding, target_input, first)  # [B, L, D]

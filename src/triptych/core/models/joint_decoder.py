@@ -1,0 +1,152 @@
+"""A decoder over source and target as one sequence: p(source, target) (Liu et al. 2018)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from triptych.core.attention.context import KVCache, StepContext
+from triptych.core.embeddings import TokenEmbedding
+from triptych.core.generation_order import raster
+from triptych.core.heads import CategoricalHead
+from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel
+from triptych.core.models.sequence_to_sequence import SequenceToSequence
+from triptych.core.transformer import TransformerConfig
+
+PREFIX = "prefix"
+"""Name of the source tokens in the first layer's cache."""
+
+
+class JointDecoder(TransformerModel, SequenceToSequence):
+    """Source, start token and target as one sequence of a decoder (1801.10198, section 4.2.1).
+
+    The target begins right after the last real token of its row's source, and the start token
+    separates both. Padding is after the target, so that no real position reads it. One matrix is
+    the embedding and, not multiplied by sqrt(D), the output.
+
+    Decoding reads the source once, into the cache; the sources of a batch have one length then.
+
+    source_loss: train on the tokens of the source too, as a language model. padding: the token id
+    of padding. max_length: as in `EncoderDecoder`, of source and target together.
+    """
+
+    decodes_padded_sources = False
+
+    def __init__(
+        self,
+        config: TransformerConfig,
+        *,
+        vocabulary: int,
+        padding: int,
+        source_loss: bool = False,
+        max_length: int = 1024,
+    ) -> None:
+        super().__init__()
+        self.padding = padding
+        self.source_loss = source_loss
+        self.embedding = TokenEmbedding(vocabulary, config.d_model)
+        self.decoder = config.decoder((max_length,))
+        self.positions = config.input_positions(raster((max_length,)))
+        weight = self.embedding.table.weight  # [V, D]
+        self.head = CategoricalHead(config.d_model, vocabulary, bias=False, weight=weight)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def features(
+        self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
+    ) -> Tensor:
+        x = self._decode(joined(source, source_padding, target_input, self.padding))
+        first = lengths_of(source, source_padding).unsqueeze(1)  # [B, 1]
+        index = first + torch.arange(target_input.shape[1], device=x.device)  # [B, L]
+        return x.gather(1, index.unsqueeze(-1).expand(-1, -1, x.shape[-1]))  # [B, L, D]
+
+    def training_features(
+        self,
+        source: Tensor,
+        source_padding: Tensor | None,
+        target_input: Tensor,
+        expected: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        if not self.source_loss:
+            return super().training_features(source, source_padding, target_input, expected)
+        target = torch.cat([target_input[:, :1], expected], dim=1)  # [B, L + 1]
+        tokens = joined(source, source_padding, target, self.padding)  # [B, K + L + 1]
+        return self._decode(tokens[:, :-1]), tokens[:, 1:]
+
+    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Condition:
+        """As in `SequenceToSequence`. Raises ValueError for sources of unequal lengths."""
+        if source_padding is not None and bool(source_padding.any()):
+            raise ValueError("a joint decoder decodes sources of one length; expected no padding")
+        return Condition(prefix=source)
+
+    def init_cache(
+        self,
+        batch: int,
+        max_length: int,
+        *,
+        lookahead: int = 0,
+        condition: Condition = NO_CONDITION,
+    ) -> KVCache:
+        """As in `AutoregressiveModel`; condition: of `encode`, whose source is read here."""
+        source = condition.prefix
+        if source is None:
+            raise ValueError("a joint decoder needs the condition of a source")
+        cache = self.decoder.init_cache(batch, source.shape[1] + max_length, lookahead=lookahead)
+        self._decode(source, cache)
+        cache[0][PREFIX] = source
+        return cache
+
+    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
+        if previous is None:
+            raise ValueError("a joint decoder starts its target from a start token")
+        if not values.shape[1]:
+            return self.step(previous.unsqueeze(1), torch.zeros_like(previous[:1]), cache)[:, 0]
+        tokens = torch.cat([cache[0][PREFIX], previous.unsqueeze(1), values], dim=1)
+        logits: Tensor = self.head(self._decode(tokens, cache)[:, -1])  # [B, V]
+        return logits
+
+    def step(
+        self,
+        values: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        context: StepContext | None = None,
+    ) -> Tensor:
+        return super().step(values, positions + prefix_length(cache), cache, context)
+
+    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContext]:
+        return super().step_contexts(positions + prefix_length(cache), cache)
+
+    def cache_view(self, cache: KVCache, length: int) -> KVCache:
+        return super().cache_view(cache, prefix_length(cache) + length)
+
+    def step_inputs(
+        self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
+    ) -> Tensor:
+        return self.add_positions(self.embedding(values, positions), encodings)
+
+    def _decode(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
+        """The decoder's output at each token: int64 [B, T] -> [B, T, D]; cache: filled."""
+        index = torch.arange(tokens.shape[1], device=tokens.device)  # [T]
+        x = self.add_positions(self.embedding(tokens, index), self.positions(index))  # [B, T, D]
+        output: Tensor = self.decoder(x, cache=cache)
+        return output
+
+
+def prefix_length(cache: KVCache) -> int:
+    """Number of source tokens in a cache."""
+    return cache[0][PREFIX].shape[1]
+
+
+def lengths_of(tokens: Tensor, padding: Tensor | None) -> Tensor:
+    """Number of real tokens of each row: [B, K] -> int64 [B]."""
+    if padding is None:
+        return tokens.new_full((len(tokens),), tokens.shape[1])
+    return (~padding).sum(1)
+
+
+def joined(source: Tensor, source_padding: Tensor | None, target: Tensor, padding: int) -> Tensor:
+    """Each row's source without its padding, then its target, then padding: int64 [B, K + L]."""
+    lengths = lengths_of(source, source_padding).unsqueeze(1)  # [B, 1]
+    index = lengths + torch.arange(target.shape[1], device=target.device)  # [B, L]
+    after = torch.full_like(target, padding)  # [B, L]
+    return torch.cat([source, after], dim=1).scatter(1, index, target)  # [B, K + L]
