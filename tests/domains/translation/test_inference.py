@@ -99,7 +99,7 @@ def test_sources_in_use_look_as_they_did_in_training(
     batch = EncodedPairs.of([(line, "x") for line in lines], taught.tokenizers).batch([1, 0])
 
     def spy(seen: list[torch.Tensor]) -> object:
-        return lambda source, padding: (seen.append(source), encode(source, padding))[1]
+        return lambda source, *rest: (seen.append(source), encode(source, *rest))[1]
 
     with torch.no_grad():
         monkeypatch.setattr(taught.model, "encode", spy(trained_on))
@@ -218,6 +218,8 @@ def test_free_memory_limits_a_batch_on_a_gpu(
 def test_a_model_that_never_ends_is_stopped(taught: TranslationTrainingModule) -> None:
     class Endless(torch.nn.Module):
         """Says one token for ever; it has the model's parts that the search needs."""
+
+        decodes_padded_sources = True
 
         def __init__(self, token: int) -> None:
             super().__init__()
@@ -418,3 +420,11 @@ def test_a_checkpoint_is_enough(
     again = restore({"triptych": taught.metadata, "state_dict": taught.state_dict()}, device="auto")
     lines = many_lines(12)
     assert again.translate(lines, beam=2) == translator.translate(lines, beam=2)
+
+
+def test_rows_of_equal_lengths_share_a_batch_where_no_other_may() -> None:
+    lengths = dict(enumerate([5, 3, 5, 4, 3, 3, 5]))
+    batches = plan_rows(lengths, 2, equal_lengths=True)
+    assert sorted(key for batch in batches for key in batch) == list(range(7))
+    assert all(len({lengths[key] for key in batch}) == 1 for batch in batches)
+    assert max(map(len, batches)) == 2

@@ -164,6 +164,11 @@ class TransformerModel(AutoregressiveModel):
     def cache_view(self, cache: KVCache, length: int) -> KVCache:
         return self.decoder.cache_view(cache, length)
 
+    def bytes_per_position(self) -> int:
+        """Size of the cache of one position of one row, in bytes."""
+        layers = self.decoder.init_cache(1, 1)
+        return sum(tensor.nbytes for layer in layers for tensor in layer.values())
+
 
 def select_rows(cache: KVCache, rows: Tensor, memory_rows: Tensor | None = None) -> KVCache:
     """A copy of these rows int64 [n] of the cache, and of `memory_rows` of its memory.

@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from triptych.core.attention.capture import capture_attention
 from triptych.core.attention.context import ForwardContext, KVCache
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
@@ -85,6 +86,21 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         real = inverted(source_padding)
         memory: Tensor = self.encoder(x, ForwardContext(real=real, first_position=first_position))
         return Condition(memory=memory, memory_real=real)
+
+    @property
+    def n_layers(self) -> int:
+        return min(len(self.encoder.blocks), len(self.decoder.blocks))
+
+    def attention(
+        self, source: Tensor, target_input: Tensor, layer: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        index = -1 if layer is None else layer - 1
+        with (
+            capture_attention(self.encoder.blocks[index]) as encoding,
+            capture_attention(self.decoder.blocks[index]) as decoding,
+        ):
+            self(source, None, target_input)
+        return decoding.cross[0], encoding.self_attention[0]
 
     def init_cache(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from triptych.core.attention.capture import capture_attention
 from triptych.core.attention.context import KVCache, StepContext
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
@@ -77,6 +78,20 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         if source_padding is not None and bool(source_padding.any()):
             raise ValueError("a joint decoder decodes sources of one length; expected no padding")
         return Condition(prefix=source)
+
+    @property
+    def n_layers(self) -> int:
+        return len(self.decoder.blocks)
+
+    def attention(
+        self, source: Tensor, target_input: Tensor, layer: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """As in `SequenceToSequence`; what the target gives to itself is left out."""
+        block = self.decoder.blocks[-1 if layer is None else layer - 1]
+        with capture_attention(block) as captured:
+            self(source, None, target_input)
+        weights, n = captured.self_attention[0], source.shape[1]  # [B, H, K + L, K + L]
+        return weights[:, :, n:, :n], weights[:, :, :n, :n]
 
     def init_cache(
         self,

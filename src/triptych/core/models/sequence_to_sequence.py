@@ -52,3 +52,22 @@ class SequenceToSequence(AutoregressiveModel):
         A model may predict tokens of the source too. expected: int64 [B, L], the next tokens.
         """
         return self.features(source, source_padding, target_input), expected
+
+    @abstractmethod
+    def bytes_per_position(self) -> int:
+        """Size of the cache of one position of one row, in bytes."""
+
+    @property
+    @abstractmethod
+    def n_layers(self) -> int:
+        """Number of layers whose attention `attention` gives."""
+
+    @abstractmethod
+    def attention(
+        self, source: Tensor, target_input: Tensor, layer: int | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Attention weights of a layer: of the target to the source, of the source to itself.
+
+        source int64 [B, K], target_input int64 [B, L], without padding; layer: from 1, None for
+        the last one -> [B, H, L, K], [B, H, K, K].
+        """

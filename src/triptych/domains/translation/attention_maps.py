@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triptych.core.attention.capture import capture_attention
-from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.hypotheses import Hypothesis
 from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer, Tokenizers
 from triptych.domains.translation.translate import one_line
@@ -26,7 +25,11 @@ END_NAME = "<end>"
 
 @dataclass(frozen=True)
 class SentenceAttention:
-    """One sentence, its translation and the attention weights of both; each row adds up to 1."""
+    """One sentence, its translation and the attention weights of both.
+
+    Each row adds up to 1; where the source is the beginning of the decoder's own sequence, a target
+    piece also reads the target, and its row has the rest.
+    """
 
     source: str
     translation: str
@@ -39,11 +42,11 @@ class SentenceAttention:
     cross: list[list[float]]
     """Cross-attention: [target piece][source piece]."""
     encoder: list[list[float]]
-    """Self-attention of the encoder's layer of the same number: [source piece][source piece]."""
+    """Self-attention of the source in the layer of that number: [source piece][source piece]."""
 
 
 def sentence_attention(
-    model: EncoderDecoder,
+    model: SequenceToSequence,
     tokenizers: Tokenizers,
     line: str,
     hypothesis: Hypothesis,
@@ -58,18 +61,11 @@ def sentence_attention(
     device = device_of(model)
     source = [*tokenizers.source.encode(line), END]
     target = [*hypothesis.tokens, END] if hypothesis.finished else hypothesis.tokens
-    number = len(model.decoder.blocks) if layer is None else layer
-    encoder_block = model.encoder.blocks[-1 if layer is None else layer - 1]
-    decoder_block = model.decoder.blocks[number - 1]
-    with (
-        scoring(model),
-        capture_attention(encoder_block) as encoding,
-        capture_attention(decoder_block) as decoding,
-    ):
-        model(
+    with scoring(model):
+        cross, own = model.attention(
             torch.tensor([source], device=device),
-            None,
             torch.tensor([[START, *target[:-1]]], device=device),
+            layer,
         )
     source_runs, source_pieces = pieces(tokenizers.source, source)
     target_runs, target_pieces = pieces(tokenizers.target, target)
@@ -83,12 +79,12 @@ def sentence_attention(
     return SentenceAttention(
         source=line,
         translation=one_line(tokenizers.target.decode(hypothesis.tokens)),
-        layer=number,
+        layer=model.n_layers if layer is None else layer,
         head=head,
         source_pieces=source_pieces,
         target_pieces=target_pieces,
-        cross=by_pieces(decoding.cross[0], target_runs, source_runs),
-        encoder=by_pieces(encoding.self_attention[0], source_runs, source_runs),
+        cross=by_pieces(cross, target_runs, source_runs),
+        encoder=by_pieces(own, source_runs, source_runs),
     )
 
 

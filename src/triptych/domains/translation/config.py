@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from triptych.core.models.encoder_decoder import EncoderDecoder, SharedEmbeddings
+from triptych.core.models.encoder_decoder import SharedEmbeddings
+from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.translation import docstring_summaries as docstring_summaries
+from triptych.domains.translation.architectures import Architecture, EncoderAndDecoder
 from triptych.domains.translation.sources import Corpus
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.tokenizers.base import TokenizerConfig, Tokenizers
@@ -58,7 +59,7 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Encoder and decoder, which embeddings they share, and label smoothing."""
+    """Kind of model, its sizes, which embeddings it shares, and label smoothing."""
 
     transformer: TransformerConfig = field(default_factory=TransformerConfig)
     """Sizes and parts of the encoder and the decoder; n_layers is the encoder's."""
@@ -73,23 +74,19 @@ class ModelConfig:
     label_smoothing: float = 0.1
     """Share of each target distribution that is uniform over all tokens but padding, 0 to below 1;
     affects the training loss only."""
+    architecture: Architecture = field(default_factory=EncoderAndDecoder)
+    """Kind of model, by class path: EncoderAndDecoder or OneDecoder."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
         at_least(self, 1, "n_decoder_layers")
         at_least(self, 0, "max_offset")
+        self.architecture.check(self)
 
-    def build(self, source_vocabulary: int, target_vocabulary: int) -> EncoderDecoder:
+    def build(self, source_vocabulary: int, target_vocabulary: int) -> SequenceToSequence:
         """Return a model with initial weights for vocabularies of these sizes, in tokens."""
-        return EncoderDecoder(
-            self.transformer,
-            source_vocabulary=source_vocabulary,
-            target_vocabulary=target_vocabulary,
-            share_embeddings=self.share_embeddings,
-            n_decoder_layers=self.n_decoder_layers,
-            max_offset=self.max_offset,
-        )
+        return self.architecture.build(self, source_vocabulary, target_vocabulary)
 
 
 @dataclass(frozen=True)
@@ -108,5 +105,5 @@ class Config(RunSettings):
                 "data.shared_vocabulary is false; expected share_embeddings target or none"
             )
 
-    def build_model(self, vocabulary: Tokenizers) -> EncoderDecoder:
+    def build_model(self, vocabulary: Tokenizers) -> SequenceToSequence:
         return self.model.build(len(vocabulary.source), len(vocabulary.target))

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel, Translation
@@ -59,7 +59,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
     config_class = Config
     read_vocabulary = staticmethod(Tokenizers.from_plain)
 
-    full_model: EncoderDecoder
+    full_model: SequenceToSequence
     config: Config
     vocabulary: Tokenizers
     tokens_written = 0
@@ -71,7 +71,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
     again in double precision. It applies to fp32, and not on MPS, which has no double precision."""
 
     @cached_property
-    def double_model(self) -> EncoderDecoder:
+    def double_model(self) -> SequenceToSequence:
         """The model in double precision."""
         return copy.deepcopy(self.full_model).double()
 
@@ -275,7 +275,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         check_layer_and_head(
             layer,
             head,
-            n_layers=min(len(model.encoder.blocks), len(model.decoder.blocks)),
+            n_layers=model.n_layers,
             n_heads=self.config.model.transformer.n_heads,
         )
         for line, best in zip(lines, self.search(lines, beam=beam), strict=True):

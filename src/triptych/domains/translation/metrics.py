@@ -35,7 +35,7 @@ class LikelihoodScores:
 
     domain: ClassVar[str] = "translation"
     monitor: str = "nats_per_token"
-    model: Any  # EncoderDecoder
+    model: Any  # SequenceToSequence
 
     def score(self, batch: Batch) -> dict[str, Tensor]:
         """Return the sums of a batch: nats without smoothing, target tokens and pairs.

@@ -48,7 +48,7 @@ def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -
 
 
 class TranslationTrainingModule(LikelihoodScores, TrainingModule):
-    """Training of an encoder-decoder model on sentence pairs.
+    """Training of a translation model on sentence pairs.
 
     validation: pairs whose sources are translated after each validation.
     """
@@ -80,10 +80,12 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the smoothed loss in nats per target and the number of targets."""
-        x = self.model.features(batch.source, batch.source_padding, batch.target_input)  # [B, L, D]
+        x, expected = self.model.training_features(
+            batch.source, batch.source_padding, batch.target_input, batch.expected
+        )  # [B, L, D], [B, L]
         loss = partial(smoothed_cross_entropy, smoothing=self.config.model.label_smoothing)
-        nats = self.model.head.losses(x, batch.expected, loss)  # [B, L]
-        real = batch.expected != PAD  # [B, L]
+        nats = self.model.head.losses(x, expected, loss)  # [B, L]
+        real = expected != PAD  # [B, L]
         count = real.sum()
         total = nats.sum() + take_auxiliary_loss(self.model, real)
         return total / count.clamp(min=1), count

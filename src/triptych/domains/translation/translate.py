@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 
 from triptych.core.models.base import Condition
-from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
 from triptych.decoding.generate import generate
@@ -33,7 +33,7 @@ SEARCH_SHARE = 0.5
 
 
 def search_sources(
-    model: EncoderDecoder,
+    model: SequenceToSequence,
     sources: Mapping[int, Sequence[int]],
     *,
     batch_size: int,
@@ -47,7 +47,9 @@ def search_sources(
     rules, required = constraints.rules(device), constraints.required(device)
     n_banks = constraints.n_banks
     lengths = {key: len(source) for key, source in sources.items()}
-    for keys in plan_rows(lengths, max(1, batch_size // n_banks), max_positions(model, beam)):
+    most = max_positions(model, beam)
+    equal = not model.decodes_padded_sources
+    for keys in plan_rows(lengths, max(1, batch_size // n_banks), most, equal_lengths=equal):
         limits = [constraints.limit(sources[key]) for key in keys]
         with scoring(model):
             condition = _encode(model, [sources[key] for key in keys])
@@ -69,7 +71,7 @@ def search_sources(
 
 
 def sample_sources(
-    model: EncoderDecoder,
+    model: SequenceToSequence,
     sources: Mapping[int, Sequence[int]],
     *,
     batch_size: int,
@@ -85,7 +87,8 @@ def sample_sources(
         *constraints.rules(device),
     ]
     lengths = {key: len(source) for key, source in sources.items()}
-    for keys in plan_rows(lengths, batch_size, max_positions(model, 1)):
+    most, equal = max_positions(model, 1), not model.decodes_padded_sources
+    for keys in plan_rows(lengths, batch_size, most, equal_lengths=equal):
         limits = [constraints.limit(sources[key]) for key in keys]
         with scoring(model):
             rows = generate(
@@ -104,34 +107,38 @@ def sample_sources(
             yield key, tokens[: tokens.index(END)] if END in tokens else tokens
 
 
-def _encode(model: EncoderDecoder, sources: Sequence[Sequence[int]]) -> Condition:
+def _encode(model: SequenceToSequence, sources: Sequence[Sequence[int]]) -> Condition:
     source = pad_rows(sources).to(device_of(model))  # [B, K]
     return model.encode(source, source == PAD)
 
 
-def max_positions(model: EncoderDecoder, beam: int) -> int:
+def max_positions(model: SequenceToSequence, beam: int) -> int:
     """Most source and target positions of a batch, before beams: from free memory on CUDA."""
     device = device_of(model)
     if device.type != "cuda":
         return MAX_POSITIONS
     free, _ = torch.cuda.mem_get_info(device)
-    layers = model.decoder.init_cache(1, 1)
-    per_position = beam * sum(tensor.nbytes for layer in layers for tensor in layer.values())
-    return int(SEARCH_SHARE * free / per_position)
+    return int(SEARCH_SHARE * free / (beam * model.bytes_per_position()))
 
 
 def plan_rows(
-    lengths: Mapping[int, int], batch_size: int, max_positions: int = MAX_POSITIONS
+    lengths: Mapping[int, int],
+    batch_size: int,
+    max_positions: int = MAX_POSITIONS,
+    *,
+    equal_lengths: bool = False,
 ) -> list[list[int]]:
     """Group the keys of rows into batches of similar length, longest first.
 
     lengths: source tokens of each row. A batch has at most batch_size rows and, if it has more than
-    one, at most `max_positions` positions, its translations included.
+    one, at most `max_positions` positions, its translations included. equal_lengths: all rows of a
+    batch have one length.
     """
     batches: list[list[int]] = []
     capacity = 0
     for key in sorted(lengths, key=lambda key: -lengths[key]):
-        if not batches or len(batches[-1]) >= capacity:
+        unequal = equal_lengths and batches and lengths[batches[-1][0]] != lengths[key]
+        if not batches or len(batches[-1]) >= capacity or unequal:
             batches.append([])
             positions = 2 * lengths[key] + EXTRA_TOKENS
             capacity = min(batch_size, max_positions // positions)
