@@ -86,7 +86,7 @@ def slow_halting(stack: UniversalStack, x: Tensor) -> tuple[Tensor, Tensor, list
         probabilities: list[list[Tensor]] = [[] for _ in states]
         reached: list[list[Tensor]] = [[] for _ in states]
         done = [False] * length
-        for t in range(1, stack.n_steps + 1):
+        for t in range(1, stack.n_layers + 1):
             new = stack.blocks[0]((torch.stack(states) + signals(t, length)).unsqueeze(0))[0]
             for i in range(length):
                 if done[i]:
@@ -272,7 +272,7 @@ def language_model(halting: Halting | None = HALTING) -> DecoderOnly:
 @both_depths
 def test_encoder_and_decoder_have_a_depth_each(halting: Halting | None) -> None:
     model = translator(halting)
-    assert (model.encoder.n_steps, model.decoder.n_steps) == (T, 3)
+    assert (model.encoder.n_layers, model.decoder.n_layers) == (T, 3)
     assert not model.positions(torch.arange(4)).any(), "the stacks add the positions"
 
 

@@ -96,6 +96,11 @@ class AdaptiveDepth(nn.Module):
         return at_least_float32(self.unit(state)).sigmoid().squeeze(-1)
 
 
+def halts(model: nn.Module) -> bool:
+    """Whether positions of the model halt on their own."""
+    return any(isinstance(module, AdaptiveDepth) for module in model.modules())
+
+
 @contextmanager
 def capture_halting(model: nn.Module) -> Iterator[list[Tensor]]:
     """Capture the halting weights [B, L, T] of all stacks below `model`, in the order they run."""

@@ -217,6 +217,7 @@ class Stack(nn.Module):
         # A post-norm block ends with a norm already.
         post = config.norm_position == "post"
         self.final_norm = nn.Identity() if post else config.norm.build(config.d_model)
+        self.n_layers = config.n_layers
         self.activation_checkpointing = config.activation_checkpointing
         self.uses_token_ids = any(block.attention.uses_token_ids for block in blocks)
         for part in self.modules():
@@ -224,6 +225,10 @@ class Stack(nn.Module):
                 nn.init.xavier_uniform_(part.weight)
                 if part.bias is not None:
                     nn.init.zeros_(part.bias)
+
+    def block_of(self, layer: int) -> tuple[Block, int]:
+        """The block of a layer, from 1, and how many layers before this one are the same block."""
+        return self.blocks[layer - 1], 0
 
     def forward(
         self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: KVCache | None = None

@@ -12,7 +12,7 @@ from triptych.core.attention.context import NO_CONTEXT, ForwardContext, KVCache,
 from triptych.core.generation_order import GenerationOrder
 from triptych.core.halting import AdaptiveDepth, FixedDepth, Halting, Iterated, Transition
 from triptych.core.positions import NoPositions, SinusoidalEmbedding
-from triptych.core.transformer import Decoder, DepthConfig, Stack, TransformerConfig
+from triptych.core.transformer import Block, Decoder, DepthConfig, Stack, TransformerConfig
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class UniversalStack(Stack):
         if halting is not None and config.n_layers == 1:
             raise ValueError("halting needs n_layers of at least 2: a step to halt before the last")
         super().__init__(replace(config, n_layers=1), shape, causal=causal, cross=cross)
-        self.n_steps = config.n_layers
+        self.n_layers = config.n_layers
         order = config.attention.order_of(shape)
         self.positions = config.positions.build(config.d_model, order)
         self.step_numbers = SinusoidalEmbedding(config.d_model)
@@ -69,13 +69,16 @@ class UniversalStack(Stack):
             self.depth = AdaptiveDepth(config.d_model, halting.threshold)
             self.ponder_cost = halting.ponder_cost
 
+    def block_of(self, layer: int) -> tuple[Block, int]:
+        return self.blocks[0], layer - 1
+
     def forward(
         self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: KVCache | None = None
     ) -> Tensor:
         """Positions 0..L-1: x [B, L, D] -> [B, L, D]; cache: empty, filled where given."""
         block = self.blocks[0]
         context = block.attention.shared_context(x, context)
-        layers = [None] * self.n_steps if cache is None else cache
+        layers = [None] * self.n_layers if cache is None else cache
 
         def apply(t: int, y: Tensor) -> Tensor:
             if self.activation_checkpointing and self.training:
@@ -97,12 +100,12 @@ class UniversalStack(Stack):
     def _iterate(self, x: Tensor, positions: Tensor, block: Transition) -> Iterated:
         """Apply the block to x [B, L, D] at positions int64 [L], with the signals of each step."""
         encodings = self.positions(positions)  # [L, D]
-        numbers = self.step_numbers(torch.arange(1, self.n_steps + 1, device=x.device))  # [T, D]
+        numbers = self.step_numbers(torch.arange(1, self.n_layers + 1, device=x.device))  # [T, D]
 
         def transition(t: int, state: Tensor) -> Tensor:
             return block(t, state + (encodings + numbers[t]).to(state.dtype))
 
-        iterated: Iterated = self.depth(x, transition, self.n_steps)
+        iterated: Iterated = self.depth(x, transition, self.n_layers)
         return iterated
 
 
@@ -122,7 +125,7 @@ class UniversalDecoder(UniversalStack, Decoder):
         # The steps share the projected memory, as the block and the memory are the same in all.
         return [first] + [
             first | block.attention.init_cache(batch, max_length, lookahead)
-            for _ in range(1, self.n_steps)
+            for _ in range(1, self.n_layers)
         ]
 
     def step(self, x: Tensor, cache: KVCache, context: StepContext) -> Tensor:

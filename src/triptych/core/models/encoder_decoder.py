@@ -89,18 +89,19 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
 
     @property
     def n_layers(self) -> int:
-        return min(len(self.encoder.blocks), len(self.decoder.blocks))
+        return min(self.encoder.n_layers, self.decoder.n_layers)
 
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None
     ) -> tuple[Tensor, Tensor]:
-        index = -1 if layer is None else layer - 1
+        encoder_block, of_encoder = self.encoder.block_of(layer or self.encoder.n_layers)
+        decoder_block, of_decoder = self.decoder.block_of(layer or self.decoder.n_layers)
         with (
-            capture_attention(self.encoder.blocks[index]) as encoding,
-            capture_attention(self.decoder.blocks[index]) as decoding,
+            capture_attention(encoder_block) as encoding,
+            capture_attention(decoder_block) as decoding,
         ):
             self(source, None, target_input)
-        return decoding.cross[0], encoding.self_attention[0]
+        return decoding.cross[of_decoder], encoding.self_attention[of_encoder]
 
     def init_cache(
         self,

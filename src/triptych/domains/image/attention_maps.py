@@ -32,12 +32,12 @@ def attention_maps(
     """Return the attention weights of each predicted pixel, see `ImageModel.attention`."""
     device = device_of(model)
     labels = torch.tensor([label or 0], device=device) if model.n_classes else None
-    block = model.core.decoder.blocks[layer - 1]
+    block, number = model.core.decoder.block_of(layer)
     with scoring(model), capture_attention(block) as captured:
         model.nll(torch.from_numpy(image).to(device).unsqueeze(0), labels)
     # Query t predicts value t of the order; key 0 holds the start vector.
     query = torch.stack([model.order.positions[row, col, 0] for row, col in pixels])  # [N]
-    weights = captured.self_attention[0][0, :, query]  # [heads, N, L]
+    weights = captured.self_attention[number][0, :, query]  # [heads, N, L]
     images = _by_pixel(model, weights.flatten(0, 1))  # [heads N, H, W]
     images = images.view(-1, len(pixels), *images.shape[1:])  # [heads, N, H, W]
     maps: NDArray[np.float64] = (images.mean(0) if head is None else images[head - 1]).numpy()

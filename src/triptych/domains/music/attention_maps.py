@@ -91,10 +91,11 @@ def note_attention(
     device = model.start.device
     values = torch.from_numpy(tokens[first : query + 1]).to(device).unsqueeze(0)  # [1, L]
     previous = torch.tensor([tokens[first - 1] if first else NO_PREVIOUS], device=device)
-    with scoring(model), capture_attention(model.decoder.blocks[layer - 1]) as captured:
+    block, number = model.decoder.block_of(layer)
+    with scoring(model), capture_attention(block) as captured:
         before = torch.from_numpy(tokens[:first]).to(device).unsqueeze(0)  # [1, first]
         model(values, previous, NO_CONDITION if condition is None else condition(before))
-    heads = captured.self_attention[0][0, :, -1, 1:]  # [H, L - 1]
+    heads = captured.self_attention[number][0, :, -1, 1:]  # [H, L - 1]
     seconds, pitches = tokenizer.seconds_and_pitches(tokens[: query + 1])
     return MusicAttention(
         layer=layer,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from triptych.core.halting import capture_halting, steps_of
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.hypotheses import Hypothesis
 from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer, Tokenizers
@@ -43,6 +44,10 @@ class SentenceAttention:
     """Cross-attention: [target piece][source piece]."""
     encoder: list[list[float]]
     """Self-attention of the source in the layer of that number: [source piece][source piece]."""
+    source_steps: list[float] | None = None
+    """Steps of the encoder at each source piece, a mean over its ids; None without halting."""
+    target_steps: list[float] | None = None
+    """Steps of the decoder at the position that predicts each target piece."""
 
 
 def sentence_attention(
@@ -61,7 +66,7 @@ def sentence_attention(
     device = device_of(model)
     source = [*tokenizers.source.encode(line), END]
     target = [*hypothesis.tokens, END] if hypothesis.finished else hypothesis.tokens
-    with scoring(model):
+    with scoring(model), capture_halting(model) as halting:
         cross, own = model.attention(
             torch.tensor([source], device=device),
             torch.tensor([[START, *target[:-1]]], device=device),
@@ -76,6 +81,10 @@ def sentence_attention(
         rows: list[list[float]] = merge_pieces(chosen, queries, keys).tolist()
         return rows
 
+    def mean_steps(weights: Tensor, runs: list[int]) -> list[float]:
+        steps = steps_of(weights[0].cpu()).double()  # [L]
+        return [float(part.mean()) for part in steps.split(runs)]
+
     return SentenceAttention(
         source=line,
         translation=one_line(tokenizers.target.decode(hypothesis.tokens)),
@@ -85,6 +94,8 @@ def sentence_attention(
         target_pieces=target_pieces,
         cross=by_pieces(cross, target_runs, source_runs),
         encoder=by_pieces(own, source_runs, source_runs),
+        source_steps=mean_steps(halting[0], source_runs) if halting else None,
+        target_steps=mean_steps(halting[1], target_runs) if halting else None,
     )
 
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from triptych.core.halting import halts
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.decoding.sampling import Sampling
@@ -28,7 +29,7 @@ from triptych.domains.translation.metrics import (
     score_translations,
 )
 from triptych.domains.translation.output_constraints import OutputConstraints
-from triptych.domains.translation.render import draw
+from triptych.domains.translation.render import draw, draw_steps
 from triptych.domains.translation.sources import SPACES
 from triptych.domains.translation.token_constraints import (
     NO_SPACES,
@@ -294,11 +295,14 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             name = options.input or "standard input"
             raise UserError(f"{name} has no sentence; expected at least one line with text")
         suffixes = ["", "-encoder"] if options.encoder else [""]
+        suffixes += ["-steps"] if halts(self.full_model) else []
         out.check_free([NUMBERS, *(f"{stem}{suffix}.png" for stem in stems for suffix in suffixes)])
         found = self.attention(lines, **options.arguments_of(self.attention))
         numbers = []
         for stem, attended in zip(stems, found, strict=True):
             drawings = draw(attended, encoder=options.encoder)
+            if attended.source_steps is not None:
+                drawings.append(draw_steps(attended))
             for suffix, drawing in zip(suffixes, drawings, strict=True):
                 out.write(f"{stem}{suffix}.png", drawing)
             numbers.append({"drawing": f"{stem}.png", **asdict(attended)})

@@ -114,6 +114,44 @@ def heat_map(
     return buffer.getvalue()
 
 
+def draw_steps(attended: SentenceAttention) -> bytes:
+    """Return a PNG of the steps of each piece of a sentence and of its translation, as bars.
+
+    Needs a `SentenceAttention` of a model whose positions halt.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    sides = [
+        ("encoder, at each piece of the source", attended.source_pieces, attended.source_steps),
+        ("decoder, before each piece", attended.target_pieces, attended.target_steps),
+    ]
+    longest = max(len(pieces) for _, pieces, _ in sides)
+    with matplotlib.rc_context({"font.family": installed_fonts(), "text.parse_math": False}):
+        width = min(MAX_SIDE, max(4.5, CELL * longest + 1.2))
+        figure = Figure(figsize=(width, 4.4), dpi=DOTS_PER_INCH, layout="constrained")
+        for axes, (title, pieces, steps) in zip(figure.subplots(2), sides, strict=True):
+            assert steps is not None
+            axes.bar(range(len(pieces)), steps, color="#4c86b8")
+            slanted = max(map(len, pieces), default=1) > 2
+            axes.set_xticks(
+                range(len(pieces)),
+                pieces,
+                rotation=45 if slanted else 0,
+                ha="right" if slanted else "center",
+                rotation_mode="anchor",
+            )
+            axes.set_xlim(-0.6, longest - 0.4)
+            axes.set_ylim(0, max(1.0, *(max(side[2] or [0]) for side in sides)) + 0.2)
+            axes.yaxis.get_major_locator().set_params(integer=True)
+            axes.set_ylabel("steps")
+            axes.set_title(title, fontsize=9, loc="left", color="#5f6b73")
+            axes.spines[["top", "right"]].set_visible(False)
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
 def installed_fonts() -> list[str]:
     """Return the default font and the installed ones among `PREFERRED_FONTS`, best first."""
     from matplotlib import font_manager
