@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.feed_forward import GELU
+from triptych.core.halting import Halting
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
 from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
 from triptych.core.models.decoder_only import DecoderOnly
@@ -24,6 +26,7 @@ from triptych.core.models.encoder import SequenceEncoder
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import AxialEmbedding, SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
+from triptych.core.universal import Universal
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
 from triptych.decoding.hypotheses import LengthPenalty
@@ -78,7 +81,17 @@ def pixel_model() -> DecoderOnly:
     )).double()  # fmt: skip
 
 
+def universal_model() -> DecoderOnly:
+    """One block, applied at most three times at each position, which halts."""
+    settings = replace(config(), n_layers=3, depth=Universal(Halting(threshold=0.8)))
+    return with_random_head(DecoderOnly(
+        TokenEmbedding(7, D), settings.input_positions(orders.raster((11,))),
+        settings.decoder((11,)), CategoricalHead(D, 7), d_model=D,
+    )).double()  # fmt: skip
+
+
 MODELS = {
+    "universal": (universal_model, (11,)),
     "tokens": (tokens_model, (11,)),
     "related notes": (related_notes_model, (11,)),
     "sub-pixels": (sub_pixel_model, (36,)),

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from triptych.core.halting import Halting
+from triptych.core.universal import Universal
 from triptych.domains.translation import render
 from triptych.domains.translation.attention_maps import SentenceAttention, merge_pieces, pieces
 from triptych.domains.translation.inference import TranslationModel
@@ -170,3 +173,30 @@ def test_korean_and_chinese_find_their_font_where_there_is_one(
         pytest.skip("no font with Korean and Chinese is installed here")
     monkeypatch.setattr(render, "installed_fonts", lambda: [render.DEFAULT_FONT])
     assert with_fonts != drawn("저機"), "boxes"
+
+
+def test_a_model_that_halts_shows_the_steps_of_each_piece(
+    taught: TranslationTrainingModule,
+) -> None:
+    settings = taught.config.model.transformer
+    settings = replace(settings, n_layers=3, depth=Universal(Halting()))
+    config = replace(taught.config, model=replace(taught.config.model, transformer=settings))
+    model = config.build_model(taught.tokenizers).eval()
+    torch.nn.init.constant_(model.encoder.depth.unit.bias, 20.0)
+    torch.nn.init.constant_(model.decoder.depth.unit.bias, -20.0)
+    translator = TranslationModel(config, model, taught.tokenizers)
+    (one,) = translator.attention([LINES[0]], beam=1, layer=2)
+    assert one.source_steps == [1.0] * len(one.source_pieces)
+    assert one.target_steps == [3.0] * len(one.target_pieces)
+    last = next(iter(translator.attention([LINES[0]], beam=1)))
+    assert one.layer == 2
+    assert last.layer == 3
+    assert one.cross != last.cross
+    image = Image.open(io.BytesIO(render.draw_steps(one)))
+    assert image.format == "PNG"
+
+
+def test_a_model_without_halting_has_no_steps(translator: TranslationModel) -> None:
+    (one,) = translator.attention([LINES[0]], beam=1)
+    assert one.source_steps is None
+    assert one.target_steps is None

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from triptych.core import heads
+from triptych.core.halting import Halting, capture_halting, steps_of
+from triptych.core.universal import Universal
 from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.task import TranslationTrainingModule, smoothed_cross_entropy
 from triptych.domains.translation.tokenizers.base import PAD
@@ -120,3 +124,28 @@ def test_logits_at_padding_have_no_influence() -> None:
 def test_logits_of_other_positions_are_refused(logits: tuple[int, ...]) -> None:
     with pytest.raises(RuntimeError):
         smoothed_cross_entropy(torch.zeros(logits), EXPECTED, 0.1)
+
+
+def test_the_ponder_cost_is_part_of_the_objective_and_of_no_score(
+    taught: TranslationTrainingModule,
+) -> None:
+    """Steps N plus remainder R of every real position, over the number of targets."""
+    model = taught.config.model
+    halting = Universal(Halting(ponder_cost=0.5))
+    transformer = replace(model.transformer, n_layers=3, depth=halting, dropout=0.0)
+    config = replace(
+        taught.config, model=replace(model, transformer=transformer, label_smoothing=0.0)
+    )
+    module = TranslationTrainingModule(config, taught.tokenizers).train()
+    batch = EncodedPairs.of([("one", "eins"), ("two hundred and three", "zwei")], taught.tokenizers)
+    loss, count = module.training_loss(batch.batch(range(2)))
+    with capture_halting(module.model) as weights:
+        sums = module.score(batch.batch(range(2)))
+    real = [~batch.batch(range(2)).source_padding, batch.batch(range(2)).expected != PAD]
+    ponder = 0.0
+    for of_steps, positions in zip(weights, real, strict=True):
+        n = steps_of(of_steps)
+        remainder = of_steps.gather(-1, n.unsqueeze(-1) - 1).squeeze(-1)
+        ponder += float(((n + remainder) * positions).sum())
+    expected = (float(sums["nats"]) + 0.5 * ponder) / int(count)
+    assert float(loss.detach()) == pytest.approx(expected, rel=1e-5)

@@ -124,7 +124,7 @@ def draw_steps(attended: SentenceAttention) -> bytes:
 
     sides = [
         ("encoder, at each piece of the source", attended.source_pieces, attended.source_steps),
-        ("decoder, before each piece", attended.target_pieces, attended.target_steps),
+        ("decoder, where it predicts each piece", attended.target_pieces, attended.target_steps),
     ]
     longest = max(len(pieces) for _, pieces, _ in sides)
     with matplotlib.rc_context({"font.family": installed_fonts(), "text.parse_math": False}):
