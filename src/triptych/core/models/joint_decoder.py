@@ -9,6 +9,7 @@ from triptych.core.attention.capture import capture_attention
 from triptych.core.attention.context import KVCache, StepContext
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
+from triptych.core.halting import halts
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
@@ -28,7 +29,8 @@ class JointDecoder(TransformerModel, SequenceToSequence):
     Decoding reads the source once, into the cache; the sources of a batch have one length then.
 
     source_loss: train on the tokens of the source too, as a language model. padding: the token id
-    of padding. max_length: as in `EncoderDecoder`, of source and target together.
+    of padding. max_length: as in `EncoderDecoder`, of source and target together. Raises ValueError
+    for halting.
     """
 
     decodes_padded_sources = False
@@ -47,6 +49,8 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         self.source_loss = source_loss
         self.embedding = TokenEmbedding(vocabulary, config.d_model)
         self.decoder = config.decoder((max_length,))
+        if halts(self.decoder):  # its ponder cost would count the padding
+            raise ValueError("a decoder over source and target supports no halting")
         self.positions = config.input_positions(raster((max_length,)))
         weight = self.embedding.table.weight  # [V, D]
         self.head = CategoricalHead(config.d_model, vocabulary, bias=False, weight=weight)
@@ -81,16 +85,16 @@ class JointDecoder(TransformerModel, SequenceToSequence):
 
     @property
     def n_layers(self) -> int:
-        return len(self.decoder.blocks)
+        return self.decoder.n_layers
 
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None
     ) -> tuple[Tensor, Tensor]:
         """As in `SequenceToSequence`; what the target gives to itself is left out."""
-        block = self.decoder.blocks[-1 if layer is None else layer - 1]
+        block, number = self.decoder.block_of(layer or self.n_layers)
         with capture_attention(block) as captured:
             self(source, None, target_input)
-        weights, n = captured.self_attention[0], source.shape[1]  # [B, H, K + L, K + L]
+        weights, n = captured.self_attention[number], source.shape[1]  # [B, H, K + L, K + L]
         return weights[:, :, n:, :n], weights[:, :, :n, :n]
 
     def init_cache(
