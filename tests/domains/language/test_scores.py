@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import torch
 from triptych.decoding.sampling import Sampling
 from triptych.domains.language.count_models import INITIAL_COUNT, CountModels
 from triptych.domains.language.data import evaluation_batches
+from triptych.domains.language.masked_counts import MaskedCounts, neighbours
 from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.pseudo_perplexity import pseudo_scores
 from triptych.domains.language.sampling import encode_masked, fill_masks
@@ -202,23 +204,55 @@ def test_the_bigram_model_against_its_definition() -> None:
     assert accuracy["unigram"] == pytest.approx(np.mean(targets == top))
 
 
+def test_a_token_between_two_neighbours_against_its_definition() -> None:
+    """The bigram model as a Markov chain: the joint probability of the row, normalised."""
+    rows = [[CLS, 5, 6, 5, 7, SEP], [CLS, 6, 7, SEP], [CLS, 5, 5, 8, 6, SEP]]
+    vocabulary = 10
+    counted = MaskedCounts(Ragged.of(rows), vocabulary)
+    pairs = [pair for row in rows for pair in pairwise(row)]
+    chain = CountModels(*np.array(pairs).T, vocabulary)
+
+    def step(before: int, after: int) -> float:
+        return float(chain.bigram(np.array([before]), np.array([after]))[0])
+
+    for left in (CLS, 5, 8, 9, MASK):
+        for right in (SEP, 6, 9, MASK):
+            joint = {
+                token: step(left, token) * (1.0 if right == MASK else step(token, right))
+                for token in range(N_SPECIALS, vocabulary)
+            }
+            found = counted.between(left, right)
+            assert found.sum() == pytest.approx(1)
+            for token in range(vocabulary):
+                wanted = joint.get(token, 0.0) / sum(joint.values())
+                assert found[token] == pytest.approx(wanted)
+
+
 def test_simple_models_read_what_the_model_reads(
     text: TextFiles, vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
-    """The bigram model of masked tokens sees [MASK] where the model does."""
-    from triptych.domains.language.tasks.masked import _left, count_models
-
+    """The count models of masked tokens see [MASK] where the model does."""
     task = MaskedTokens(predicted=0.5)
     examples = task.encode(text, "train", vocabulary, 24)
-    counted = count_models(examples)
+    counted = MaskedCounts(examples.rows, len(vocabulary))
     rows = [row.tolist() for row in examples.rows]
     n_inner = sum(len(row) - 2 for row in rows)
-    expected = (Counter(t for row in rows for t in row[1:-1])[N_SPECIALS + 5] + INITIAL_COUNT) / (
+    token = N_SPECIALS + 5
+    expected = (Counter(t for row in rows for t in row[1:-1])[token] + INITIAL_COUNT) / (
         n_inner + INITIAL_COUNT * len(vocabulary)
     )
-    assert counted.unigram[N_SPECIALS + 5] == pytest.approx(expected)
+    assert counted.counts.unigram[token] == pytest.approx(expected)
     batch = examples.batch(range(8), None)
-    left = _left(batch)
+    left, right, expected_tokens = neighbours(batch)
     assert MASK in left
     assert CLS in left
-    assert PAD not in left
+    assert SEP in right
+    assert not {PAD, SEP} & set(left.tolist())
+    assert not {PAD, CLS} & set(right.tolist())
+    nats, accuracy = counted.scores(left, right, expected_tokens)
+    joint = [
+        -math.log(counted.between(int(a), int(b))[int(token)])
+        for a, b, token in zip(left, right, expected_tokens, strict=True)
+    ]
+    assert nats["both neighbours"] == pytest.approx(np.mean(joint))
+    assert set(accuracy) == {"unigram", "bigram", "both neighbours"}

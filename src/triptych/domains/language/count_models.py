@@ -30,34 +30,44 @@ class CountModels:
         counts = np.bincount(targets, minlength=vocabulary) + INITIAL_COUNT
         self.unigram = counts / counts.sum()  # [V]
         pairs, self._counts = np.unique(contexts * vocabulary + targets, return_counts=True)
-        self._pairs = pairs  # [M], rising
-        self._after = np.bincount(contexts, minlength=vocabulary)  # c(v), [V]
-        self._different = np.bincount(pairs // vocabulary, minlength=vocabulary)  # T(v), [V]
+        self._before, self._next = pairs // vocabulary, pairs % vocabulary  # [M], by context
+        self._starts = np.searchsorted(self._before, np.arange(vocabulary + 1))  # [V + 1]
+        different = np.bincount(self._before, minlength=vocabulary)  # T(v), [V]
+        self._total = np.bincount(contexts, minlength=vocabulary) + different  # c(v) + T(v), [V]
+        # With T = 1 a context that was not seen has the unigram model.
+        self._different = np.where(self._total == 0, 1, different)
+        self._total = np.where(self._total == 0, 1, self._total)
+        self._by_target = np.argsort(self._next, kind="stable")  # [M]
+        self._ends = np.searchsorted(self._next[self._by_target], np.arange(vocabulary + 1))
+
+    def after(self, context: int) -> NDArray[np.float64]:
+        """Return P(token | context) of the bigram model for every token, [V]."""
+        found: NDArray[np.float64] = self.unigram * self._different[context]
+        seen = slice(self._starts[context], self._starts[context + 1])
+        found[self._next[seen]] += self._counts[seen]
+        found /= self._total[context]
+        return found
+
+    def before(self, target: int) -> NDArray[np.float64]:
+        """Return P(target | context) of the bigram model for every context, [V]."""
+        found: NDArray[np.float64] = self.unigram[target] * self._different
+        seen = self._by_target[self._ends[target] : self._ends[target + 1]]
+        found[self._before[seen]] += self._counts[seen]
+        found /= self._total
+        return found
 
     def bigram(self, contexts: Ids, targets: Ids) -> NDArray[np.float64]:
         """Return P(target | context) of each pair, [N]."""
-        wanted = contexts * self.vocabulary + targets
-        at = np.searchsorted(self._pairs, wanted).clip(max=max(len(self._pairs) - 1, 0))
-        seen = np.where(self._pairs[at] == wanted, self._counts[at], 0)
-        different = self._different[contexts]
-        total = self._after[contexts] + different
-        # Without a count for the context, T = 1 makes it the unigram model.
-        different, total = np.where(total == 0, 1, different), np.where(total == 0, 1, total)
-        found: NDArray[np.float64] = (seen + different * self.unigram[targets]) / total
+        found = np.empty(len(contexts))
+        for context in np.unique(contexts):
+            chosen = contexts == context
+            found[chosen] = self.after(int(context))[targets[chosen]]
         return found
 
     def likeliest(self, contexts: Ids) -> Ids:
         """Return the most probable token after each context, [N]."""
-        best = np.zeros(self.vocabulary, dtype=np.int64)
-        top = int(self.unigram.argmax())
-        starts = np.searchsorted(self._pairs, np.arange(self.vocabulary + 1) * self.vocabulary)
-        for context in np.unique(contexts):
-            # A token that did not follow the context is at most as probable as `top`.
-            followers = self._pairs[starts[context] : starts[context + 1]] % self.vocabulary
-            candidates = np.append(followers, top)
-            probabilities = self.bigram(np.full(len(candidates), context), candidates)
-            best[context] = candidates[probabilities.argmax()]
-        return best[contexts]
+        unique, of = np.unique(contexts, return_inverse=True)
+        return np.array([self.after(int(context)).argmax() for context in unique])[of]
 
     def nats(self, contexts: Ids, targets: Ids) -> dict[str, float]:
         """Return the mean nats per target of the uniform, the unigram and the bigram model."""

@@ -8,17 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.core.transformer import take_auxiliary_loss
-from triptych.domains.language.count_models import CountModels
 from triptych.domains.language.data import (
     encode_documents,
     evaluation_batches,
     join_sentences,
 )
+from triptych.domains.language.masked_counts import MaskedCounts, neighbours
 from triptych.domains.language.masked_examples import MaskedBatch, MaskedExamples
 from triptych.domains.language.masking import MaskRates
 from triptych.domains.language.model import ModelConfig
@@ -163,32 +162,19 @@ class MaskedTokens(Task):
             )
             found.details["pseudo_examples"] = count
         if training is not None:
-            counted = count_models(training)
+            counted = MaskedCounts(training.rows, training.vocabulary)
             batches = evaluation_batches(examples, max_tokens, limit=limit)
-            parts = [(_left(batch), batch.expected.numpy()) for batch in batches]
-            left, expected = (np.concatenate(part) for part in zip(*parts, strict=True))
-            found.simple_models["nats_per_masked_token"] = counted.nats(left, expected)
-            found.simple_models["masked_accuracy"] = counted.accuracy(left, expected)
+            parts = zip(*(neighbours(batch) for batch in batches), strict=True)
+            nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))
+            found.simple_models["nats_per_masked_token"] = nats
+            found.simple_models["masked_accuracy"] = accuracy
             if count:
                 texts = [examples.rows[int(row)].astype(np.int64) for row in chosen]
-                left = np.concatenate([row[:-2] for row in texts])
-                expected = np.concatenate([row[1:-1] for row in texts])
-                nats = counted.nats(left, expected)
-                found.simple_models["perplexity"] = {
+                sides = [[row[:-2] for row in texts], [row[2:] for row in texts]]
+                inner = [row[1:-1] for row in texts]
+                nats, accuracy = counted.scores(*map(np.concatenate, [*sides, inner]))
+                found.simple_models["one_mask_accuracy"] = accuracy
+                found.simple_models["pseudo_perplexity"] = {
                     name: float(np.exp(value)) for name, value in nats.items()
                 }
         return found
-
-
-def count_models(training: MaskedExamples) -> CountModels:
-    """Return the unigram and bigram models of training rows, without special ids as targets."""
-    values = training.rows.values.astype(np.int64)
-    inner = np.ones(len(values), dtype=bool)
-    inner[training.rows.offsets[:-1]] = inner[training.rows.offsets[1:] - 1] = False
-    targets = np.flatnonzero(inner)
-    return CountModels(values[targets - 1], values[targets], training.vocabulary)
-
-
-def _left(batch: MaskedBatch) -> NDArray[np.int64]:
-    """Return the token before each predicted one as the model reads it, [M]; it may be [MASK]."""
-    return batch.tokens.flatten()[batch.where - 1].numpy()  # position 0 is never predicted
