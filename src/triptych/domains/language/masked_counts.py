@@ -39,7 +39,7 @@ class MaskedCounts:
     ) -> tuple[dict[str, float], dict[str, float]]:
         """Return the mean nats and the accuracy of each model, by name.
 
-        left, right [N]: the neighbours of each token as a model reads them. expected [N]: the token.
+        left, right [N]: the neighbours of each token as a model reads them. expected [N]: tokens.
         """
         nats = self.counts.nats(left, expected)
         accuracy = self.counts.accuracy(left, expected)
