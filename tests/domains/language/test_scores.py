@@ -119,8 +119,10 @@ def test_masks_are_filled_from_left_to_right_given_all_other_tokens(
     vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
     model = MaskedTokens().build_model(model_config, vocabulary, 24).eval()
+    for weight in model.encoder.stack.parameters():
+        torch.nn.init.normal_(weight)
     tokenizer = vocabulary.tokenizer
-    tokens = encode_masked(tokenizer, "the [MASK] sees [MASK][MASK] fish")
+    tokens = encode_masked(tokenizer, "the [MASK] sees [MASK][MASK][MASK][MASK] fish")
     assert [token for token in tokens if token != MASK] == [
         CLS, *tokenizer.encode("the"), *tokenizer.encode("sees"), *tokenizer.encode("fish"), SEP,
     ]  # fmt: skip
@@ -130,6 +132,9 @@ def test_masks_are_filled_from_left_to_right_given_all_other_tokens(
         expected[0, position] = N_SPECIALS + 1 + int(logits[N_SPECIALS + 1 :].argmax())
     found = fill_masks(model, tokens, 2, sampling=Sampling(temperature=0), seed=0)
     assert found == [expected[0].tolist()] * 2
+    at_once = model(torch.tensor([tokens]))[0, :, N_SPECIALS + 1 :].argmax(-1) + N_SPECIALS + 1
+    masked = torch.tensor(tokens) == MASK
+    assert not torch.equal(at_once[masked], expected[0][masked]), "the order matters here"
 
 
 def test_windows_hold_every_token_of_a_document_once() -> None:
