@@ -11,6 +11,7 @@ from triptych.domains.translation.output_constraints import OutputConstraints
 from triptych.errors import at_least, check_sampling, check_seed
 
 NUMBERS = "attention.json"
+STEPS = "steps.png"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +99,8 @@ class TranslationAttentionOptions(AttentionOptions):
     """Options of `triptych attention translation`."""
 
     out: str
-    """Folder for one .png per sentence and for attention.json; created if missing."""
+    """Folder for one .png per sentence and for attention.json; created if missing. A model that
+    halts also has one .png per sentence with the steps of each piece, and steps.png by length."""
     input: str | None = None
     """Text file (UTF-8), one sentence a line; null for standard input."""
     encoder: bool = False

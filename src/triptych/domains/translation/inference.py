@@ -21,7 +21,7 @@ from triptych.domains.sources import known_entropy, source_to_score
 from triptych.domains.translation.attention_maps import SentenceAttention, sentence_attention
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
-from triptych.domains.translation.domain import NUMBERS, TranslationAttentionOptions
+from triptych.domains.translation.domain import NUMBERS, STEPS, TranslationAttentionOptions
 from triptych.domains.translation.long_lines import split_long
 from triptych.domains.translation.metrics import (
     LikelihoodScores,
@@ -29,7 +29,7 @@ from triptych.domains.translation.metrics import (
     score_translations,
 )
 from triptych.domains.translation.output_constraints import OutputConstraints
-from triptych.domains.translation.render import draw, draw_steps
+from triptych.domains.translation.render import draw, draw_steps_by_length
 from triptych.domains.translation.sources import SPACES
 from triptych.domains.translation.token_constraints import (
     NO_SPACES,
@@ -294,18 +294,19 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         if not stems:
             name = options.input or "standard input"
             raise UserError(f"{name} has no sentence; expected at least one line with text")
-        suffixes = ["", "-encoder"] if options.encoder else [""]
-        suffixes += ["-steps"] if halts(self.full_model) else []
-        out.check_free([NUMBERS, *(f"{stem}{suffix}.png" for stem in stems for suffix in suffixes)])
-        found = self.attention(lines, **options.arguments_of(self.attention))
+        halting = halts(self.full_model)
+        suffixes = ["", *["-encoder"] * options.encoder, *["-steps"] * halting]
+        drawn = [f"{stem}{suffix}.png" for stem in stems for suffix in suffixes]
+        out.check_free([NUMBERS, *[STEPS] * halting, *drawn])
+        found = list(self.attention(lines, **options.arguments_of(self.attention)))
         numbers = []
         for stem, attended in zip(stems, found, strict=True):
             drawings = draw(attended, encoder=options.encoder)
-            if attended.source_steps is not None:
-                drawings.append(draw_steps(attended))
             for suffix, drawing in zip(suffixes, drawings, strict=True):
                 out.write(f"{stem}{suffix}.png", drawing)
             numbers.append({"drawing": f"{stem}.png", **asdict(attended)})
+        if halting:
+            out.write(STEPS, draw_steps_by_length(found))
         out.write(NUMBERS, json_bytes(numbers))
         return f"{counted(len(numbers), 'sentence', 'sentences')} (.png, {NUMBERS}) in {out}"
 

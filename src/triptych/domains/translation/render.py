@@ -31,6 +31,7 @@ DOTS_PER_INCH = 110
 def draw(attended: SentenceAttention, *, encoder: bool) -> list[bytes]:
     """Return PNGs of the cross-attention and, if asked for, of the encoder's self-attention.
 
+    The last one of a model that halts has the steps of each piece, see `draw_steps`.
     Prints the characters that no installed font has.
     """
     heads = "mean of all heads" if attended.head is None else f"head {attended.head}"
@@ -45,6 +46,8 @@ def draw(attended: SentenceAttention, *, encoder: bool) -> list[bytes]:
             heat_map(weights, rows, source, title=f"{what}, {where}", queries=queries, keys=keys)
             for what, weights, rows, queries, keys in drawn
         ]
+        if attended.source_steps is not None:
+            drawings.append(draw_steps(attended))
     # matplotlib warns: "Glyph 51200 (...) missing from font(s) DejaVu Sans."
     glyphs = (re.match(r"Glyph (\d+)", str(warning.message)) for warning in caught)
     missing = sorted({chr(int(glyph[1])) for glyph in glyphs if glyph})
@@ -149,6 +152,32 @@ def draw_steps(attended: SentenceAttention) -> bytes:
             axes.spines[["top", "right"]].set_visible(False)
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
+    """Return a PNG of the mean number of steps over the pieces of a sentence, by their number.
+
+    Needs sentences of a model whose positions halt.
+    """
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.6), dpi=DOTS_PER_INCH, layout="constrained")
+    axes = figure.add_subplot()
+    highest = 0.0
+    for label, marker in (("encoder", "o"), ("decoder", "x")):
+        sides = [one.source_steps if label == "encoder" else one.target_steps for one in sentences]
+        steps = [side for side in sides if side]
+        means = [sum(side) / len(side) for side in steps]
+        axes.scatter([len(side) for side in steps], means, marker=marker, label=label)
+        highest = max([highest, *means])
+    axes.set(xlabel="pieces of the sentence, with its end", ylabel="steps, mean of the pieces")
+    axes.set_ylim(0, highest * 1.1 + 0.1)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
     return buffer.getvalue()
 
 
