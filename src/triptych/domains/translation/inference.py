@@ -340,8 +340,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             self.score,
             evaluation_batches(EncodedPairs.of(pairs, self.vocabulary), max_tokens),
         )
-        sources = [source for source, _ in pairs]
-        references = [target for _, target in pairs]
+        sources, references = map(list, zip(*pairs, strict=True))
         started = time.perf_counter()
         found = self.search(
             sources,
