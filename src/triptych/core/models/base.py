@@ -31,6 +31,9 @@ class Condition:
     prefix: Tensor | None = None
     """Tokens that a decoder reads before its own, int64 [B, K]."""
 
+    state: Tensor | None = None
+    """States of a recurrent encoder after its last token: [B, S, D]."""
+
     def context(self) -> ForwardContext:
         """The context of a pass that reads the memory."""
         return ForwardContext(memory=self.memory, memory_real=self.memory_real)
@@ -44,7 +47,7 @@ class Condition:
         return self._map(lambda part: part.repeat_interleave(count, 0))
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Condition:
-        parts = (self.vector, self.memory, self.memory_real, self.prefix)
+        parts = (self.vector, self.memory, self.memory_real, self.prefix, self.state)
         return Condition(*(None if part is None else change(part) for part in parts))
 
 

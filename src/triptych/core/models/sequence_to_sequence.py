@@ -18,6 +18,8 @@ class SequenceToSequence(AutoregressiveModel):
 
     decodes_padded_sources: bool = True
     """Whether `encode` takes sources of unequal lengths, which are padded."""
+    source_has_attention: bool = True
+    """Whether `attention` gives weights of the source to itself."""
 
     def forward(
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
@@ -65,9 +67,9 @@ class SequenceToSequence(AutoregressiveModel):
     @abstractmethod
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """Attention weights of a layer: of the target to the source, of the source to itself.
 
         source int64 [B, K], target_input int64 [B, L], without padding; layer: from 1, None for
-        the last one -> [B, H, L, K], [B, H, K, K].
+        the last one -> [B, H, L, K], [B, H, K, K]; None without `source_has_attention`.
         """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.models.joint_decoder import JointDecoder
+from triptych.core.models.recurrent import CellKind, RecurrentEncoderDecoder, Score
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.domains.translation.tokenizers.base import PAD
 
@@ -79,3 +80,55 @@ class OneDecoder(Architecture):
                     f"{name} is {getattr(model, name)}; expected {expected or 'null'}, because the "
                     "architecture OneDecoder has no encoder"
                 )
+
+
+@dataclass(frozen=True)
+class Recurrent(Architecture):
+    """Recurrent encoder and decoder with attention (Luong et al. 2015, 1508.04025).
+
+    Of `transformer` it takes n_layers, d_model and dropout; it has one attention, of one head.
+    """
+
+    cell: CellKind = "lstm"
+    """Recurrent cell: `lstm` or `gru`."""
+    score: Score = "general"
+    """Score of a source state: `dot` or `general`, which has a matrix."""
+    input_feeding: bool = True
+    """Whether each position also reads the attentional vector of the one before."""
+    bidirectional: bool = False
+    """Whether half of the encoder's features read the source from its end; else all read it from
+    its beginning, as in the paper."""
+
+    def build(
+        self, model: ModelConfig, source_vocabulary: int, target_vocabulary: int
+    ) -> RecurrentEncoderDecoder:
+        return RecurrentEncoderDecoder(
+            source_vocabulary=source_vocabulary,
+            target_vocabulary=target_vocabulary,
+            d_model=model.transformer.d_model,
+            n_layers=model.transformer.n_layers,
+            dropout=model.transformer.dropout,
+            cell=self.cell,
+            score=self.score,
+            input_feeding=self.input_feeding,
+            bidirectional=self.bidirectional,
+            share_embeddings=model.share_embeddings,
+        )
+
+    def check(self, model: ModelConfig) -> None:
+        found = {
+            "n_decoder_layers": (model.n_decoder_layers, None),
+            "max_offset": (model.max_offset, 0),
+            "transformer.n_heads": (model.transformer.n_heads, 1),
+        }
+        for name, (value, expected) in found.items():
+            if value != expected:
+                wanted = "null" if expected is None else expected
+                raise ValueError(
+                    f"{name} is {value}; expected {wanted}, because the architecture is Recurrent"
+                )
+        if self.bidirectional and model.transformer.d_model % 2:
+            raise ValueError(
+                f"transformer.d_model is {model.transformer.d_model}; expected an even number, "
+                "because the architecture is Recurrent and bidirectional"
+            )

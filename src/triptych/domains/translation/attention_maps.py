@@ -12,16 +12,29 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triptych.core.halting import capture_halting, steps_of
+from triptych.core.halting import capture_halting, halts, steps_of
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.hypotheses import Hypothesis
 from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer, Tokenizers
 from triptych.domains.translation.translate import one_line
+from triptych.errors import UserError
 from triptych.training.evaluate import device_of, scoring
 
 SPACE = "·"
 """Visible character for a space in a piece."""
 END_NAME = "<end>"
+ENCODER_SUFFIX, STEPS_SUFFIX = "-encoder", "-steps"
+"""Ends of the names of drawings of the encoder's self-attention and of the steps of each piece."""
+
+
+def drawing_suffixes(model: SequenceToSequence, *, encoder: bool) -> list[str]:
+    """Return the ends of the names of a sentence's drawings; encoder: with self-attention.
+
+    Raises UserError for the self-attention of a model that has none in its encoder.
+    """
+    if encoder and not model.source_has_attention:
+        raise UserError("this model reads the source without attention; expected no --encoder")
+    return ["", *[ENCODER_SUFFIX] * encoder, *[STEPS_SUFFIX] * halts(model)]
 
 
 @dataclass(frozen=True)
@@ -42,8 +55,9 @@ class SentenceAttention:
     target_pieces: list[str]
     cross: list[list[float]]
     """Cross-attention: [target piece][source piece]."""
-    encoder: list[list[float]]
-    """Self-attention of the source in the layer of that number: [source piece][source piece]."""
+    encoder: list[list[float]] | None
+    """Self-attention of the source in the layer of that number: [source piece][source piece];
+    None where the source has none."""
     source_steps: list[float] | None = None
     """Steps of the encoder at each source piece, a mean over its ids; None without halting."""
     target_steps: list[float] | None = None
@@ -93,7 +107,7 @@ def sentence_attention(
         source_pieces=source_pieces,
         target_pieces=target_pieces,
         cross=by_pieces(cross, target_runs, source_runs),
-        encoder=by_pieces(own, source_runs, source_runs),
+        encoder=None if own is None else by_pieces(own, source_runs, source_runs),
         source_steps=mean_steps(halting[0], source_runs) if halting else None,
         target_steps=mean_steps(halting[1], target_runs) if halting else None,
     )

@@ -75,7 +75,7 @@ class ModelConfig:
     """Share of each target distribution that is uniform over all tokens but padding, 0 to below 1;
     affects the training loss only."""
     architecture: Architecture = field(default_factory=EncoderAndDecoder)
-    """Kind of model, by class path: EncoderAndDecoder or OneDecoder."""
+    """Kind of model, by class path: EncoderAndDecoder, OneDecoder or Recurrent."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.label_smoothing < 1:

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
-from triptych.core.halting import halts
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
 from triptych.decoding.sampling import Sampling
@@ -18,7 +17,7 @@ from triptych.domains.base import ProgressFactory, TrainedModel, Translation
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
 from triptych.domains.sources import known_entropy, source_to_score
-from triptych.domains.translation.attention_maps import SentenceAttention, sentence_attention
+from triptych.domains.translation import attention_maps
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.domain import NUMBERS, STEPS, TranslationAttentionOptions
@@ -266,7 +265,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         beam: int = TranslateOptions.beam,
         layer: int | None = None,
         head: int | None = None,
-    ) -> Iterator[SentenceAttention]:
+    ) -> Iterator[attention_maps.SentenceAttention]:
         """Translate each line and yield its attention weights; blank lines are left out.
 
         layer: from 1, one that encoder and decoder both have; None for the last of each. head: from
@@ -281,7 +280,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         )
         for line, best in zip(lines, self.search(lines, beam=beam), strict=True):
             if best:
-                yield sentence_attention(
+                yield attention_maps.sentence_attention(
                     model, self.vocabulary, line.strip(SPACES), best[0], layer=layer, head=head
                 )
 
@@ -294,8 +293,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         if not stems:
             name = options.input or "standard input"
             raise UserError(f"{name} has no sentence; expected at least one line with text")
-        halting = halts(self.full_model)
-        suffixes = ["", *["-encoder"] * options.encoder, *["-steps"] * halting]
+        suffixes = attention_maps.drawing_suffixes(self.full_model, encoder=options.encoder)
+        halting = attention_maps.STEPS_SUFFIX in suffixes
         drawn = [f"{stem}{suffix}.png" for stem in stems for suffix in suffixes]
         out.check_free([NUMBERS, *[STEPS] * halting, *drawn])
         found = list(self.attention(lines, **options.arguments_of(self.attention)))
@@ -340,7 +339,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             self.score,
             evaluation_batches(EncodedPairs.of(pairs, self.vocabulary), max_tokens),
         )
-        sources, references = map(list, zip(*pairs, strict=True))
+        sources = [source for source, _ in pairs]
+        references = [target for _, target in pairs]
         started = time.perf_counter()
         found = self.search(
             sources,

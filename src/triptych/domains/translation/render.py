@@ -38,7 +38,7 @@ def draw(attended: SentenceAttention, *, encoder: bool) -> list[bytes]:
     where = f"layer {attended.layer}, {heads}"
     source, target = attended.source_pieces, attended.target_pieces
     drawn = [("cross-attention", attended.cross, target, "translation", "source")]
-    if encoder:
+    if encoder and attended.encoder is not None:
         drawn.append(("self-attention of the encoder", attended.encoder, source, "query", "key"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

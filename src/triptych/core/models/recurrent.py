@@ -1,0 +1,273 @@
+"""Recurrent encoder-decoder with attention: Luong, Pham and Manning 2015, arXiv 1508.04025."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from triptych.core.attention.context import MEMORY, KVCache, LayerCache, StepContext
+from triptych.core.embeddings import TokenEmbedding
+from triptych.core.heads import CategoricalHead
+from triptych.core.models.base import NO_CONDITION, Condition, inverted
+from triptych.core.models.encoder_decoder import SharedEmbeddings
+from triptych.core.models.sequence_to_sequence import SequenceToSequence
+
+CellKind = Literal["lstm", "gru"]
+"""Kind of recurrent cell, of torch.nn."""
+Score = Literal["dot", "general"]
+"""Score of a source state: h_t . h_s, or h_t . W_a h_s (section 3.1)."""
+STATE, FED = "state", "fed"
+"""Names in the cache: states of the cells, and the output of the step before."""
+
+
+def recurrent_layers(
+    cell: CellKind, n_in: int, width: int, n_layers: int, dropout: float, *, both_ways: bool = False
+) -> nn.LSTM | nn.GRU:
+    """Stacked cells over sequences [B, L, n_in], with dropout between the layers."""
+    kind = nn.LSTM if cell == "lstm" else nn.GRU
+    between = dropout if n_layers > 1 else 0.0
+    layers: nn.LSTM | nn.GRU = kind(
+        n_in, width, n_layers, batch_first=True, dropout=between, bidirectional=both_ways
+    )
+    return layers
+
+
+class RecurrentEncoder(nn.Module):
+    """States of stacked recurrent layers after each source token.
+
+    bidirectional: half of the features read from left to right, half from right to left; D is even.
+    """
+
+    def __init__(
+        self, cell: CellKind, d_model: int, n_layers: int, dropout: float, *, bidirectional: bool
+    ) -> None:
+        super().__init__()
+        width = d_model // 2 if bidirectional else d_model
+        self.layers = recurrent_layers(
+            cell, d_model, width, n_layers, dropout, both_ways=bidirectional
+        )
+        self.n_layers = n_layers
+
+    def forward(self, x: Tensor, real: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x [B, K, D], real bool [B, K], real tokens first -> states [B, K, D], last [B, S, D].
+
+        The last states are those of every layer after the last real token; for an LSTM those of
+        its memory cells follow.
+        """
+        if real is None:
+            states, last = self.layers(x)  # [B, K, D]
+        else:
+            lengths = real.sum(1).cpu()  # packing needs them on the host
+            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            states, last = self.layers(packed)
+            states, _ = pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])
+        parts = last if isinstance(last, tuple) else (last,)  # each [layers x directions, B, E]
+        joined = [part.unflatten(0, (self.n_layers, -1)).transpose(1, 2) for part in parts]
+        return states, torch.cat([part.flatten(2) for part in joined]).transpose(0, 1)
+
+
+class LuongAttention(nn.Module):
+    """Global attention and the attentional vector (section 3.1, equations 5 and 7)."""
+
+    def __init__(self, d_model: int, score: Score) -> None:
+        super().__init__()
+        general = score == "general"
+        self.memory_proj = nn.Linear(d_model, d_model, bias=False) if general else nn.Identity()
+        self.out_proj = nn.Linear(2 * d_model, d_model, bias=False)
+
+    def project_memory(self, memory: Tensor, real: Tensor | None) -> LayerCache:
+        """Keys W_a h_s and values h_s of the memory [B, K, D], and its mask."""
+        projected = {f"{MEMORY}keys": self.memory_proj(memory), f"{MEMORY}values": memory}
+        return projected if real is None else projected | {f"{MEMORY}real": real}
+
+    def weights(self, h: Tensor, projected: LayerCache) -> Tensor:
+        """Attention weights of decoder states [R, P, D], W adjacent rows per source: [R, P, K]."""
+        keys, real = projected[f"{MEMORY}keys"], projected.get(f"{MEMORY}real")
+        queries = h.unflatten(0, (len(keys), -1))  # [B, W, P, D]
+        logits = queries @ keys.mT.unsqueeze(1)  # [B, W, P, K]
+        if real is not None:
+            logits = logits.masked_fill(~real[:, None, None], -torch.inf)
+        weights: Tensor = logits.softmax(-1)  # [B, W, P, K]
+        return weights.flatten(0, 1)  # [R, P, K]
+
+    def forward(self, h: Tensor, projected: LayerCache) -> Tensor:
+        """tanh(W_c [c; h]) of decoder states h [R, P, D] and their contexts c: [R, P, D]."""
+        values = projected[f"{MEMORY}values"].unsqueeze(1)  # [B, 1, K, D]
+        weights = self.weights(h, projected).unflatten(0, (len(values), -1))  # [B, W, P, K]
+        context = (weights @ values).flatten(0, 1)  # [R, P, D]
+        vector: Tensor = self.out_proj(torch.cat([context, h], dim=-1)).tanh()  # [R, P, D]
+        return vector
+
+
+class RecurrentDecoder(nn.Module):
+    """Stacked recurrent layers with attention to the memory after each token.
+
+    input_feeding: the first layer also reads the attentional vector of the position before, zeros
+    at the first one (section 3.3), so that positions are computed one after another.
+    """
+
+    def __init__(
+        self,
+        cell: CellKind,
+        d_model: int,
+        n_layers: int,
+        dropout: float,
+        *,
+        score: Score,
+        input_feeding: bool,
+    ) -> None:
+        super().__init__()
+        n_in = 2 * d_model if input_feeding else d_model
+        self.layers = recurrent_layers(cell, n_in, d_model, n_layers, dropout)
+        self.attention = LuongAttention(d_model, score)
+        self.input_feeding = input_feeding
+        self.n_parts = 2 if cell == "lstm" else 1
+
+    def forward(self, x: Tensor, cache: LayerCache) -> tuple[Tensor, LayerCache]:
+        """Attentional vectors of x [B, P, D] after the positions in the cache, and the new states.
+
+        The cache is left as it is: [B, P, D], {state [B, S, D], fed [B, D]}.
+        """
+        parts = cache[STATE].transpose(0, 1).chunk(self.n_parts)  # each [layers, B, D]
+        state = tuple(part.contiguous() for part in parts)
+        fed, outputs = cache[FED], []
+        for inputs in x.split(1, 1) if self.input_feeding else (x,):
+            if self.input_feeding:
+                inputs = torch.cat([inputs, fed.unsqueeze(1)], dim=-1)  # [B, 1, 2 D]
+            h, after = self.layers(inputs, state if self.n_parts == 2 else state[0])
+            state = after if self.n_parts == 2 else (after,)
+            outputs.append(self.attention(h, cache))  # [B, P, D]
+            fed = outputs[-1][:, -1]  # [B, D]
+        return torch.cat(outputs, dim=1), {STATE: torch.cat(state).transpose(0, 1), FED: fed}
+
+
+class RecurrentEncoderDecoder(SequenceToSequence):
+    """Recurrent encoder and decoder with attention over token sequences.
+
+    The decoder starts from the last states of the encoder. Embeddings and output are those of
+    `EncoderDecoder`. Dropout applies to embeddings, between layers, and before the output.
+    """
+
+    source_has_attention = False
+
+    def __init__(
+        self,
+        *,
+        source_vocabulary: int,
+        target_vocabulary: int,
+        d_model: int,
+        n_layers: int,
+        dropout: float = 0.0,
+        cell: CellKind = "lstm",
+        score: Score = "general",
+        input_feeding: bool = True,
+        bidirectional: bool = False,
+        share_embeddings: SharedEmbeddings = "all",
+    ) -> None:
+        super().__init__()
+        source = TokenEmbedding(source_vocabulary, d_model)
+        share_all = share_embeddings == "all"
+        target = source if share_all else TokenEmbedding(target_vocabulary, d_model)
+        self.source_embedding = source
+        self.target_embedding = target
+        self.encoder = RecurrentEncoder(
+            cell, d_model, n_layers, dropout, bidirectional=bidirectional
+        )
+        self.decoder = RecurrentDecoder(
+            cell, d_model, n_layers, dropout, score=score, input_feeding=input_feeding
+        )
+        shared = None if share_embeddings == "none" else target.table.weight  # [V, D]
+        self.head = CategoricalHead(d_model, target_vocabulary, bias=False, weight=shared)
+        self.dropout = nn.Dropout(dropout)
+
+    @property
+    def n_layers(self) -> int:
+        return 1
+
+    def features(
+        self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
+    ) -> Tensor:
+        condition = self.encode(source, source_padding)
+        layer = self.init_cache(len(source), target_input.shape[1], condition=condition)[0]
+        features, _ = self._decode(target_input, layer)  # [B, L, D]
+        return features
+
+    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Condition:
+        x = self._embed(self.source_embedding, source)  # [B, K, D]
+        real = inverted(source_padding)
+        memory, last = self.encoder(x, real)  # [B, K, D], [B, S, D]
+        return Condition(memory=memory, memory_real=real, state=last)
+
+    def init_cache(
+        self,
+        batch: int,
+        max_length: int,
+        *,
+        lookahead: int = 0,
+        condition: Condition = NO_CONDITION,
+    ) -> KVCache:
+        """As in `AutoregressiveModel`; condition: of `encode`. The size is that of any length.
+
+        Raises ValueError for a lookahead: states of earlier positions are not kept.
+        """
+        if lookahead:
+            raise ValueError("a recurrent decoder cannot go back; expected no lookahead")
+        if condition.memory is None or condition.state is None:
+            raise ValueError("a recurrent decoder needs the condition of a source")
+        projected = self.decoder.attention.project_memory(condition.memory, condition.memory_real)
+        fed = torch.zeros_like(condition.state[:, 0])  # [B, D]
+        return [{STATE: condition.state, FED: fed} | projected]
+
+    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
+        if previous is None:
+            raise ValueError("an encoder-decoder model starts from a start token")
+        tokens = torch.cat([previous.unsqueeze(1), values], dim=1)  # [B, P + 1]
+        return self._advance(tokens, cache)[:, -1]  # [B, V]
+
+    def step(
+        self,
+        values: Tensor,
+        positions: Tensor,
+        cache: KVCache,
+        context: StepContext | None = None,
+    ) -> Tensor:
+        return self._advance(values, cache)
+
+    def bytes_per_position(self) -> int:
+        """Size of keys and values of one source position, in bytes; a target position has none."""
+        weight = self.decoder.attention.out_proj.weight
+        return 2 * weight.shape[0] * weight.element_size()
+
+    def attention(
+        self, source: Tensor, target_input: Tensor, layer: int | None = None
+    ) -> tuple[Tensor, None]:
+        """As in `SequenceToSequence`; the encoder has no attention."""
+        found: list[Tensor] = []
+        handle = self.decoder.attention.register_forward_pre_hook(
+            lambda module, inputs: found.append(module.weights(*inputs).detach())
+        )
+        try:
+            self.features(source, None, target_input)
+        finally:
+            handle.remove()
+        return torch.cat(found, dim=1).unsqueeze(1), None  # [B, 1, L, K]
+
+    def _advance(self, tokens: Tensor, cache: KVCache) -> Tensor:
+        """Read tokens int64 [B, P] after those in the cache, in place: logits [B, P, V]."""
+        features, after = self._decode(tokens, cache[0])  # [B, P, D]
+        for name, tensor in after.items():
+            cache[0][name].copy_(tensor)
+        logits: Tensor = self.head(features)  # [B, P, V]
+        return logits
+
+    def _decode(self, tokens: Tensor, layer: LayerCache) -> tuple[Tensor, LayerCache]:
+        features, after = self.decoder(self._embed(self.target_embedding, tokens), layer)
+        return self.dropout(features), after
+
+    def _embed(self, embedding: TokenEmbedding, tokens: Tensor) -> Tensor:
+        positions = torch.arange(tokens.shape[1], device=tokens.device)  # [L]
+        x: Tensor = self.dropout(embedding(tokens, positions))  # [B, L, D]
+        return x
