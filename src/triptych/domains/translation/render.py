@@ -173,6 +173,7 @@ def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
         highest = max([highest, *means])
     axes.set(xlabel="pieces of the sentence, with its end", ylabel="steps, mean of the pieces")
     axes.set_ylim(0, highest * 1.1 + 0.1)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
