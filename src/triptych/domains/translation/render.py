@@ -161,6 +161,7 @@ def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
     Needs sentences of a model whose positions halt.
     """
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(6, 3.6), dpi=DOTS_PER_INCH, layout="constrained")
     axes = figure.add_subplot()
@@ -173,7 +174,7 @@ def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
         highest = max([highest, *means])
     axes.set(xlabel="pieces of the sentence, with its end", ylabel="steps, mean of the pieces")
     axes.set_ylim(0, highest * 1.1 + 0.1)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
