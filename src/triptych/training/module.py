@@ -126,13 +126,20 @@ class TrainingModule(pl.LightningModule, ABC):
 
     # Optimisation
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def trainer_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments for Lightning's Trainer out of those of the run.
+
+        Raises UserError for one that the module does not support.
+        """
+        return arguments
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Return the optimiser; `on_before_optimizer_step` sets its learning rate."""
         optimizer = optimization.build(self.optim, self)
         # Lightning clips no gradients of a fused optimiser, because it unscales fp16 gradients
         # after the clipping. Without this flag the gradient scaler unscales them before.
         optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
-        return optimizer
+        return [optimizer]
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Rescale accumulated gradients and set the learning rate of the update."""
@@ -162,9 +169,9 @@ class TrainingModule(pl.LightningModule, ABC):
         """Start the clock, and use the optimiser settings of this start, not the checkpoint's."""
         loader = self.trainer.train_dataloader
         self.throughput = Throughput(lambda: getattr(loader, "seconds_taken", 0.0))
-        loaded, fresh = self.trainer.optimizers[0], self.configure_optimizers()
-        for group, initial in zip(loaded.param_groups, fresh.param_groups, strict=True):
-            group.update({**initial, "params": group["params"]})
+        for loaded, fresh in zip(self.trainer.optimizers, self.configure_optimizers(), strict=True):
+            for group, initial in zip(loaded.param_groups, fresh.param_groups, strict=True):
+                group.update({**initial, "params": group["params"]})
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Seed torch from (seed, rank, batches taken), so that a resumed step has equal dropout."""
@@ -239,6 +246,7 @@ class TrainingModule(pl.LightningModule, ABC):
             "time/data_share": self.throughput.data_share(),
             "time/seconds": self.throughput.total_seconds(),
             **self.device_use(),
+            **self.further_values(),
         }
         self.throughput.reset()
         self._log(values, step)
@@ -246,6 +254,10 @@ class TrainingModule(pl.LightningModule, ABC):
     def _report_is_due(self, step: int) -> bool:
         interval: int = self.trainer.log_every_n_steps  # type: ignore[attr-defined]
         return step == 1 or step % max(1, interval) == 0
+
+    def further_values(self) -> dict[str, float]:
+        """Return values that are logged with the training loss, by name."""
+        return {}
 
     def device_use(self) -> dict[str, float]:
         """Return peak memory in GiB and the share of the peak of all GPUs (MFU); {} elsewhere.

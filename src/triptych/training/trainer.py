@@ -65,7 +65,7 @@ def train(
     """
     quiet_lightning()
     run = task.config.run
-    arguments = check_settings(task.config, trainer)
+    arguments = task.trainer_arguments(check_settings(task.config, trainer))
     precision = arguments["precision"]
     folder = Path(run.directory) / run.name
     trial = bool(arguments.get("fast_dev_run"))

@@ -4,9 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch import nn
+
 from triptych.domains.image.data import SPLITS, ImageDataset, read_pack
-from triptych.domains.image.model import ImageTransformer, ModelConfig
+from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits, ImageSource
+from triptych.domains.image.tasks.autoregressive import Autoregressive
+from triptych.domains.image.tasks.base import ImageTask
 from triptych.domains.sources import ALL
 from triptych.errors import UserError, at_least
 from triptych.training.run_config import RunSettings
@@ -68,8 +72,13 @@ class Config(RunSettings):
     model: ModelConfig = field(default_factory=ModelConfig)
     """Transformer, output distribution and classes."""
 
-    def build_model(self, vocabulary: dict[str, Any]) -> ImageTransformer:
+    task: ImageTask = field(default_factory=Autoregressive)
+    """What is trained, by class path: Autoregressive, a Transformer over pixels with the sizes of
+    `model`, or Gan, with sizes of its own."""
+
+    def __post_init__(self) -> None:
+        self.task.check(self)
+
+    def build_model(self, vocabulary: dict[str, Any]) -> nn.Module:
         """Return a new model for images as in `ImageDataset.vocabulary`."""
-        n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
-        shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
-        return ImageTransformer(self.model, shape, levels=levels, n_classes=n_classes)
+        return self.task.build_model(self, vocabulary)

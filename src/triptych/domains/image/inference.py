@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from triptych.config.schema import from_plain
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
@@ -379,7 +380,10 @@ class ImageModel(ImageScores, TrainedModel):
         return torch.full((count,), label, device=device_of(self.full_model))
 
 
-restore = ImageModel.restore
+def restore(checkpoint: dict[str, Any], device: str = "cpu") -> TrainedModel:
+    """Return the trained model of a checkpoint's content, of the class of its task."""
+    config = from_plain(Config, checkpoint["triptych"]["config"])
+    return config.task.trained_model().restore(checkpoint, device)
 
 
 def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:

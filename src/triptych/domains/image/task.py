@@ -92,9 +92,20 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             write_rows(file, [to_bytes(column.cpu(), model.levels) for column in columns])
 
 
+def print_baselines(train: ImageDataset, validation: ImageDataset) -> None:
+    """Print the numbers of images and the bits per dim of simple models."""
+    histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
+    print(
+        f"{len(train):,} training and {len(validation):,} validation images; baselines in bits "
+        f"per dim: uniform over {train.levels} levels {math.log2(train.levels):.2f}, histogram "
+        f"per position {histogram:.2f}",
+        file=sys.stderr,
+    )
+
+
 def prepare(
     config: Config, vocabulary: dict[str, Any] | None = None
-) -> tuple[ImageTrainingModule, ResumableLoader, FixedBatches]:
+) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
     """Read the images; return the training module and the loaders of training and validation.
 
     vocabulary: of the weights that initialise the run, see `ImageDataset.vocabulary`. Raises
@@ -103,27 +114,19 @@ def prepare(
     """
     train, validation = config.data.read("train"), config.data.read("validation")
     if vocabulary is not None:
-        classes = config.model.class_conditional
+        classes = config.task.is_conditional(config)
         check_same_images(train.vocabulary(), vocabulary, classes=classes, hint=OTHER_VOCABULARY)
-    if config.model.class_conditional and train.labels is None:
+    if config.task.is_conditional(config) and train.labels is None:
         raise UserError(
-            "model.class_conditional is true, but the images have no classes: use images "
+            "class_conditional is true, but the images have no classes: use images "
             "with classes (sub-folders of an image folder) or set it to false"
         )
     validation = validation.first(config.data.validation_limit)
     torch.manual_seed(config.run.seed)
     try:
-        examples = validation.first(config.data.samples)
-        task = ImageTrainingModule(config, train.vocabulary(), examples)
+        task = config.task.training_module(config, train, validation)
     except ValueError as error:  # an attention variant that does not support this shape
         raise UserError(f"the model does not fit the images: {error}") from error
-    histogram = histogram_bits_per_dim(train.pixels, validation.pixels, train.levels)
-    print(
-        f"{len(train):,} training and {len(validation):,} validation images; baselines in bits "
-        f"per dim: uniform over {train.levels} levels {math.log2(train.levels):.2f}, histogram "
-        f"per position {histogram:.2f}",
-        file=sys.stderr,
-    )
     size, seed, n_parts = config.data.batch_size, config.run.seed, len(parts(len(train)))
     plan = plan_parts(len(train), partial(shuffled, batch_size=size), seed=seed)
     loader = ResumableLoader(len(train), plan, train.batch, seed=seed, n_parts=n_parts)

@@ -1,0 +1,213 @@
+"""A trained GAN in use: sampling, evaluation, attention of a generated image."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from triptych.core.attention.capture import capture_attention
+from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.domains.files import OutputFolder, json_bytes
+from triptych.domains.image import render
+from triptych.domains.image.attention_maps import Pixel
+from triptych.domains.image.config import Config
+from triptych.domains.image.data import check_same_images
+from triptych.domains.image.domain import (
+    DRAWING,
+    GRID,
+    NUMBERS,
+    ImageAttentionOptions,
+    ImageEvaluateOptions,
+    ImageSampleOptions,
+)
+from triptych.domains.image.gan.fid import FrechetScore
+from triptych.domains.image.gan.networks import SelfAttentionGan
+from triptych.domains.options import check_layer_and_head, counted
+from triptych.domains.sources import source_to_score
+from triptych.errors import UserError
+from triptych.training.evaluate import Evaluation, scoring
+from triptych.types import Dtype, Progress
+
+UNSUPPORTED = ("temperature", "top_k", "top_p", "compile", "complete", "passes", "upscale")
+"""Options of `sample` that belong to autoregressive models."""
+
+
+class GanModel(TrainedModel):
+    """A trained GAN; vocabulary: of its data, as in `ImageDataset.vocabulary`."""
+
+    domain = "image"
+    config_class = Config
+    config: Config
+    full_model: SelfAttentionGan
+
+    def with_dtype(self, dtype: Dtype) -> Self:
+        if dtype != "fp32":
+            raise UserError(f"dtype is {dtype}, but a GAN runs in fp32 only")
+        return self
+
+    def sample(
+        self, count: int, *, seed: int = 0, labels: Tensor | None = None
+    ) -> NDArray[np.uint8]:
+        """Return generated images uint8 [count, H, W, C] with values 0 .. levels-1.
+
+        labels: int64 [count], of a class-conditional model. The same seed gives the same images.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        with scoring(self.full_model):
+            made = self.full_model.sample(count, labels=labels, generator=generator)
+        pixels: NDArray[np.uint8] = made.cpu().numpy()
+        return pixels
+
+    def evaluate(
+        self,
+        split: str = "test",
+        *,
+        data: str | Path | None = None,
+        batch_size: int | None = None,
+        limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> Evaluation:
+        """Return the Fréchet distance of samples to the training images, see `FrechetScore`.
+
+        There are as many samples as images in the split, of the same classes. The details have the
+        distances of the split's own images and of noise, in the same number. Raises UserError for
+        missing data and for data that do not fit the model.
+        """
+        settings = self.config.data
+        train = settings.read("train")
+        settings = replace(settings, source=source_to_score(settings.source, split, data))
+        images = settings.read(split)
+        check_same_images(images.vocabulary(), self.vocabulary, classes=True)
+        images = images.first(limit)
+        score, labels = FrechetScore(train), images.labels
+        if len(images) < 2 or labels is None:
+            raise UserError("the Fréchet distance needs at least two images with classes")
+        made = torch.from_numpy(
+            self.sample(
+                len(images),
+                seed=self.config.run.seed,
+                labels=self.full_model.classes_of(labels),
+            )
+        )
+        noise = torch.randint(
+            train.levels, images.pixels.shape, generator=torch.Generator().manual_seed(0)
+        ).to(torch.uint8)
+        details: dict[str, Any] = {
+            "dtype": self.dtype,
+            "fid_features": "a classifier trained on the training images; not Inception",
+            "real_images_fid": score.distance(images.pixels),
+            "noise_fid": score.distance(noise),
+            "classifier_accuracy": score.accuracy(images.pixels, labels),
+        }
+        if self.full_model.n_classes:
+            details["samples_in_class"] = score.accuracy(made, labels)
+        metrics = {"fid": score.distance(made)}
+        if progress is not None:
+            progress(1, 1)
+        return Evaluation(self.domain, split, metrics, len(images), details)
+
+    def check_evaluation(self, options: ImageEvaluateOptions) -> None:
+        for name in ("mask", "draws", "samples"):
+            if getattr(options, name):
+                raise UserError(f"--{name} needs an autoregressive model; this is a GAN")
+        self.with_dtype(options.dtype)
+
+    def write_samples(
+        self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
+    ) -> str:
+        """Generate images and write each as a PNG, and all as one grid."""
+        defaults = {field.name: field.default for field in fields(options)}
+        for name in UNSUPPORTED:
+            if getattr(options, name) != defaults[name]:
+                raise UserError(f"--{name} needs an autoregressive model; this is a GAN")
+        model = self.full_model
+        labels = self._labels(options.count, options.label)
+        images = self.sample(options.count, seed=options.seed, labels=labels)
+        render.write_grid(out.path / GRID, images, model.levels, model.n_classes)
+        scaled = render.to_bytes(images, model.levels)
+        for name, image in zip(options.image_names(len(images)), scaled, strict=True):
+            render.write_png(out.path / name, image)
+        return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
+
+    def attention(
+        self, pixels: Sequence[Pixel], *, seed: int = 0, label: int = 0, head: int | None = None
+    ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
+        """Generate an image and return it with the attention of the generator at its pixels.
+
+        Returns the image [H, W, C] and weights [len(pixels), H, W], which add up to 1 for each
+        pixel. A position of a smaller feature map covers a square of pixels, which share its weight
+        evenly. head: from 1, None for the mean. Raises UserError for a model without attention.
+        """
+        model = self.full_model
+        attention = model.generator.attention
+        if attention is None:
+            raise UserError(
+                "this GAN has no self-attention (task.init_args.attention_side is null)"
+            )
+        with capture_attention(attention) as captured:
+            labels = self._labels(1, label if model.n_classes else None)
+            image = self.sample(1, seed=seed, labels=labels)[0]  # [H, W, C]
+        weights = captured.self_attention[0][0].double().cpu()  # [heads, N, N]
+        of_head = weights.mean(0) if head is None else weights[head - 1]  # [N, N]
+        height, width, _ = model.shape
+        side = attention.height
+        factor = height // side
+        rows = torch.tensor([r // factor * (width // factor) + c // factor for r, c in pixels])
+        maps = of_head[rows].view(len(pixels), side, -1)  # [P, h, w]
+        full = render.repeat(maps, factor) / factor**2  # [P, H, W]
+        return image, full.numpy()
+
+    def write_attention(
+        self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
+    ) -> str:
+        """Generate an image and write where the generator looks at some of its pixels."""
+        height, width, _ = self.full_model.shape
+        n_heads = getattr(self.config.task, "n_heads", 1)
+        check_layer_and_head(options.layer, options.head, n_layers=1, n_heads=n_heads)
+        rows, columns = [height // 3, 2 * height // 3], [width // 6, width // 2, 5 * width // 6]
+        pixels = [(row, column) for row in rows for column in columns]
+        if options.row is not None and options.column is not None:
+            pixels = [(options.row, options.column)]
+            if not (0 <= options.row < height and 0 <= options.column < width):
+                raise UserError(
+                    f"there is no pixel in row {options.row} and column {options.column}; the "
+                    f"image has {height} rows and {width} columns, from 0"
+                )
+        image, maps = self.attention(
+            pixels, seed=options.seed, label=options.label, head=options.head
+        )
+        assert self.full_model.generator.attention is not None
+        gate = self.full_model.generator.attention.gate.item()
+        title = f"generator's attention weights (red) of a pixel (blue); gate {gate:.3f}"
+        drawing = render.draw_attention(image, self.full_model.levels, pixels, maps, title=title)
+        out.write(DRAWING, drawing)
+        numbers = {
+            "gate": gate,
+            "head": options.head,
+            "label": options.label if self.full_model.n_classes else None,
+            "image": image.tolist(),
+            "pixels": [
+                {"row": row, "column": column, "weights": weights.tolist()}
+                for (row, column), weights in zip(pixels, maps, strict=True)
+            ],
+        }
+        out.write(NUMBERS, json_bytes(numbers))
+        return f"{DRAWING} and {NUMBERS} are in {out}"
+
+    def _labels(self, count: int, label: int | None) -> Tensor | None:
+        """Return the classes of images, in turn for None; UserError for one that is missing."""
+        n_classes = self.full_model.n_classes
+        if label is None:
+            return self.full_model.cyclic_labels(count)
+        if not 0 <= label < n_classes:
+            raise UserError(
+                f"label is {label}, but this model has {n_classes} classes, counted from 0"
+            )
+        return torch.full((count,), label)

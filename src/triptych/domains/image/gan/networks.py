@@ -1,0 +1,273 @@
+"""Generator and discriminator with the core's self-attention at one feature map."""
+
+from __future__ import annotations
+
+import torch
+from einops import rearrange
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.parametrizations import spectral_norm
+
+from triptych.core.attention.full import Full
+
+SAMPLE_BATCH = 256
+"""Images generated at once."""
+POWER_ITERATIONS = 3
+"""Power iterations per forward pass; the paper's one lags behind at the rates of short runs."""
+
+
+class FeatureMapAttention(nn.Module):
+    """Self-attention over the positions of a feature map (Zhang et al. 2018, section 3).
+
+    y = x + gate * attention(x) with a scalar gate that starts at 0 (equation 3). A linear map of
+    each position is a 1x1 convolution. Other than in the paper, queries and keys have the full
+    width and the logits are divided by the square root of a head's width.
+    """
+
+    def __init__(self, channels: int, height: int, width: int, n_heads: int = 1) -> None:
+        super().__init__()
+        pattern = Full().mask_pattern((height * width,), causal=False)
+        self.attention = Full().build(channels, n_heads, pattern)
+        self.gate = nn.Parameter(torch.zeros(1))
+        self.height = height
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Feature map [B, C, H, W] -> [B, C, H, W]."""
+        positions = rearrange(x, "b c h w -> b (h w) c")  # [B, HW, C]
+        y = self.attention(positions)  # [B, HW, C]
+        added: Tensor = self.gate * rearrange(y, "b (h w) c -> b c h w", h=x.shape[2])
+        return x + added
+
+
+class ClassNorm(nn.Module):
+    """Batch norm whose scale and shift depend on the class (Dumoulin et al. 2017).
+
+    n_classes: 0 for the same scale and shift for all images.
+    """
+
+    def __init__(self, channels: int, n_classes: int) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(channels, affine=False)
+        self.affine = nn.Embedding(max(1, n_classes), 2 * channels)
+        with torch.no_grad():
+            self.affine.weight[:, :channels] = 1
+            self.affine.weight[:, channels:] = 0
+
+    def forward(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        """Feature map [B, C, H, W], labels int64 [B] or None -> [B, C, H, W]."""
+        if labels is None:
+            labels = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        scale, shift = self.affine(labels)[..., None, None].chunk(2, dim=1)  # [B, C, 1, 1] each
+        y: Tensor = self.norm(x) * scale + shift  # [B, C, H, W]
+        return y
+
+
+class GeneratorBlock(nn.Module):
+    """Residual block that doubles height and width."""
+
+    def __init__(self, channels: int, n_classes: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = (ClassNorm(channels, n_classes) for _ in range(2))
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.shortcut = nn.Conv2d(channels, channels, 1)
+
+    def forward(self, x: Tensor, labels: Tensor | None) -> Tensor:
+        """Feature map [B, C, H, W] -> [B, C, 2 H, 2 W]."""
+        y: Tensor = F.interpolate(self.norm1(x, labels).relu(), scale_factor=2)  # [B, C, 2 H, 2 W]
+        y = self.conv2(self.norm2(self.conv1(y), labels).relu())
+        y = self.shortcut(F.interpolate(x, scale_factor=2)) + y
+        return y
+
+
+class DiscriminatorBlock(nn.Module):
+    """Residual block without norms; halve: average squares of 2x2 positions."""
+
+    def __init__(self, inputs: int, channels: int, *, halve: bool) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, channels, 3, padding=1)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.shortcut = nn.Conv2d(inputs, channels, 1)
+        self.halve = halve
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Feature map [B, C, H, W] -> [B, D, H, W], or [B, D, H / 2, W / 2]."""
+        y: Tensor = self.conv2(self.conv1(x.relu()).relu()) + self.shortcut(x)  # [B, D, H, W]
+        return F.avg_pool2d(y, 2) if self.halve else y
+
+
+class Generator(nn.Module):
+    """Normal noise, and a class, to an image with values from -1 to 1; arguments as in the GAN."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        n_classes: int,
+        latent: int,
+        channels: int,
+        n_blocks: int,
+        attention_side: int | None,
+        n_heads: int,
+    ) -> None:
+        super().__init__()
+        height, width, depth = shape
+        self.start = (channels, height >> n_blocks, width >> n_blocks)
+        self.first = nn.Linear(latent, channels * self.start[1] * self.start[2])
+        self.blocks = nn.ModuleList(GeneratorBlock(channels, n_classes) for _ in range(n_blocks))
+        self.attention = _attention_at(attention_side, shape, channels, n_heads)
+        self.norm = nn.BatchNorm2d(channels)
+        self.last = nn.Conv2d(channels, depth, 3, padding=1)
+        add_spectral_norm(self)
+
+    def forward(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Noise [B, latent], labels int64 [B] or None -> images [B, C, H, W]."""
+        x = attend(self.attention, self.first(noise).view(-1, *self.start))  # [B, D, h, w]
+        for block in self.blocks:
+            x = attend(self.attention, block(x, labels))
+        images: Tensor = self.last(self.norm(x).relu()).tanh()  # [B, C, H, W]
+        return images
+
+
+class Discriminator(nn.Module):
+    """Logit of an image, above 0 for real (projection discriminator, Miyato & Koyama 2018)."""
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        n_classes: int,
+        channels: int,
+        n_blocks: int,
+        attention_side: int | None,
+        n_heads: int,
+    ) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(shape[2], channels, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            DiscriminatorBlock(channels, channels, halve=True) for _ in range(n_blocks)
+        )
+        self.attention = _attention_at(attention_side, shape, channels, n_heads)
+        self.last = DiscriminatorBlock(channels, channels, halve=False)
+        self.logit = nn.Linear(channels, 1)
+        self.classes = nn.Embedding(n_classes, channels) if n_classes else None
+        add_spectral_norm(self)
+
+    def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
+        """Images [B, C, H, W], labels int64 [B] or None -> logits [B]."""
+        x = attend(self.attention, self.first(images))  # [B, D, H, W]
+        for block in self.blocks:
+            x = attend(self.attention, block(x))  # [B, D, h, w]
+        features = self.last(x).relu().mean((2, 3))  # [B, D]
+        logits: Tensor = self.logit(features).squeeze(1)  # [B]
+        if self.classes is not None:
+            logits = logits + (self.classes(labels) * features).sum(1)
+        return logits
+
+
+class SelfAttentionGan(nn.Module):
+    """Generator and discriminator for images [H, W, C] of integers.
+
+    shape: height, width, channels. levels: number of values of a sub-pixel. n_classes: 0 for
+    networks without classes. Other arguments: see `tasks.gan.Gan`. Raises ValueError for sides that
+    are no multiples of 2^n_blocks and for an attention side that no feature map has.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        *,
+        levels: int,
+        n_classes: int,
+        latent: int,
+        channels: int,
+        n_blocks: int,
+        attention_side: int | None,
+        n_heads: int,
+    ) -> None:
+        super().__init__()
+        if shape[0] % 2**n_blocks or shape[1] % 2**n_blocks:
+            raise ValueError(
+                f"task.init_args.n_blocks is {n_blocks}: sides {shape[0]} and {shape[1]} are no "
+                f"multiples of {2**n_blocks}"
+            )
+        sides = [shape[0] >> number for number in range(n_blocks + 1)]
+        if attention_side is not None and attention_side not in sides:
+            raise ValueError(
+                f"task.init_args.attention_side is {attention_side}; the feature maps have the "
+                f"heights {', '.join(map(str, sides))}"
+            )
+        self.shape, self.levels, self.n_classes, self.latent = shape, levels, n_classes, latent
+        self.generator = Generator(
+            shape, n_classes=n_classes, latent=latent, channels=channels, n_blocks=n_blocks,
+            attention_side=attention_side, n_heads=n_heads,
+        )  # fmt: skip
+        self.discriminator = Discriminator(
+            shape, n_classes=n_classes, channels=channels, n_blocks=n_blocks,
+            attention_side=attention_side, n_heads=n_heads,
+        )  # fmt: skip
+
+    def noise(self, count: int, generator: torch.Generator | None = None) -> Tensor:
+        """Return normal noise [count, latent] on the model's device, drawn on the CPU."""
+        noise = torch.randn(count, self.latent, generator=generator)
+        return noise.to(self.generator.last.weight.device)
+
+    def classes_of(self, labels: Tensor | None) -> Tensor | None:
+        """Return the labels for a class-conditional model, else None."""
+        return labels if self.n_classes else None
+
+    def cyclic_labels(self, count: int) -> Tensor | None:
+        """Return one class after the other, int64 [count]; None without classes."""
+        return torch.arange(count) % self.n_classes if self.n_classes else None
+
+    def to_reals(self, pixels: Tensor) -> Tensor:
+        """Return integers [B, H, W, C] as values from -1 to 1: float32 [B, C, H, W]."""
+        return pixels.permute(0, 3, 1, 2).float() * (2 / (self.levels - 1)) - 1
+
+    def to_levels(self, images: Tensor) -> Tensor:
+        """Return values from -1 to 1 [B, C, H, W] as the nearest integers: uint8 [B, H, W, C]."""
+        levels = ((images + 1) * ((self.levels - 1) / 2)).round()
+        return levels.to(torch.uint8).permute(0, 2, 3, 1)
+
+    @torch.no_grad()
+    def sample(self, count: int, *, labels: Tensor | None, generator: torch.Generator) -> Tensor:
+        """Return generated images uint8 [count, H, W, C]; labels: int64 [count].
+
+        generator: on the CPU.
+        """
+        noise = self.noise(count, generator)  # [count, latent]
+        labels = None if labels is None else labels.to(noise.device)
+        parts = []
+        for start in range(0, count, SAMPLE_BATCH):
+            rows = slice(start, start + SAMPLE_BATCH)
+            of_rows = None if labels is None else labels[rows]
+            parts.append(self.to_levels(self.generator(noise[rows], of_rows)))
+        return torch.cat(parts)
+
+
+def add_spectral_norm(network: nn.Module) -> None:
+    """Divide the weight of each linear map by its largest singular value, in place.
+
+    A convolution's weight is a matrix with a row per output channel (Miyato et al. 2018). Of the
+    embeddings, the one of the discriminator is a linear map; those of `ClassNorm` are gains.
+    """
+    gains = {m.affine for m in network.modules() if isinstance(m, ClassNorm)}
+    for module in list(network.modules()):
+        if isinstance(module, nn.Conv2d | nn.Linear | nn.Embedding) and module not in gains:
+            spectral_norm(module, n_power_iterations=POWER_ITERATIONS)
+
+
+def attend(attention: FeatureMapAttention | None, x: Tensor) -> Tensor:
+    """Apply the attention to a feature map [B, C, H, W] of its height; return others unchanged."""
+    if attention is None or x.shape[2] != attention.height:
+        return x
+    attended: Tensor = attention(x)
+    return attended
+
+
+def _attention_at(
+    side: int | None, shape: tuple[int, int, int], channels: int, n_heads: int
+) -> FeatureMapAttention | None:
+    if side is None:
+        return None
+    return FeatureMapAttention(channels, side, side * shape[1] // shape[0], n_heads)

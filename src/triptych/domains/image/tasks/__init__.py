@@ -1,0 +1,1 @@
+"""Tasks of a run on images, one file each."""

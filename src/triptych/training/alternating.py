@@ -1,0 +1,123 @@
+"""Training of several networks in turn, each with a loss and an optimiser of its own."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from triptych.errors import UserError
+from triptych.training import optim as optimization
+from triptych.training.data import rank_and_world
+from triptych.training.module import TrainingModule
+
+
+class Player(NamedTuple):
+    """Network that a loss of its own trains."""
+
+    name: str
+    network: nn.Module
+    rate: float
+    """Learning rate as a multiple of the run's."""
+
+
+class AlternatingModule(TrainingModule):
+    """Training module of several players that take turns on each batch (manual optimisation).
+
+    A step of the run is one batch, after which every player has had an update. The gradients of
+    each are clipped apart. Raises UserError for several processes, and for accumulated batches.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.automatic_optimization = False
+        self._clipping: tuple[float | None, str | None] = (None, None)
+        self._losses: dict[str, Tensor] = {}
+
+    @abstractmethod
+    def players(self) -> list[Player]:
+        """Return the players in the order of their turns."""
+
+    @abstractmethod
+    def player_loss(self, player: str, batch: Any) -> tuple[Tensor, int]:
+        """Return the loss of the player of this name, a mean, and the number of items."""
+
+    def training_loss(self, batch: Any) -> tuple[Tensor, int]:
+        return self.player_loss(self.players()[-1].name, batch)
+
+    def trainer_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Take gradient clipping out of the arguments: in manual optimisation it is ours."""
+        if arguments.get("accumulate_grad_batches", 1) != 1:
+            raise UserError(
+                "trainer.accumulate_grad_batches must be 1 where networks are trained in turn; "
+                "raise data.batch_size"
+            )
+        if str(arguments.get("precision")).startswith("16"):
+            raise UserError(
+                "trainer.precision 16 is not supported where networks are trained in turn; use "
+                "bf16-mixed or 32-true"
+            )
+        kept = dict(arguments)
+        self._clipping = tuple(
+            kept.pop(f"gradient_clip_{name}", None) for name in ("val", "algorithm")
+        )
+        return kept
+
+    def setup(self, stage: str) -> None:
+        if rank_and_world()[1] > 1:
+            raise UserError("networks are trained in turn by one process only; set devices to 1")
+
+    def configure_optimizers(self) -> list[torch.optim.Optimizer]:
+        """Return one optimiser for each player; "rate" of its groups is the player's factor."""
+        optimizers = []
+        for player in self.players():
+            optimizer = optimization.build(self.optim, player.network)
+            for group in optimizer.param_groups:
+                group["rate"] = player.rate
+            optimizers.append(optimizer)
+        return optimizers
+
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Set the learning rate of a player's update and clip its gradients."""
+        super().on_before_optimizer_step(optimizer)
+        for group in optimizer.param_groups:
+            group["lr"] *= group["rate"]
+        value, algorithm = self._clipping
+        self.clip_gradients(optimizer, value, algorithm)
+
+    def learning_rate(self, step: int) -> float:
+        total = self.total_steps()
+        return optimization.learning_rate_at(self.optim, step, d_model=1, total_steps=total)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
+        """Update one player after the other; only the last update counts as a step of the run."""
+        players = self.players()
+        losses, count = {}, 0
+        wrapped = self.optimizers()
+        assert isinstance(wrapped, list), "several players have several optimisers"
+        for index, player in enumerate(players):
+            optimizer = self.trainer.optimizers[index]
+            self.toggle_optimizer(optimizer)
+            loss, count = self.player_loss(player.name, batch)
+            self.manual_backward(loss)
+            losses[player.name] = loss.detach()
+            if player is players[-1]:
+                # Lightning's optimiser counts the step and calls `on_before_optimizer_step`.
+                wrapped[index].step()
+            else:
+                self.on_before_optimizer_step(optimizer)
+                optimizer.step()
+            optimizer.zero_grad()
+            self.untoggle_optimizer(optimizer)
+        self._losses = losses
+        targets = torch.tensor(count, dtype=torch.float64)
+        total = torch.stack(list(losses.values())).sum().to("cpu", torch.float64)
+        sums = self._sum_over_ranks(torch.stack([targets, total * targets]))
+        self.throughput.add(targets=sums[0], loss_sum=sums[1])
+        self.check_finite()
+
+    def further_values(self) -> dict[str, float]:
+        """Return the latest loss of each player."""
+        return {f"train/{name}_loss": float(loss) for name, loss in self._losses.items()}

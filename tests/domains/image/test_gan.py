@@ -1,0 +1,247 @@
+"""Self-Attention GAN: losses, spectral norm, attention, training, inference."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pytorch_lightning import Callback
+from torch import nn
+
+from triptych.domains.image.config import Config, DataConfig
+from triptych.domains.image.domain import ImageEvaluateOptions, ImageSampleOptions
+from triptych.domains.image.gan import fid
+from triptych.domains.image.gan.fid import FrechetScore, Gaussian, frechet_distance
+from triptych.domains.image.gan.losses import discriminator_loss, generator_loss
+from triptych.domains.image.gan.networks import FeatureMapAttention, SelfAttentionGan
+from triptych.domains.image.inference import restore
+from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.sources import Digits
+from triptych.domains.image.task import prepare
+from triptych.domains.image.tasks.gan import Gan
+from triptych.errors import UserError
+from triptych.training.checkpoint import read_checkpoint
+from triptych.training.optim import OptimConfig
+from triptych.training.run_config import RunConfig
+from triptych.training.trainer import train
+
+STEPS = 6
+SIZES: dict[str, Any] = {"latent": 4, "channels": 8, "n_blocks": 1, "n_heads": 2}
+
+
+@pytest.fixture(autouse=True)
+def short_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fid, "STEPS", 5)
+
+
+def network(attention_side: int | None = 8, n_classes: int = 10) -> SelfAttentionGan:
+    torch.manual_seed(0)
+    return SelfAttentionGan(
+        (8, 8, 1), levels=17, n_classes=n_classes, attention_side=attention_side, **SIZES
+    )
+
+
+def settings(folder: Path, name: str = "gan") -> Config:
+    return Config(
+        data=DataConfig(source=Digits(), batch_size=16, samples=4, validation_limit=20),
+        task=Gan(attention_side=8, **SIZES),
+        optim=OptimConfig(
+            "adam", learning_rate=2e-3, betas=(0.0, 0.9), schedule="constant", warmup_steps=2,
+            ema_decay=0.9,
+        ),
+        run=RunConfig(name=name, directory=str(folder), wandb="off", seed=3),
+    )  # fmt: skip
+
+
+def go(
+    config: Config, steps: int = STEPS, *, resume: bool = False, **trainer: Any
+) -> dict[str, Any]:
+    """Content of last.ckpt after the training."""
+    task, loader, batches = prepare(config)
+    arguments = {
+        "max_steps": steps, "val_check_interval": 3, "check_val_every_n_epoch": None,
+        "accelerator": "cpu", "precision": "32-true", "enable_progress_bar": False,
+        "log_every_n_steps": 1, "num_sanity_val_steps": 0, "gradient_clip_val": 1.0,
+    }  # fmt: skip
+    folder = train(task, loader, batches, arguments | trainer, resume=resume)
+    return read_checkpoint(folder / "checkpoints" / "last.ckpt")
+
+
+def test_the_hinge_losses_are_those_of_the_paper() -> None:
+    real, false = torch.tensor([2.0, 0.5, -1.0]), torch.tensor([-3.0, 0.0, 0.25])
+    expected = sum(max(0.0, 1 - x) for x in real.tolist()) / 3
+    expected += sum(max(0.0, 1 + x) for x in false.tolist()) / 3
+    assert float(discriminator_loss(real, false)) == pytest.approx(expected)
+    assert float(generator_loss(false)) == pytest.approx(2.75 / 3)
+
+
+def test_attention_over_a_feature_map_is_the_dense_definition() -> None:
+    torch.manual_seed(1)
+    layer = FeatureMapAttention(6, 3, 4, n_heads=2).double()
+    nn.init.constant_(layer.gate, 0.7)
+    x = torch.randn(2, 6, 3, 4, dtype=torch.float64)
+    projection, out = layer.attention.qkv_proj, layer.attention.out_proj
+    expected = x.clone()
+    places = [(row, column) for row in range(3) for column in range(4)]
+    for image in range(2):
+        q, k, v = (projection(x[image].flatten(1).T)).chunk(3, dim=1)  # [12, 6] each
+        for index, (row, column) in enumerate(places):
+            heads = []
+            for part in (slice(0, 3), slice(3, 6)):
+                weights = torch.softmax(k[:, part] @ q[index, part] / 3**0.5, 0)  # [12]
+                heads.append(weights @ v[:, part])
+            expected[image, :, row, column] += 0.7 * out(torch.cat(heads))
+    torch.testing.assert_close(layer(x), expected)
+
+
+def test_a_gate_of_zero_is_the_network_without_attention() -> None:
+    full, plain = network().eval(), network(None).eval()
+    weights = {k: v for k, v in full.state_dict().items() if ".attention." not in k}
+    plain.load_state_dict(weights)
+    noise, labels = full.noise(5), torch.arange(5)
+    images = full.generator(noise, labels)
+    assert images.equal(plain.generator(noise, labels))
+    assert full.discriminator(images, labels).equal(plain.discriminator(images, labels))
+    nn.init.ones_(full.generator.attention.gate)  # type: ignore[union-attr, arg-type]
+    assert not images.equal(full.generator(noise, labels))
+
+
+def test_the_class_changes_images_and_logits() -> None:
+    gan = network().eval()
+    nn.init.normal_(gan.generator.blocks[0].norm1.affine.weight)  # type: ignore[union-attr, arg-type]
+    noise = gan.noise(1)
+    one, two = (gan.generator(noise, torch.tensor([label])) for label in (1, 2))
+    assert not one.equal(two)
+    logits = [gan.discriminator(one, torch.tensor([label])) for label in (1, 2)]
+    assert not logits[0].equal(logits[1])
+
+
+def test_integers_survive_the_way_to_reals_and_back() -> None:
+    pixels = torch.arange(17, dtype=torch.uint8).view(1, 1, 17, 1)
+    assert network().to_levels(network().to_reals(pixels)).equal(pixels)
+
+
+def singular_values(gan: nn.Module) -> dict[str, float]:
+    """Largest singular value of the weight of each linear map, but of gains."""
+    found = {}
+    for name, module in gan.named_modules():
+        is_map = isinstance(module, nn.Conv2d | nn.Linear)
+        if is_map or (isinstance(module, nn.Embedding) and "affine" not in name):
+            matrix = module.weight.detach().flatten(1)
+            found[name] = float(torch.linalg.svdvals(matrix)[0])
+    return found
+
+
+def test_every_layer_has_spectral_norm_one_after_training(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    rates = replace(config.optim, learning_rate=3e-4)  # those of the shipped config
+    task, loader, batches = prepare(replace(config, optim=rates))
+    arguments = {
+        "max_steps": 25, "accelerator": "cpu", "precision": "32-true", "limit_val_batches": 0,
+        "enable_progress_bar": False,
+    }  # fmt: skip
+    before = [p.detach().clone() for p in task.parameters()]
+    train(task, loader, batches, arguments)
+    assert not all(a.equal(b) for a, b in zip(before, task.parameters(), strict=True))
+    norms = singular_values(task.model.eval())
+    assert len(norms) == 18
+    assert max(norms.values()) <= 1.01, norms
+
+
+def test_the_distance_of_gaussians_is_that_of_the_matrix_square_root() -> None:
+    linalg = pytest.importorskip("scipy.linalg")
+    torch.manual_seed(0)
+    a, b = (torch.randn(40, 6, dtype=torch.float64) @ torch.randn(6, 6).double() for _ in range(2))
+    one, two = Gaussian(a.mean(0), a.T.cov()), Gaussian(b.mean(0) + 1, b.T.cov())
+    root = linalg.sqrtm((one.covariance @ two.covariance).numpy()).real
+    expected = ((one.mean - two.mean) ** 2).sum() + (one.covariance + two.covariance).trace()
+    assert frechet_distance(one, two) == pytest.approx(float(expected) - 2 * np.trace(root))
+    assert frechet_distance(one, one) == pytest.approx(0, abs=1e-9)
+
+
+def test_the_score_depends_on_its_seed_alone() -> None:
+    images = Digits().load("train")
+    state = torch.get_rng_state()
+    first = FrechetScore(images).distance(images.pixels[:50])
+    assert torch.get_rng_state().equal(state)
+    torch.manual_seed(7)
+    assert FrechetScore(images).distance(images.pixels[:50]) == first
+
+
+class Record(Callback):
+    """Learning rates and gradients of both optimisers at the end of each batch."""
+
+    rates: list[list[float]]
+
+    def on_train_start(self, *_: Any) -> None:
+        self.rates = []
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        self.rates.append([o.param_groups[0]["lr"] for o in trainer.optimizers])
+
+
+def test_a_step_updates_both_networks_at_their_own_rates(tmp_path: Path) -> None:
+    record = Record()
+    last = go(settings(tmp_path), callbacks=[record])
+    assert last["global_step"] == last["triptych"]["step"] == STEPS
+    for critic, generator in record.rates:
+        assert critic == pytest.approx(4 * generator)
+    assert [generator for _, generator in record.rates[:3]] == pytest.approx([1e-3, 2e-3, 2e-3])
+    for state in last["optimizer_states"]:
+        assert {float(s["step"]) for s in state["state"].values()} == {STEPS}
+
+
+@pytest.mark.parametrize("cut", [2, 3, 5])
+def test_a_resumed_run_is_bit_exact(tmp_path: Path, cut: int) -> None:
+    whole = go(settings(tmp_path, "whole"))
+    go(settings(tmp_path, "cut"), cut)
+    torch.manual_seed(99)  # another state of random numbers than the uncut run's
+    resumed = go(settings(tmp_path, "cut"), resume=True)
+    assert whole["state_dict"].keys() == resumed["state_dict"].keys()
+    for name, weight in whole["state_dict"].items():
+        assert weight.equal(resumed["state_dict"][name]), name
+    for name, weight in whole["average"]["weights"].items():
+        assert weight.equal(resumed["average"]["weights"][name]), name
+    assert whole["triptych"]["metrics"] == resumed["triptych"]["metrics"]
+
+
+def test_a_checkpoint_samples_scores_and_shows_attention(tmp_path: Path) -> None:
+    last = go(settings(tmp_path))
+    model = restore(last)
+    one, two = (model.sample(3, seed=1, labels=torch.arange(3)) for _ in range(2))
+    assert one.shape == (3, 8, 8, 1)
+    assert one.max() < 17
+    assert (one == two).all()
+    score = model.evaluate("validation", limit=20)
+    assert score.metrics["fid"] == pytest.approx(last["triptych"]["metrics"]["fid"], rel=1e-4)
+    image, maps = model.attention([(1, 2), (7, 7)], label=4)
+    assert image.shape == (8, 8, 1)
+    np.testing.assert_allclose(maps.sum((1, 2)), 1, rtol=1e-5)
+
+
+def test_options_of_other_models_are_refused(tmp_path: Path) -> None:
+    model = restore(go(settings(tmp_path), 1))
+    sample: dict[str, Any] = {"checkpoint": "x", "out": str(tmp_path)}
+    for option in ({"temperature": 0.5}, {"upscale": str(tmp_path)}, {"top_k": 3}):
+        with pytest.raises(UserError, match=next(iter(option))):
+            model.write_samples(ImageSampleOptions(**sample, **option), None, None)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="mask"):
+        model.check_evaluation(ImageEvaluateOptions(checkpoint="x", mask="top"))
+    with pytest.raises(UserError, match="int8"):
+        model.with_dtype("int8")
+
+
+def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    config = settings(tmp_path)
+    with pytest.raises(ValueError, match="muon"):
+        replace(config, optim=OptimConfig("muon"))
+    with pytest.raises(ValueError, match="leave model out"):
+        replace(config, model=ModelConfig(class_conditional=True))
+    with pytest.raises(UserError, match="attention_side"):
+        prepare(replace(config, task=Gan(attention_side=5, **SIZES)))
+    with pytest.raises(UserError, match="accumulate_grad_batches"):
+        go(config, accumulate_grad_batches=2)
