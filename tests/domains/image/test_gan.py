@@ -136,9 +136,11 @@ def singular_values(gan: nn.Module) -> dict[str, float]:
     return found
 
 
-def test_every_layer_has_spectral_norm_one_after_training(tmp_path: Path) -> None:
+def test_every_layer_has_spectral_norm_one_after_training_and_power_iterations(
+    tmp_path: Path,
+) -> None:
     config = settings(tmp_path)
-    rates = replace(config.optim, learning_rate=3e-4)  # those of the shipped config
+    rates = replace(config.optim, learning_rate=3e-4)  # that of the shipped config
     task, loader, batches = prepare(replace(config, optim=rates))
     arguments = {
         "max_steps": 25, "accelerator": "cpu", "precision": "32-true", "limit_val_batches": 0,
@@ -147,7 +149,12 @@ def test_every_layer_has_spectral_norm_one_after_training(tmp_path: Path) -> Non
     before = [p.detach().clone() for p in task.parameters()]
     train(task, loader, batches, arguments)
     assert not all(a.equal(b) for a, b in zip(before, task.parameters(), strict=True))
-    norms = singular_values(task.model.eval())
+    # The estimate of a layer lags behind while its largest direction changes: let it converge.
+    model, noise, labels = task.model.train(), task.model.noise(8), torch.arange(8)
+    with torch.no_grad():
+        for _ in range(100):
+            model.discriminator(model.generator(noise, labels), labels)
+    norms = singular_values(model)
     assert len(norms) == 18
     assert max(norms.values()) <= 1.01, norms
 

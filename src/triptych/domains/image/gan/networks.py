@@ -13,7 +13,7 @@ from triptych.core.attention.full import Full
 SAMPLE_BATCH = 256
 """Images generated at once."""
 POWER_ITERATIONS = 3
-"""Power iterations per forward pass; the paper's one lags behind at the rates of short runs."""
+"""Power iterations per forward pass; one, as usual, lags behind more at the rates of short runs."""
 
 
 class FeatureMapAttention(nn.Module):
