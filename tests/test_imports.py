@@ -1,4 +1,4 @@
-"""Who may import whom: cli -> domains -> training -> decoding -> core, and none sideways."""
+"""Who may import whom: cli -> explain -> domains -> training -> decoding -> core; none sideways."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "triptych"
-LAYERS = ["core", "decoding", "training", "domains", "cli"]
+LAYERS = ["core", "decoding", "training", "domains", "explain", "cli"]
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
 EVERYBODY = {"errors", "config", "pretrained"}
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -78,6 +78,8 @@ def test_the_rule_itself_can_fail() -> None:
     assert breaches(["core", "attention", "full"], "triptych.core.attention.local2d.Local2D")
     assert breaches(["domains", "base"], "triptych.domains.music.domain")
     assert breaches(["training", "run"], "triptych.domains.image.task")
+    assert breaches(["domains", "image", "task"], "triptych.explain.drawing.png")
+    assert not breaches(["explain", "figures", "digit"], "triptych.domains.image.render.hide")
     assert not breaches(["domains", "image", "task"], "triptych.domains.image.data.read")
     assert not breaches(["domains", "image", "domain"], "triptych.domains.base.Domain")
     assert not breaches(["core", "attention", "full"], "triptych.core.attention.multihead.attend")

@@ -96,7 +96,7 @@ def test_the_equations_one_number_at_a_time(score: str) -> None:
     torch.testing.assert_close(
         each.features(source, None, target)[0], torch.stack(expected), **EXACT
     )
-    found, own = each.attention(source, target)
+    found, own, _ = each.attention(source, target)
     assert own is None
     torch.testing.assert_close(found[0, 0], torch.tensor(alignments, dtype=torch.float64), **EXACT)
 

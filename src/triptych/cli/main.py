@@ -19,7 +19,16 @@ from triptych.domains.base import Domain
 from triptych.domains.reading import displayed_by
 from triptych.errors import TrainingStopped, UserError, nearest
 
-COMMANDS = ("train", "pack", "evaluate", "translate", "sample", "attention", "pretrained")
+COMMANDS = (
+    "train",
+    "pack",
+    "evaluate",
+    "translate",
+    "sample",
+    "attention",
+    "pretrained",
+    "explain",
+)
 
 _HELP = """\
 usage: triptych COMMAND [DOMAIN] [OPTIONS]
@@ -34,6 +43,7 @@ commands:
   sample DOMAIN --checkpoint FILE     sample into a folder ({sample})
   attention DOMAIN --checkpoint FILE  draw attention weights ({attention})
   pretrained [NAME]                   list the models shipped with Triptych, or describe one
+  explain NAME --out DIR              draw a figure of the lectures (--list shows their names)
 
 domains: {train}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)
@@ -101,8 +111,8 @@ def _dispatch(arguments: list[str]) -> int:
         near = nearest(command, COMMANDS)
         instead = f"did you mean {near}?" if near else f"expected one of {', '.join(COMMANDS)}"
         raise UserError(f"unknown command {command!r}; {instead}")
-    if command == "pretrained":
-        return int(importlib.import_module("triptych.cli.pretrained").run(rest))
+    if command in ("pretrained", "explain"):
+        return int(importlib.import_module(f"triptych.cli.{command}").run(rest))
     allowed = offering(command)
     usage = f"triptych {command} {'|'.join(allowed)} [OPTIONS]"
     implied = command == "translate" and len(allowed) == 1

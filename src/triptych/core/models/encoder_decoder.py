@@ -14,7 +14,7 @@ from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel, inverted
-from triptych.core.models.sequence_to_sequence import SequenceToSequence
+from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
 from triptych.core.transformer import TransformerConfig
 
 SharedEmbeddings = Literal["all", "target", "none"]
@@ -93,7 +93,7 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
 
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None
-    ) -> tuple[Tensor, Tensor]:
+    ) -> AttentionWeights:
         encoder_block, of_encoder = self.encoder.block_of(layer or self.encoder.n_layers)
         decoder_block, of_decoder = self.decoder.block_of(layer or self.decoder.n_layers)
         with (
@@ -101,7 +101,8 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
             capture_attention(decoder_block) as decoding,
         ):
             self(source, None, target_input)
-        return decoding.cross[of_decoder], encoding.self_attention[of_encoder]
+        own = encoding.self_attention[of_encoder], decoding.self_attention[of_decoder]
+        return AttentionWeights(decoding.cross[of_decoder], *own)
 
     def init_cache(
         self,

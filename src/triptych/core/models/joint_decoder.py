@@ -12,7 +12,7 @@ from triptych.core.generation_order import raster
 from triptych.core.halting import halts
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel
-from triptych.core.models.sequence_to_sequence import SequenceToSequence
+from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
 from triptych.core.transformer import TransformerConfig
 
 PREFIX = "prefix"
@@ -89,13 +89,13 @@ class JointDecoder(TransformerModel, SequenceToSequence):
 
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """As in `SequenceToSequence`; what the target gives to itself is left out."""
+    ) -> AttentionWeights:
+        """As in `SequenceToSequence`; a target position shares its weight between both texts."""
         block, number = self.decoder.block_of(layer or self.n_layers)
         with capture_attention(block) as captured:
             self(source, None, target_input)
         weights, n = captured.self_attention[number], source.shape[1]  # [B, H, K + L, K + L]
-        return weights[:, :, n:, :n], weights[:, :, :n, :n]
+        return AttentionWeights(weights[:, :, n:, :n], weights[:, :, :n, :n], weights[:, :, n:, n:])
 
     def init_cache(
         self,

@@ -13,7 +13,7 @@ from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, inverted
 from triptych.core.models.encoder_decoder import SharedEmbeddings
-from triptych.core.models.sequence_to_sequence import SequenceToSequence
+from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
 
 CellKind = Literal["lstm", "gru"]
 """Kind of recurrent cell, of torch.nn."""
@@ -243,8 +243,8 @@ class RecurrentEncoderDecoder(SequenceToSequence):
 
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None
-    ) -> tuple[Tensor, None]:
-        """As in `SequenceToSequence`; the encoder has no attention."""
+    ) -> AttentionWeights:
+        """As in `SequenceToSequence`; neither text has attention to itself."""
         found: list[Tensor] = []
         handle = self.decoder.attention.register_forward_pre_hook(
             lambda module, inputs: found.append(module.weights(*inputs).detach())
@@ -253,7 +253,7 @@ class RecurrentEncoderDecoder(SequenceToSequence):
             self.features(source, None, target_input)
         finally:
             handle.remove()
-        return torch.cat(found, dim=1).unsqueeze(1), None  # [B, 1, L, K]
+        return AttentionWeights(torch.cat(found, dim=1).unsqueeze(1))  # [B, 1, L, K]
 
     def _advance(self, tokens: Tensor, cache: KVCache) -> Tensor:
         """Read tokens int64 [B, P] after those in the cache, in place: logits [B, P, V]."""

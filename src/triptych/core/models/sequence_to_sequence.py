@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import NamedTuple
 
 from torch import Tensor
 
 from triptych.core.models.base import AutoregressiveModel, Condition
+
+
+class AttentionWeights(NamedTuple):
+    """Attention weights of one layer."""
+
+    cross: Tensor
+    """Of the target to the source: [B, H, L, K]."""
+    source: Tensor | None = None
+    """Of the source to itself: [B, H, K, K]; None without `source_has_attention`."""
+    target: Tensor | None = None
+    """Of the target to itself: [B, H, L, L]; None where it has no self-attention."""
 
 
 class SequenceToSequence(AutoregressiveModel):
@@ -67,9 +79,8 @@ class SequenceToSequence(AutoregressiveModel):
     @abstractmethod
     def attention(
         self, source: Tensor, target_input: Tensor, layer: int | None = None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Attention weights of a layer: of the target to the source, of the source to itself.
+    ) -> AttentionWeights:
+        """Attention weights of a layer; layer: from 1, None for the last one.
 
-        source int64 [B, K], target_input int64 [B, L], without padding; layer: from 1, None for
-        the last one -> [B, H, L, K], [B, H, K, K]; None without `source_has_attention`.
+        source int64 [B, K], target_input int64 [B, L], without padding.
         """

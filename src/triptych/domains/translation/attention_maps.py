@@ -23,6 +23,7 @@ from triptych.training.evaluate import device_of, scoring
 SPACE = "·"
 """Visible character for a space in a piece."""
 END_NAME = "<end>"
+START_NAME = "<start>"
 ENCODER_SUFFIX, STEPS_SUFFIX = "-encoder", "-steps"
 """Ends of the names of drawings of the encoder's self-attention and of the steps of each piece."""
 
@@ -58,6 +59,11 @@ class SentenceAttention:
     encoder: list[list[float]] | None
     """Self-attention of the source in the layer of that number: [source piece][source piece];
     None where the source has none."""
+    decoder_pieces: list[str]
+    """Inputs of the decoder: the start, then the target pieces but the last id."""
+    decoder: list[list[float]] | None
+    """Self-attention of the target in that layer: [target piece][input of the decoder]; None where
+    the target has none."""
     source_steps: list[float] | None = None
     """Steps of the encoder at each source piece, a mean over its ids; None without halting."""
     target_steps: list[float] | None = None
@@ -81,19 +87,27 @@ def sentence_attention(
     source = [*tokenizers.source.encode(line), END]
     target = [*hypothesis.tokens, END] if hypothesis.finished else hypothesis.tokens
     with scoring(model), capture_halting(model) as halting:
-        cross, own = model.attention(
+        found = model.attention(
             torch.tensor([source], device=device),
             torch.tensor([[START, *target[:-1]]], device=device),
             layer,
         )
     source_runs, source_pieces = pieces(tokenizers.source, source)
     target_runs, target_pieces = pieces(tokenizers.target, target)
+    # The last id is no input; a last piece of several ids stays with the others.
+    shifted = [1, *target_runs[:-1], *([target_runs[-1] - 1] if target_runs[-1] > 1 else [])]
+    shifted_pieces = [START_NAME, *target_pieces][: len(shifted)]
 
     def by_pieces(weights: Tensor, queries: list[int], keys: list[int]) -> list[list[float]]:
         heads = weights[0].cpu().double()  # [H, Q, K]
         chosen = heads.mean(0) if head is None else heads[head - 1]  # [Q, K]
         rows: list[list[float]] = merge_pieces(chosen, queries, keys).tolist()
         return rows
+
+    def by_pieces_or_none(
+        weights: Tensor | None, queries: list[int], keys: list[int]
+    ) -> list[list[float]] | None:
+        return None if weights is None else by_pieces(weights, queries, keys)
 
     def mean_steps(weights: Tensor, runs: list[int]) -> list[float]:
         steps = steps_of(weights[0].cpu()).double()  # [L]
@@ -106,8 +120,10 @@ def sentence_attention(
         head=head,
         source_pieces=source_pieces,
         target_pieces=target_pieces,
-        cross=by_pieces(cross, target_runs, source_runs),
-        encoder=None if own is None else by_pieces(own, source_runs, source_runs),
+        cross=by_pieces(found.cross, target_runs, source_runs),
+        encoder=by_pieces_or_none(found.source, source_runs, source_runs),
+        decoder_pieces=shifted_pieces,
+        decoder=by_pieces_or_none(found.target, target_runs, shifted),
         source_steps=mean_steps(halting[0], source_runs) if halting else None,
         target_steps=mean_steps(halting[1], target_runs) if halting else None,
     )

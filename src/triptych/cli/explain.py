@@ -1,0 +1,129 @@
+"""`triptych explain NAME`: figures of lectures, from the project's own classes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from triptych.errors import UserError
+from triptych.explain.registry import ALL, check_name, find_figure, summaries
+
+if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
+    from triptych.explain.figure import ExplainOptions, Figure
+
+_HELP = f"""\
+usage: triptych explain NAME --out DIR [OPTIONS]
+       triptych explain --list
+
+NAME is a figure below, or {ALL} for every one. `triptych explain NAME --help` shows the options.
+"""
+_OVERWRITE = "overwrite"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Draw figures into a folder, or print a text; raises UserError for bad input."""
+    if not arguments or arguments[0] in ("-h", "--help", "--list"):
+        if not arguments:
+            raise UserError(
+                "explain needs the name of a figure: triptych explain NAME --out DIR (triptych "
+                "explain --list shows the names)"
+            )
+        if arguments[0] != "--list":
+            print(_HELP)
+        found = summaries()
+        width = max(map(len, found))
+        for name, summary in found.items():
+            print(f"{name:<{width}}  {summary}")
+        return 0
+    if arguments[0].startswith("-"):
+        raise UserError(f"explain needs the name of a figure before {arguments[0]}")
+    check_name(arguments[0])
+    return draw(arguments[0], arguments[1:])
+
+
+def options_parser() -> ArgumentParser:
+    """Return the parser of the options."""
+    from triptych.config.parser import parser_for
+    from triptych.explain.figure import ExplainOptions
+
+    parser = parser_for(
+        ExplainOptions,
+        prog="triptych explain NAME",
+        description=ExplainOptions.description,
+        config=False,
+    )
+    parser.add_argument(
+        f"--{_OVERWRITE}", action="store_true", help="Replace figures of the same names in --out."
+    )
+    return parser
+
+
+def draw(name: str, arguments: Sequence[str]) -> int:
+    """Make one figure or all of them; raises UserError before any file is written."""
+    from triptych.cli.options import check_checkpoint
+    from triptych.config.parser import parse_settings
+    from triptych.config.schema import build
+    from triptych.domains.files import OutputFolder
+    from triptych.explain.figure import ExplainOptions
+
+    values, locate = parse_settings(options_parser(), arguments)
+    options = build(ExplainOptions, values, locate=locate)
+    figures = {one: find_figure(one) for one in (summaries() if name == ALL else [name])}
+    if name != ALL:
+        figures[name].check_options(name, options)
+    if options.checkpoint is not None:
+        check_checkpoint(options.checkpoint)
+    out = None
+    if options.out is not None:
+        out = OutputFolder(options.out, overwrite=bool(values.get(_OVERWRITE)))
+        out.check_free([file for figure in figures.values() for file in figure.files])
+    elif not all(figure.is_text for figure in figures.values()):
+        raise UserError(f"explain {name} needs a folder for its figure; give one with --out DIR")
+    models: dict[str, Any] = {}
+    given = _open(options, figures) if options.checkpoint is not None else None
+    for figure in figures.values():
+        for file, content in figure.draw(options, _model_of(figure, given, models)).items():
+            if out is None:
+                print(content.decode(), end="")
+            else:
+                print(f"{out.write(file, content)}", file=sys.stderr)
+    return 0
+
+
+def _open(options: ExplainOptions, figures: dict[str, Figure]) -> Any:
+    """Return the model of the options, which must be of a domain that a figure shows."""
+    from importlib import import_module
+
+    import triptych
+    from triptych.domains import module_exists
+
+    if options.plugin is not None:
+        if not module_exists(options.plugin):
+            raise UserError(f"--plugin {options.plugin} is no module that Python can import")
+        import_module(options.plugin)
+    domains = sorted({figure.domain for figure in figures.values() if figure.domain is not None})
+    assert options.checkpoint is not None
+    one = domains[0] if len(domains) == 1 else None
+    model = triptych.load(options.checkpoint, device="cpu", domain=one)
+    if model.domain not in domains:
+        raise UserError(
+            f"--checkpoint {options.checkpoint} is of the domain {model.domain}; the figures show "
+            f"models of {' and '.join(domains)}"
+        )
+    return model
+
+
+def _model_of(figure: Figure, given: Any, models: dict[str, Any]) -> Any:
+    """Return the model that a figure shows: the given one or its pretrained one, opened once."""
+    import triptych
+
+    if figure.domain is None or figure.pretrained is None:
+        return None
+    if given is not None and given.domain == figure.domain:
+        return given
+    if figure.pretrained not in models:
+        models[figure.pretrained] = triptych.load(figure.pretrained, device="cpu")
+    return models[figure.pretrained]

@@ -1,0 +1,101 @@
+"""A figure, the options of `triptych explain`, and the models that figures read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from triptych.errors import UserError, at_least, check_seed
+
+if TYPE_CHECKING:
+    from triptych.domains.base import TrainedModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions:
+    """Options of `triptych explain`."""
+
+    out: str | None = None
+    """Folder for the figures; needed for all but texts, which are printed without it."""
+    checkpoint: str | None = None
+    """Checkpoint (.ckpt), or pretrained:NAME, for the figures that show a trained model; null for
+    the figure's own pretrained model."""
+    plugin: str | None = None
+    """Python module to import first, for a checkpoint whose settings name its classes."""
+    sentence: str | None = None
+    """Sentence to translate; null for an example in the language of the model."""
+    layer: int | None = None
+    """Layer whose attention is drawn, counted from 1; null for the last."""
+    label: int | None = None
+    """Class of the image that is sampled; null for 3, or for a model without classes."""
+    seed: int = 0
+    """Seed of sampling and of random examples."""
+
+    description: ClassVar[str] = "Draw figures of the lectures from the project's own classes."
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "layer")
+        at_least(self, 0, "label")
+        check_seed(self.seed)
+        if self.sentence is not None and not self.sentence.strip():
+            raise ValueError("sentence is empty; expected a sentence to translate")
+
+
+Content = dict[str, bytes]
+"""Content of result files by name."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: the names of its files, and the function that makes them.
+
+    draw: from the options and the trained model, None for a figure without one, to the content of
+    each file. pretrained: model shown where the options name none. uses: further options that the
+    figure reads. A figure whose files all end in .txt is printed where there is no folder.
+    """
+
+    files: tuple[str, ...]
+    draw: Callable[[ExplainOptions, Any], Content]
+    domain: str | None = None
+    pretrained: str | None = None
+    uses: tuple[str, ...] = field(default=())
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the figure can be printed."""
+        return all(name.endswith(".txt") for name in self.files)
+
+    def check_options(self, name: str, options: ExplainOptions) -> None:
+        """Raise UserError for an option that the figure does not read. name: of the figure."""
+        reads = {"out", *self.uses, *(("checkpoint", "plugin") if self.domain else ())}
+        for option, value in vars(options).items():
+            if option not in reads and value != getattr(ExplainOptions, option):
+                given = ", ".join(f"--{one}" for one in sorted(reads))
+                raise UserError(f"the figure {name} has no option --{option}; expected {given}")
+
+
+def example_sentence(model: TrainedModel, options: ExplainOptions) -> str:
+    """Return the sentence of the options, or an example in the source language of a translator.
+
+    Raises UserError for a language without an example.
+    """
+    if options.sentence is not None:
+        return options.sentence
+    language = model.config.data.source.source_language.partition("-")[0]
+    if language not in EXAMPLES:
+        raise UserError(
+            f"there is no example sentence in {language!r}, which the model translates; "
+            "give one with --sentence"
+        )
+    return EXAMPLES[language]
+
+
+EXAMPLES = {
+    "en": "A man plays the guitar.",
+    "de": "Ein Mann spielt Gitarre.",
+    "fr": "Un homme joue de la guitare.",
+    "ko": "저는 학생입니다.",
+    "zh": "機器學習",
+}
+"""Example sentences by language (ISO 639-1)."""

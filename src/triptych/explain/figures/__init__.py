@@ -1,0 +1,1 @@
+"""The figures of `triptych explain`, one module each."""

@@ -1,0 +1,45 @@
+"""Names of the figures and their modules. Imports nothing heavy."""
+
+from __future__ import annotations
+
+import ast
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from triptych.errors import UserError, nearest
+from triptych.explain import figures
+
+if TYPE_CHECKING:
+    from triptych.explain.figure import Figure
+
+ALL = "all"
+"""Name that stands for every figure."""
+
+
+def summaries() -> dict[str, str]:
+    """Return the names of the figures, sorted, each with one sentence on what it shows.
+
+    The sentence is the first line of the module's docstring, which is read without an import.
+    """
+    found = {}
+    for path in sorted(Path(figures.__path__[0]).glob("*.py")):
+        if path.stem != "__init__":
+            text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+            found[path.stem.replace("_", "-")] = text.partition("\n")[0]
+    return found
+
+
+def check_name(name: str) -> None:
+    """Raise UserError for a name that is neither a figure nor `all`."""
+    known = [*summaries(), ALL]
+    if name not in known:
+        near = nearest(name, known)
+        instead = f"did you mean {near}?" if near else f"expected one of {', '.join(known)}"
+        raise UserError(f"there is no figure {name!r}; {instead}")
+
+
+def find_figure(name: str) -> Figure:
+    """Import the figure of a name that `summaries` has."""
+    found: Figure = import_module(f"{figures.__name__}.{name.replace('-', '_')}").FIGURE
+    return found

@@ -1,0 +1,87 @@
+"""The numbers that the figures show, against independent computations."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from triptych.explain.figures import local_2d, mask, norms, positions, schedule, skewing
+from triptych.explain.registry import find_figure, summaries
+
+
+def test_position_encodings_are_those_of_the_formula() -> None:
+    found = positions.encodings()
+    assert found.shape == (50, 128)
+    for position, i in ((0, 0), (1, 0), (7, 3), (49, 63), (20, 31)):
+        angle = position / 10000 ** (2 * i / 128)
+        assert found[position, 2 * i] == pytest.approx(math.sin(angle), abs=1e-9)
+        assert found[position, 2 * i + 1] == pytest.approx(math.cos(angle), abs=1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_the_mask_hides_later_keys_and_the_rest_is_a_softmax(seed: int) -> None:
+    found = mask.masking(seed)
+    for query in range(5):
+        total = sum(math.exp(found.logits[query, key]) for key in range(query + 1))
+        for key in range(5):
+            seen = key <= query
+            assert found.mask[query, key] == (0 if seen else -math.inf)
+            weight = math.exp(found.logits[query, key]) / total if seen else 0
+            assert found.weights[query, key] == pytest.approx(weight, abs=1e-12)
+
+
+def test_skewed_logits_are_those_of_the_distance_to_each_key() -> None:
+    found = skewing.skewing(3)
+    length = len(found.queries)
+    vector_of = {length - 1 - row: vector for row, vector in enumerate(found.vectors)}
+    for query in range(length):
+        for distance, vector in vector_of.items():
+            brute = float(found.queries[query] @ vector)
+            assert found.by_distance[query, length - 1 - distance] == pytest.approx(brute)
+        for key in range(query + 1):
+            brute = float(found.queries[query] @ vector_of[query - key])
+            assert found.by_key[query, key] == pytest.approx(brute)
+
+
+def test_learning_rates_are_the_published_ones() -> None:
+    rates = schedule.learning_rates(512, 4000, [1, 4000, 16_000])
+    assert [f"{rate:.2e}" for rate in rates] == ["1.75e-07", "6.99e-04", "3.49e-04"]
+    assert set(schedule.MARKED) == {1, 4000, 16_000}
+
+
+def test_norms_read_the_axes_that_their_definitions_average_over() -> None:
+    at = (1, 2, 3)
+    found = {name: norms.read_by(layer, at) for name, layer in norms.layers().items()}
+    sentence, position, feature = np.indices(found["layer norm"].shape)
+    np.testing.assert_array_equal(found["batch norm"], feature == 3)
+    np.testing.assert_array_equal(found["layer norm"], (sentence == 1) & (position == 2))
+
+
+@pytest.mark.parametrize("order", ["raster", "blocks"])
+def test_local_2d_blocks_are_rectangles_cut_by_the_order(order: local_2d.Order) -> None:
+    side, size, halo = local_2d.SIDE, local_2d.BLOCK, local_2d.HALO
+    cells = [(row, column) for row in range(side) for column in range(side)]
+    if order == "blocks":
+        cells.sort(key=lambda cell: (cell[0] // size, cell[1] // size, *cell))
+    rank = np.empty((side, side), dtype=int)
+    for number, cell in enumerate(cells):
+        rank[cell] = number
+    row, column = np.indices((side, side))
+    for pixel, step in zip(local_2d.PIXELS, local_2d.steps(order), strict=True):
+        top, left = pixel[0] // size * size, pixel[1] // size * size
+        block = (row // size == top // size) & (column // size == left // size)
+        near = (row >= top - halo) & (row < top + size)
+        near &= (column >= left - halo) & (column < left + size + halo)
+        np.testing.assert_array_equal(step.before, rank < rank[pixel])
+        np.testing.assert_array_equal(step.query_block, block)
+        np.testing.assert_array_equal(step.visible, near & (rank <= rank[pixel]))
+        np.testing.assert_array_equal(step.memory_block, near & (rank <= rank[block].max()))
+
+
+def test_every_figure_says_what_it_shows_and_names_its_own_files() -> None:
+    found = summaries()
+    files = [file for name in found for file in find_figure(name).files]
+    assert len(files) == len(set(files))
+    assert all(summary.endswith(".") for summary in found.values())
