@@ -7,7 +7,7 @@ a row is the position that predicts the row's piece.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -59,9 +59,9 @@ class SentenceAttention:
     encoder: list[list[float]] | None
     """Self-attention of the source in the layer of that number: [source piece][source piece];
     None where the source has none."""
-    decoder_pieces: list[str]
+    decoder_pieces: list[str] = field(default_factory=list)
     """Inputs of the decoder: the start, then the target pieces but the last id."""
-    decoder: list[list[float]] | None
+    decoder: list[list[float]] | None = None
     """Self-attention of the target in that layer: [target piece][input of the decoder]; None where
     the target has none."""
     source_steps: list[float] | None = None
