@@ -185,7 +185,7 @@ class GanModel(TrainedModel):
         )
         assert self.full_model.generator.attention is not None
         gate = self.full_model.generator.attention.gate.item()
-        title = f"generator's attention weights (red) of a pixel (blue); gate {gate:.3f}"
+        title = f"weights (red) of a pixel (blue)\ngate {gate:.3f}"
         drawing = render.draw_attention(image, self.full_model.levels, pixels, maps, title=title)
         out.write(DRAWING, drawing)
         numbers = {
