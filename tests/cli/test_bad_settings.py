@@ -397,7 +397,7 @@ def test_print_config_prints_what_would_run_and_runs_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["digits.yaml"]
 
     printed = yaml.safe_load(answer.out)
-    assert set(printed) == {"data", "model", "optim", "run", "trainer"}
+    assert set(printed) == {"data", "model", "optim", "run", "task", "trainer"}
     Path("printed.yaml").write_text(answer.out)
     first = trained("--config", "digits.yaml", *options)
     second = trained("--config", "printed.yaml")

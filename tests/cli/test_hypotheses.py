@@ -68,7 +68,7 @@ def test_the_search_is_an_option_and_is_told(cli, tmp_path: Path, english_checkp
         return details["search"], (tmp_path / "h").read_bytes()
 
     search, greedy = scored("--beam", 1)
-    assert search == {"beam": 1, "length_penalty": "gnmt:0.6"}
+    assert search == {"beam": 1, "length_penalty": "gnmt:0.6", "no_repeat_ngram": None}
     search, long = scored("--beam", 3, "--length_penalty", "gnmt:5")
     assert search == {"beam": 3, "length_penalty": "gnmt:5"}
     search, short = scored("--beam", 3, "--length_penalty", 0)

@@ -37,9 +37,10 @@ class Autoregressive(ImageTask):
     ) -> TrainingModule:
         from triptych.domains.image.task import ImageTrainingModule, print_baselines
 
-        print_baselines(train, validation)
         examples = validation.first(config.data.samples)
-        return ImageTrainingModule(config, train.vocabulary(), examples)
+        module = ImageTrainingModule(config, train.vocabulary(), examples)
+        print_baselines(train, validation)
+        return module
 
     def trained_model(self) -> type[TrainedModel]:
         from triptych.domains.image.inference import ImageModel
