@@ -68,11 +68,11 @@ def test_the_search_is_an_option_and_is_told(cli, tmp_path: Path, english_checkp
         return details["search"], (tmp_path / "h").read_bytes()
 
     search, greedy = scored("--beam", 1)
-    assert search == {"beam": 1, "length_penalty": "gnmt:0.6", "no_repeat_ngram": None}
+    assert (search["beam"], search["length_penalty"]) == (1, "gnmt:0.6")
     search, long = scored("--beam", 3, "--length_penalty", "gnmt:5")
-    assert search == {"beam": 3, "length_penalty": "gnmt:5"}
+    assert (search["beam"], search["length_penalty"]) == (3, "gnmt:5")
     search, short = scored("--beam", 3, "--length_penalty", 0)
-    assert search == {"beam": 3, "length_penalty": "none"}
+    assert (search["beam"], search["length_penalty"]) == (3, "none")
     assert len(short) < len(long)
     model = triptych.load(english_checkpoint, device="cpu")
     python = model.evaluate(limit=20, beam=1)
