@@ -96,7 +96,7 @@ def test_int8_and_compile_are_refused_together(refused, domain: str) -> None:
 
 
 @pytest.mark.parametrize("domain", ["image", "music"])
-@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+@pytest.mark.parametrize("dtype", ["fp32", pytest.param("bf16", marks=pytest.mark.slow)])
 def test_compile_reaches_every_step(
     cli, checkpoint, monkeypatch: pytest.MonkeyPatch, domain: str, dtype: str
 ) -> None:

@@ -37,6 +37,7 @@ def test_a_figure_without_a_model(cli, tmp_path: Path) -> None:
     assert cli("explain", "mask", "--out", "a/b", "--overwrite").code == 0
 
 
+@pytest.mark.slow
 def test_all_figures_with_a_checkpoint_of_translation(
     cli, tmp_path: Path, english_checkpoint: Path, few_frames: None
 ) -> None:

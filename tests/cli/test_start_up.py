@@ -46,7 +46,10 @@ for words in commands:
 """
 
 
-@pytest.mark.parametrize("domain", COMMANDS)
+@pytest.mark.parametrize(
+    "domain",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name != "image")) for name in COMMANDS],
+)
 def test_only_what_is_used_is_imported(
     tmp_path: Path, checkpoints: dict[str, Path], domain: str
 ) -> None:

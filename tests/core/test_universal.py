@@ -372,6 +372,7 @@ def test_activation_checkpointing_changes_no_gradient() -> None:
         torch.testing.assert_close(one, other, **EXACT)
 
 
+@pytest.mark.slow
 def test_a_step_with_its_ponder_cost_compiles_to_one_graph() -> None:
     model, (source, target) = translator(), pairs()
     expected = step_gradients(model, source, target)

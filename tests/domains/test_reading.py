@@ -167,7 +167,9 @@ def is_running(pid: int) -> bool:
     return not status.exists() or status.read_text().rpartition(")")[2].split()[0] != "Z"
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "signum", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.slow)]
+)
 def test_no_worker_outlives_an_interrupted_command(tmp_path: Path, signum: int) -> None:
     """Ctrl-C reaches all processes of the terminal; a kill the main process alone."""
     script = tmp_path / "script.py"
