@@ -18,6 +18,7 @@ from triptych.domains.image.gan import fid
 from triptych.domains.image.gan.fid import FrechetScore, Gaussian, frechet_distance
 from triptych.domains.image.gan.losses import discriminator_loss, generator_loss
 from triptych.domains.image.gan.networks import FeatureMapAttention, SelfAttentionGan
+from triptych.domains.image.gan.spectral_norm import SpectralNorm
 from triptych.domains.image.inference import restore
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits
@@ -125,8 +126,8 @@ def test_integers_survive_the_way_to_reals_and_back() -> None:
     assert network().to_levels(network().to_reals(pixels)).equal(pixels)
 
 
-def singular_values(gan: nn.Module) -> dict[str, float]:
-    """Largest singular value of the weight of each linear map, but of gains."""
+def spectral_norms(gan: nn.Module) -> dict[str, float]:
+    """Largest singular value of the weight of each linear map; embeddings of norms are gains."""
     found = {}
     for name, module in gan.named_modules():
         is_map = isinstance(module, nn.Conv2d | nn.Linear)
@@ -136,27 +137,42 @@ def singular_values(gan: nn.Module) -> dict[str, float]:
     return found
 
 
-def test_every_layer_has_spectral_norm_one_after_training_and_power_iterations(
-    tmp_path: Path,
-) -> None:
-    config = settings(tmp_path)
-    rates = replace(config.optim, learning_rate=3e-4)  # that of the shipped config
-    task, loader, batches = prepare(replace(config, optim=rates))
-    arguments = {
-        "max_steps": 25, "accelerator": "cpu", "precision": "32-true", "limit_val_batches": 0,
-        "enable_progress_bar": False,
-    }  # fmt: skip
-    before = [p.detach().clone() for p in task.parameters()]
-    train(task, loader, batches, arguments)
-    assert not all(a.equal(b) for a, b in zip(before, task.parameters(), strict=True))
-    # The estimate of a layer lags behind while its largest direction changes: let it converge.
-    model, noise, labels = task.model.train(), task.model.noise(8), torch.arange(8)
-    with torch.no_grad():
-        for _ in range(100):
-            model.discriminator(model.generator(noise, labels), labels)
-    norms = singular_values(model)
-    assert len(norms) == 18
-    assert max(norms.values()) <= 1.01, norms
+class SpectralNorms(Callback):
+    """Largest spectral norm of a layer after each training step, and in each validation."""
+
+    def __init__(self) -> None:
+        self.training: list[float] = []
+        self.average: list[float] = []
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+        self.training.append(max(spectral_norms(module.model).values()))
+
+    def on_validation_epoch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+        self.average.append(max(spectral_norms(module.model).values()))
+
+
+def test_every_layer_has_spectral_norm_one_after_every_step(tmp_path: Path) -> None:
+    """In training, in the moving average that validations use, and in a restored checkpoint."""
+    norms = SpectralNorms()
+    last = go(settings(tmp_path), 12, callbacks=[norms])
+    assert len(norms.training) == 12
+    assert len(norms.average) == 4
+    assert norms.training + norms.average == pytest.approx([1] * 16, abs=1e-4)
+    restored = spectral_norms(restore(last).full_model)
+    assert len(restored) == 18
+    assert list(restored.values()) == pytest.approx([1] * 18, abs=1e-4)
+
+
+@pytest.mark.parametrize("shape", [(6, 4, 3, 3), (9, 4), (1, 7)])
+def test_spectral_norm_is_that_of_the_singular_values(shape: tuple[int, ...]) -> None:
+    torch.manual_seed(2)
+    weight = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    target = torch.randn(shape, dtype=torch.float64)
+    expected = weight / torch.linalg.svdvals(weight.flatten(1))[0]
+    torch.testing.assert_close(SpectralNorm()(weight), expected)
+    gradients = [torch.autograd.grad((w * target).sum(), weight)[0]
+                 for w in (SpectralNorm()(weight), expected)]  # fmt: skip
+    torch.testing.assert_close(*gradients)
 
 
 def test_the_distance_of_gaussians_is_that_of_the_matrix_square_root() -> None:

@@ -6,14 +6,12 @@ import torch
 from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.utils.parametrizations import spectral_norm
 
 from triptych.core.attention.full import Full
+from triptych.domains.image.gan.spectral_norm import add_spectral_norm
 
 SAMPLE_BATCH = 256
 """Images generated at once."""
-POWER_ITERATIONS = 3
-"""Power iterations per forward pass; one, as usual, lags behind more at the rates of short runs."""
 
 
 class FeatureMapAttention(nn.Module):
@@ -118,7 +116,7 @@ class Generator(nn.Module):
         self.attention = _attention_at(attention_side, shape, channels, n_heads)
         self.norm = nn.BatchNorm2d(channels)
         self.last = nn.Conv2d(channels, depth, 3, padding=1)
-        add_spectral_norm(self)
+        add_spectral_norm(self, without=(ClassNorm,))  # its embeddings are gains, no linear maps
 
     def forward(self, noise: Tensor, labels: Tensor | None = None) -> Tensor:
         """Noise [B, latent], labels int64 [B] or None -> images [B, C, H, W]."""
@@ -210,7 +208,7 @@ class SelfAttentionGan(nn.Module):
     def noise(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return normal noise [count, latent] on the model's device, drawn on the CPU."""
         noise = torch.randn(count, self.latent, generator=generator)
-        return noise.to(self.generator.last.weight.device)
+        return noise.to(next(self.parameters()).device)
 
     def classes_of(self, labels: Tensor | None) -> Tensor | None:
         """Return the labels for a class-conditional model, else None."""
@@ -243,18 +241,6 @@ class SelfAttentionGan(nn.Module):
             of_rows = None if labels is None else labels[rows]
             parts.append(self.to_levels(self.generator(noise[rows], of_rows)))
         return torch.cat(parts)
-
-
-def add_spectral_norm(network: nn.Module) -> None:
-    """Divide the weight of each linear map by its largest singular value, in place.
-
-    A convolution's weight is a matrix with a row per output channel (Miyato et al. 2018). Of the
-    embeddings, the one of the discriminator is a linear map; those of `ClassNorm` are gains.
-    """
-    gains = {m.affine for m in network.modules() if isinstance(m, ClassNorm)}
-    for module in list(network.modules()):
-        if isinstance(module, nn.Conv2d | nn.Linear | nn.Embedding) and module not in gains:
-            spectral_norm(module, n_power_iterations=POWER_ITERATIONS)
 
 
 def attend(attention: FeatureMapAttention | None, x: Tensor) -> Tensor:
