@@ -28,7 +28,8 @@ class SpectralNorm(nn.Module):
                 # The eigenvalues of M M^T are the squared singular values, in ascending order.
                 singular_vector = torch.linalg.eigh(matrix @ matrix.T).eigenvectors[:, -1]
             # With the singular vector held fixed this has the gradient u v^T (section 2.3).
-            return weight / (matrix.T @ singular_vector).norm()
+            norm: Tensor = (matrix.T @ singular_vector).norm()
+        return weight / norm
 
 
 def add_spectral_norm(network: nn.Module, *, without: tuple[type[nn.Module], ...] = ()) -> None:
