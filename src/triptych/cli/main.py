@@ -28,6 +28,7 @@ COMMANDS = (
     "attention",
     "pretrained",
     "explain",
+    "complexity",
 )
 
 _HELP = """\
@@ -44,6 +45,7 @@ commands:
   attention DOMAIN --checkpoint FILE  draw attention weights ({attention})
   pretrained [NAME]                   list the models shipped with Triptych, or describe one
   explain NAME --out DIR              draw a figure of the lectures (--list shows their names)
+  complexity DOMAIN --config FILE     print and measure what layers and models cost
 
 domains: {train}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)

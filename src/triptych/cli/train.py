@@ -30,18 +30,7 @@ BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Train and print the run's folder; raises UserError and TrainingStopped."""
-    wants_text = any(
-        a in ("-h", "--help") or a.startswith("--print_") or a.partition("=")[0].endswith(".help")
-        for a in arguments
-    )
-    paths, _ = split_config(arguments)
-    if not paths and not wants_text:
-        raise UserError(
-            f"train {domain.name} needs a settings file: triptych train {domain.name} --config "
-            f"FILE (complete ones are in configs/{domain.name}/)"
-        )
-    for path in paths:  # a missing file or a slip in the YAML is reported before heavy imports
-        read_settings_file(path)
+    check_settings_file("train", domain, arguments)
 
     from triptych.training import checks
     from triptych.training.devices import out_of_memory_advice
@@ -69,6 +58,25 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     if folder.exists() and probe.is_global_zero:
         print(f"the run is in {folder}", file=sys.stderr)
     return 0
+
+
+def check_settings_file(command: str, domain: Domain, arguments: Sequence[str]) -> None:
+    """Raise UserError, before heavy imports, without a settings file or for a slip in its YAML.
+
+    Arguments that ask for a text, such as --help, need none.
+    """
+    wants_text = any(
+        a in ("-h", "--help") or a.startswith("--print_") or a.partition("=")[0].endswith(".help")
+        for a in arguments
+    )
+    paths, _ = split_config(arguments)
+    if not paths and not wants_text:
+        raise UserError(
+            f"{command} {domain.name} needs a settings file: triptych {command} {domain.name} "
+            f"--config FILE (complete ones are in configs/{domain.name}/)"
+        )
+    for path in paths:
+        read_settings_file(path)
 
 
 def memory_advice(config: Any) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Iterator
+
 from torch import nn
 
 from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.transformer import Stack
 
 # NVIDIA's documents state most peaks with sparsity, which is twice the dense peak:
 # B200: NVIDIA Blackwell Architecture Technical Brief, table of HGX B200.
@@ -37,16 +39,30 @@ def attention_flops(model: nn.Module, length: int) -> float:
 
     Products of queries with keys and of weights with values, over the visible pairs of sequences of
     `length` positions: 12 times the width times the mean number of keys a query sees (Chowdhery et
-    al. 2022, appendix B).
+    al. 2022, appendix B). A layer that is applied several times counts as often.
     """
-    position = torch.arange(length)
     keys_of: dict[int, float] = {}
     total = 0.0
-    for layer in model.modules():
+    for layer, times in with_repeats(model):
         if isinstance(layer, MultiHeadAttention):
             pattern = layer.mask_pattern
             if id(pattern) not in keys_of:
-                visible = pattern.visible(position.unsqueeze(1), position)  # [L, L]
-                keys_of[id(pattern)] = float(visible.sum()) / length
-            total += 12 * layer.n_heads * layer.d_head * keys_of[id(pattern)]
+                keys_of[id(pattern)] = pattern.visible_pairs(length) / length
+            total += times * 12 * layer.n_heads * layer.d_head * keys_of[id(pattern)]
     return total
+
+
+def with_repeats(model: nn.Module) -> Iterator[tuple[nn.Module, int]]:
+    """Yield all modules of a model, and how often each is applied in one pass.
+
+    The blocks of a stack are applied several times where it has fewer blocks than layers.
+    """
+    times = {
+        part: stack.n_layers // len(stack.blocks)
+        for stack in model.modules()
+        if isinstance(stack, Stack)
+        for block in stack.blocks
+        for part in block.modules()
+    }
+    for part in model.modules():
+        yield part, times.get(part, 1)

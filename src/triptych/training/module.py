@@ -23,7 +23,7 @@ from triptych.training.checkpoint import header
 from triptych.training.data import derive_seed, rank_and_world
 from triptych.training.evaluate import MetricSums, full_precision
 from triptych.training.fine_tuning import restrict_training
-from triptych.training.flops import attention_flops, peak_flops
+from triptych.training.flops import attention_flops, peak_flops, with_repeats
 from triptych.training.loggers.csv import RunLogger
 from triptych.training.optim import TargetWeights
 from triptych.training.run_config import RunSettings
@@ -282,7 +282,12 @@ class TrainingModule(pl.LightningModule, ABC):
         trained takes 2 more for its own gradient.
         """
         attention = attention_flops(self.model, self.sequence_length) if self.sequence_length else 0
-        per_target = (p.numel() * (6 if p.requires_grad else 4) for p in self.model.parameters())
+        uses = {  # a weight that two modules share counts once
+            parameter: times
+            for part, times in with_repeats(self.model)
+            for parameter in part.parameters(recurse=False)
+        }
+        per_target = (n * p.numel() * (6 if p.requires_grad else 4) for p, n in uses.items())
         return sum(per_target) + attention
 
     # Validation

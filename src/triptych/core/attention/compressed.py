@@ -20,7 +20,7 @@ from triptych.core.attention.context import (
     LayerCache,
     StepContext,
 )
-from triptych.core.attention.mask import CacheLayout, MaskPattern
+from triptych.core.attention.mask import CacheLayout, MaskPattern, count_pairs
 from triptych.core.attention.multihead import MultiHeadAttention, attention_weights
 from triptych.core.positions import RotaryEmbedding
 from triptych.errors import at_least
@@ -95,6 +95,11 @@ class CompressedPattern(MaskPattern):
         """True where the query sees the key of a position as it is: in its incomplete block."""
         first = (query + 1) // self.stride * self.stride
         return (first <= key) & (key <= query)
+
+    def visible_pairs(self, length: int) -> int:
+        """Number of pairs of a query and a key that it sees, compressed or as it is."""
+        compressed = count_pairs(self.block_visible, length, length // self.stride)
+        return compressed + count_pairs(self.uncompressed_visible, length, length)
 
 
 class BlockConvolution(nn.Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TypeVar
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from triptych.core.attention.backends.windows import Windows
 
 Position = TypeVar("Position", int, Tensor)
+COUNTED_TOGETHER = 512
+"""Queries whose visible keys are counted at a time."""
 UNLIMITED = 2**30
 """A window longer than any sequence; a sum of two positions still fits 32 bits."""
 
@@ -74,6 +77,10 @@ class MaskPattern(nn.Module, ABC):
         query, key: int64, broadcast against each other.
         """
 
+    def visible_pairs(self, length: int) -> int:
+        """Number of pairs of a query and a key that it sees in a sequence of `length` positions."""
+        return count_pairs(self.visible, length, length)
+
     def key_span(self, first: int, stop: int, length: int) -> tuple[int, int, int, int]:
         """Bounds (a, b, c, d) of the keys that queries first..stop-1 of a sequence see.
 
@@ -81,6 +88,13 @@ class MaskPattern(nn.Module, ABC):
         """
         end = stop if self.causal else length
         return 0, end, end, end
+
+
+def count_pairs(visible: Callable[[Tensor, Tensor], Tensor], n_queries: int, n_keys: int) -> int:
+    """Number of pairs for which a rule of a query and a key is True."""
+    keys = torch.arange(n_keys)
+    rows = torch.arange(n_queries).unsqueeze(1).split(COUNTED_TOGETHER)
+    return sum(int(visible(queries, keys).sum()) for queries in rows)
 
 
 class RangePattern(MaskPattern):

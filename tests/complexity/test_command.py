@@ -1,0 +1,95 @@
+"""`triptych complexity`: costs of whole models, the printed table and the files."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import nn
+
+from triptych.cli.main import main
+from triptych.complexity.model import model_cost, own_layers, width_and_heads
+from triptych.core.feed_forward import ReLU
+from triptych.core.models.recurrent import recurrent_layers
+from triptych.core.transformer import TransformerConfig
+from triptych.core.universal import Universal
+from triptych.training.flops import attention_flops
+
+CONFIG = "configs/image/copied-rows.yaml"
+SMALL = ["--model.transformer.n_layers", "1"]
+
+
+class Task(nn.Module):
+    """Stands for a training module: the sum of a layer's output is the loss."""
+
+    def __init__(self, layer: nn.Module, x: torch.Tensor) -> None:
+        super().__init__()
+        self.layer, self.x = layer, x
+
+    def training_loss(self, batch):
+        y = self.layer(self.x)
+        return (y if isinstance(y, torch.Tensor) else y[0]).sum(), 7
+
+
+def test_the_cost_of_a_stack_is_the_sum_of_its_products():
+    config = TransformerConfig(2, 8, 2, dropout=0.0, feed_forward=ReLU(12))
+    task = Task(config.encoder((5,)), torch.randn(3, 5, 8))
+    cost = model_cost(task, None)
+    of_layer = 8 * 5 * 8**2 + 4 * 5**2 * 8 + 2 * 2 * 5 * 8 * 12
+    assert (cost.flops, cost.targets, cost.length) == (3 * 2 * of_layer, 7, 5)
+    assert cost.parameters == sum(p.numel() for p in task.parameters())
+    assert cost.kept_bytes > 3 * 5 * 8 * 4
+    assert width_and_heads(task) == (8, 2)
+    assert [kind.width for kind in own_layers(task).values()] == [8]
+
+
+@pytest.mark.parametrize(("cell", "gates"), [("lstm", 4), ("gru", 3)])
+def test_recurrent_layers_count_their_real_positions(cell, gates):
+    x = nn.utils.rnn.pack_sequence([torch.randn(4, 6), torch.randn(2, 6)])
+    task = Task(recurrent_layers(cell, 6, 5, 1, 0.0), x)
+    task.training_loss = lambda batch: (task.layer(x)[0].data.sum(), 6)
+    cost = model_cost(task, None)
+    assert cost.flops == 2 * (4 + 2) * gates * 5 * (6 + 5)
+    assert cost.length == 4
+    assert width_and_heads(task) == (5, 1)
+
+
+def test_a_shared_block_counts_as_often_as_it_is_applied():
+    one = TransformerConfig(1, 8, 2).encoder((5,))
+    shared = TransformerConfig(3, 8, 2, depth=Universal()).encoder((5,))
+    assert attention_flops(shared, 5) == 3 * attention_flops(one, 5)
+
+
+def test_the_table_is_printed_and_written(tmp_path, capsys):
+    out = tmp_path / "costs"
+    assert main(["complexity", "image", "--config", CONFIG, *SMALL, "--length", "9"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("self-attention") and " 9 " in line]
+    assert [line for line in lines if line.startswith("SlidingWindow ") and " 64 " in line]
+    assert main(["complexity", "image", "--config", CONFIG, *SMALL, "--out", str(out)]) == 0
+    rows = json.loads((out / "complexity.json").read_text())
+    assert {row["length"] for row in rows} == {128, 256, 512, 1024, 2048, 4096}
+    assert (out / "complexity.png").read_bytes().startswith(b"\x89PNG")
+    assert main(["complexity", "image", "--config", CONFIG, *SMALL, "--out", str(out)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--window", "1"], "window"),
+        (["--length", "0"], "length"),
+        (["--length", "10000000"], "length"),
+        (["--kernel", "x"], "kernel"),
+    ],
+)
+def test_bad_options_end_in_one_sentence(options, named, capsys):
+    assert main(["complexity", "image", "--config", CONFIG, *options]) == 2
+    error = capsys.readouterr().err
+    assert named in error
+    assert len(error.splitlines()) == 1
+
+
+def test_a_settings_file_is_needed(capsys):
+    assert main(["complexity", "image"]) == 2
+    assert "--config" in capsys.readouterr().err

@@ -1,0 +1,160 @@
+"""Costs of layers against counts by PyTorch, by loops, and by what really depends on what."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from triptych.complexity.layers import (
+    Attention,
+    Convolution,
+    LayerKind,
+    Recurrent,
+    layer_kinds,
+    path_length,
+)
+from triptych.complexity.measure import kept_bytes
+from triptych.complexity.model import flop_counter
+from triptych.complexity.table import table
+from triptych.core.attention.base import AttentionConfig
+from triptych.core.attention.compressed import Compressed
+from triptych.core.attention.full import Full
+from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.relative import Relative
+
+WIDTH, HEADS = 8, 2
+
+
+def attention(config: AttentionConfig, shape=(13,), *, causal=True) -> Attention:
+    pattern = config.mask_pattern(shape, causal)
+    return Attention(WIDTH, config.build(WIDTH, HEADS, pattern))
+
+
+def counted(run) -> int:
+    with flop_counter() as counter:
+        run()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("length", [1, 13])
+def test_pytorch_counts_the_same_operations(length):
+    """Of attention without a mask, which computes every pair, and of convolutions."""
+    x = torch.randn(1, length, WIDTH)
+    full = attention(Full(), causal=False)
+    assert full.flops(length) == counted(lambda: full.run(full.build(), x))
+    convolution = Convolution(WIDTH, 4)
+    layer = convolution.build()
+    # PyTorch counts the products of the valid positions alone, and the padding is outside.
+    assert convolution.flops(length) == counted(lambda: convolution.run(layer, x))
+
+
+def cell_by_cell(layer: nn.LSTM | nn.GRU, x: torch.Tensor) -> torch.Tensor:
+    """The layer from the equations of its cell, in products that PyTorch counts."""
+    h = c = torch.zeros(1, WIDTH)
+    states = []
+    for now in x[0].split(1):
+        i = nn.functional.linear(now, layer.weight_ih_l0) + layer.bias_ih_l0
+        s = nn.functional.linear(h, layer.weight_hh_l0) + layer.bias_hh_l0
+        if isinstance(layer, nn.LSTM):
+            enter, forget, cell, leave = (i + s).chunk(4, -1)
+            c = forget.sigmoid() * c + enter.sigmoid() * cell.tanh()
+            h = leave.sigmoid() * c.tanh()
+        else:
+            (r, z, n), (of_r, of_z, of_n) = i.chunk(3, -1), s.chunk(3, -1)
+            new = (n + (r + of_r).sigmoid() * of_n).tanh()
+            gate = (z + of_z).sigmoid()
+            h = (1 - gate) * new + gate * h
+        states.append(h)
+    return torch.stack(states, 1)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_a_recurrent_layer_has_the_operations_of_its_cells(cell):
+    kind, x = Recurrent(cell, WIDTH), torch.randn(1, 7, WIDTH)
+    layer = kind.build()
+    torch.testing.assert_close(cell_by_cell(layer, x), kind.run(layer, x))
+    assert kind.flops(7) == counted(lambda: cell_by_cell(layer, x))
+
+
+@pytest.mark.parametrize(
+    ("config", "shape"),
+    [
+        (Full(), (13,)),
+        (Local1D(block=3, memory=2), (13,)),
+        (Relative(max_distance=4, window=5), (13,)),
+        (Local2D(2, 2, 1, 1), (4, 4, 1)),
+    ],
+)
+def test_the_operations_are_those_of_the_weights_that_are_not_zero(config, shape):
+    """Of the definition: a query and a key that it sees cost 2 x width each, twice."""
+    kind, length = attention(config, shape), torch.Size(shape).numel()
+    weights = kind.layer.weights(torch.randn(1, length, WIDTH))  # [1, H, L, keys]
+    pairs = int((weights[0, 0] > 0).sum())
+    assert kind.flops(length) == 8 * length * WIDTH**2 + 4 * WIDTH * pairs
+
+
+@pytest.mark.parametrize(("length", "stride"), [(13, 3), (12, 4), (2, 5)])
+def test_compressed_attention_counts_blocks_and_the_rest(length, stride):
+    pairs = 0
+    for query in range(length):
+        blocks = (query + 1) // stride
+        pairs += blocks + (query + 1 - blocks * stride)
+    pattern = Compressed(stride=stride).mask_pattern((length,), True)
+    assert pattern.visible_pairs(length) == pairs
+
+
+def depends(kind: LayerKind, length: int, n_layers: int) -> bool:
+    """Whether the last output of so many layers depends on the first input."""
+    torch.manual_seed(0)
+    x = first = torch.randn(1, length, WIDTH, dtype=torch.float64, requires_grad=True)
+    for _ in range(n_layers):
+        x = kind.run(kind.build().double(), x)
+    (gradient,) = torch.autograd.grad(x[0, -1].sum(), first)
+    return bool(gradient[0, 0].any())
+
+
+@pytest.mark.parametrize("length", [2, 6, 13])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        attention(Full()),
+        attention(Local1D(block=3, memory=2)),
+        attention(Local1D(block=1, memory=1)),
+        attention(Relative(max_distance=4, window=4)),
+        Convolution(WIDTH, 2),
+        Convolution(WIDTH, 4),
+    ],
+)
+def test_so_many_layers_connect_the_ends_and_no_fewer(kind, length):
+    path = kind.longest_path(length)
+    assert depends(kind, length, path)
+    assert path == 1 or not depends(kind, length, path - 1)
+
+
+def test_positions_that_never_meet_have_no_path():
+    assert table({"blocks": attention(Local1D(block=3, memory=0))}, [7])[0].longest_path is None
+    assert path_length(Local1D(block=3, memory=0).mask_pattern((7,), True), 3) == 1
+
+
+def test_kept_bytes_are_counted_by_hand():
+    layer = nn.Sequential(nn.Linear(5, 3), nn.ReLU())
+    x = torch.randn(4, 5, requires_grad=True)  # so that the weight is kept too, and not counted
+    # The input of the product, and the output of ReLU, whose sign is the gradient.
+    assert kept_bytes(layer, lambda: layer(x)) == 4 * (4 * 5 + 4 * 3)
+
+
+def test_the_table_has_a_row_for_each_kind_and_length():
+    kinds = layer_kinds(WIDTH, HEADS, window=4, kernel=3, length=12)
+    seen = []
+    rows = table(kinds, [6, 12], timed=True, progress=lambda *numbers: seen.append(numbers))
+    assert [(row.layer, row.length) for row in rows] == [(k, n) for k in kinds for n in (6, 12)]
+    assert seen[-1] == (len(rows), len(rows))
+    for row in rows:
+        layer = kinds[row.layer].build()
+        assert row.parameters == sum(p.numel() for p in layer.parameters())
+        assert min(row.forward_seconds, row.training_seconds) > 0
+        recurrent = row.layer in ("LSTM", "GRU")
+        assert row.sequential_operations == (row.length if recurrent else 1)
+        assert row.longest_path == kinds[row.layer].longest_path(row.length)
