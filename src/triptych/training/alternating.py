@@ -1,4 +1,4 @@
-"""Training of several networks in turn, each with a loss and an optimiser of its own."""
+"""Alternating training of several networks, each with its own loss and optimiser, as in a GAN."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from triptych.training.module import TrainingModule
 
 
 class Player(NamedTuple):
-    """Network that a loss of its own trains."""
+    """Network with its own loss."""
 
     name: str
+    """Name for `player_loss` and for the logged loss."""
     network: nn.Module
+    """Network whose parameters this loss updates; the other players' stay fixed meanwhile."""
     rate: float
-    """Learning rate as a multiple of the run's."""
+    """Learning rate of this network as a multiple of the run's."""
 
 
 class AlternatingModule(TrainingModule):
-    """Training module of several players that take turns on each batch (manual optimisation).
+    """Training module that updates several networks, one after the other, on each batch.
 
-    A step of the run is one batch, after which every player has had an update. The gradients of
-    each are clipped apart. Raises UserError for several processes, and for accumulated batches.
+    This is manual optimisation in Lightning's terms. A step of the run is one batch, with an update
+    of every player. The gradients of each player are clipped separately. Raises UserError for
+    several processes, for accumulated batches and for fp16, whose loss scaling is not supported.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -38,17 +41,17 @@ class AlternatingModule(TrainingModule):
 
     @abstractmethod
     def players(self) -> list[Player]:
-        """Return the players in the order of their turns."""
+        """Return the players in the order of their updates."""
 
     @abstractmethod
     def player_loss(self, player: str, batch: Any) -> tuple[Tensor, int]:
-        """Return the loss of the player of this name, a mean, and the number of items."""
+        """Return the loss of a player, by its name, a mean over the items, and their number."""
 
     def training_loss(self, batch: Any) -> tuple[Tensor, int]:
         return self.player_loss(self.players()[-1].name, batch)
 
     def trainer_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Take gradient clipping out of the arguments: in manual optimisation it is ours."""
+        """Keep the arguments of gradient clipping, which Lightning refuses in this mode."""
         if arguments.get("accumulate_grad_batches", 1) != 1:
             raise UserError(
                 "trainer.accumulate_grad_batches must be 1 where networks are trained in turn; "
@@ -70,7 +73,7 @@ class AlternatingModule(TrainingModule):
             raise UserError("networks are trained in turn by one process only; set devices to 1")
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
-        """Return one optimiser for each player; "rate" of its groups is the player's factor."""
+        """Return an optimiser per player, whose groups have the player's factor as "rate"."""
         optimizers = []
         for player in self.players():
             optimizer = optimization.build(self.optim, player.network)
@@ -92,7 +95,10 @@ class AlternatingModule(TrainingModule):
         return optimization.learning_rate_at(self.optim, step, d_model=1, total_steps=total)
 
     def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
-        """Update one player after the other; only the last update counts as a step of the run."""
+        """Update one player after the other; only the last update counts as a step.
+
+        Returns None: the losses are in the logs, see `further_values`. "train/loss" is their sum.
+        """
         players = self.players()
         losses, count = {}, 0
         wrapped = self.optimizers()
@@ -117,6 +123,10 @@ class AlternatingModule(TrainingModule):
         sums = self._sum_over_ranks(torch.stack([targets, total * targets]))
         self.throughput.add(targets=sums[0], loss_sum=sums[1])
         self.check_finite()
+
+    def device_use(self) -> dict[str, float]:
+        """Return peak memory only: `flops_per_target` does not count the passes of the players."""
+        return {name: x for name, x in super().device_use().items() if name != "time/mfu"}
 
     def further_values(self) -> dict[str, float]:
         """Return the latest loss of each player."""

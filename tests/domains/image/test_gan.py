@@ -14,7 +14,7 @@ from torch import nn
 
 from triptych.domains.image.config import Config, DataConfig
 from triptych.domains.image.domain import ImageEvaluateOptions, ImageSampleOptions
-from triptych.domains.image.gan import fid
+from triptych.domains.image.gan import fid, networks
 from triptych.domains.image.gan.fid import FrechetScore, Gaussian, frechet_distance
 from triptych.domains.image.gan.losses import discriminator_loss, generator_loss
 from triptych.domains.image.gan.networks import FeatureMapAttention, SelfAttentionGan
@@ -26,6 +26,7 @@ from triptych.domains.image.task import prepare
 from triptych.domains.image.tasks.gan import Gan
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
+from triptych.training.module import TrainingModule
 from triptych.training.optim import OptimConfig
 from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
@@ -175,6 +176,19 @@ def test_spectral_norm_is_that_of_the_singular_values(shape: tuple[int, ...]) ->
     torch.testing.assert_close(*gradients)
 
 
+def test_samples_use_the_batch_statistics_of_the_average(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one batch, evaluation gives the images of training mode with the averaged weights."""
+    monkeypatch.setattr(networks, "STATISTICS_BATCHES", 1)
+    gan = restore(go(settings(tmp_path), 5)).full_model
+    noise, labels = gan.noise(256, torch.Generator().manual_seed(0)), gan.cyclic_labels(256)
+    with torch.no_grad():
+        in_evaluation = gan.generator(noise, labels)
+        in_training = gan.generator.train()(noise, labels)
+    torch.testing.assert_close(in_evaluation, in_training, rtol=0, atol=1e-3)
+
+
 def test_the_distance_of_gaussians_is_that_of_the_matrix_square_root() -> None:
     linalg = pytest.importorskip("scipy.linalg")
     torch.manual_seed(0)
@@ -230,6 +244,13 @@ def test_a_resumed_run_is_bit_exact(tmp_path: Path, cut: int) -> None:
     for name, weight in whole["average"]["weights"].items():
         assert weight.equal(resumed["average"]["weights"][name]), name
     assert whole["triptych"]["metrics"] == resumed["triptych"]["metrics"]
+
+
+def test_memory_is_reported_without_a_share_of_the_peak(monkeypatch: pytest.MonkeyPatch) -> None:
+    use = {"time/peak_memory_gib": 1.0, "time/mfu": 0.5}
+    monkeypatch.setattr(TrainingModule, "device_use", lambda _: use)
+    module, _, _ = prepare(settings(Path()))
+    assert module.device_use() == {"time/peak_memory_gib": 1.0}
 
 
 def test_a_checkpoint_samples_scores_and_shows_attention(tmp_path: Path) -> None:

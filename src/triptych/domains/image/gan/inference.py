@@ -47,6 +47,10 @@ class GanModel(TrainedModel):
     config: Config
     full_model: SelfAttentionGan
 
+    def __init__(self, config: Any, model: SelfAttentionGan, vocabulary: Any = None) -> None:
+        super().__init__(config, model, vocabulary)
+        model.update_statistics()
+
     def with_dtype(self, dtype: Dtype) -> Self:
         if dtype != "fp32":
             raise UserError(f"dtype is {dtype}, but a GAN runs in fp32 only")

@@ -1,4 +1,9 @@
-"""Generator and discriminator with the core's self-attention at one feature map."""
+"""Generator and discriminator with the core's self-attention at one feature map.
+
+After Zhang et al. 2018: self-attention with a gate (section 3), spectral norm in both networks
+(section 4.1), class-conditional batch norm in the generator and a projection of the class in the
+discriminator (section 5). Smaller than there, with one number of channels throughout.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,8 @@ from triptych.domains.image.gan.spectral_norm import add_spectral_norm
 
 SAMPLE_BATCH = 256
 """Images generated at once."""
+STATISTICS_BATCHES = 2
+"""Batches of this size whose mean and variance the batch norms use for samples."""
 
 
 class FeatureMapAttention(nn.Module):
@@ -40,12 +47,13 @@ class FeatureMapAttention(nn.Module):
 class ClassNorm(nn.Module):
     """Batch norm whose scale and shift depend on the class (Dumoulin et al. 2017).
 
-    n_classes: 0 for the same scale and shift for all images.
+    n_classes: 0 for the same scale and shift for all images. In evaluation the mean and variance
+    are those of all batches since `SelfAttentionGan.update_statistics`, with equal weights.
     """
 
     def __init__(self, channels: int, n_classes: int) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm2d(channels, affine=False)
+        self.norm = nn.BatchNorm2d(channels, affine=False, momentum=None)
         self.affine = nn.Embedding(max(1, n_classes), 2 * channels)
         with torch.no_grad():
             self.affine.weight[:, :channels] = 1
@@ -95,7 +103,10 @@ class DiscriminatorBlock(nn.Module):
 
 
 class Generator(nn.Module):
-    """Normal noise, and a class, to an image with values from -1 to 1; arguments as in the GAN."""
+    """Image with values from -1 to 1, from normal noise and a class.
+
+    Arguments: see `SelfAttentionGan`.
+    """
 
     def __init__(
         self,
@@ -114,7 +125,7 @@ class Generator(nn.Module):
         self.first = nn.Linear(latent, channels * self.start[1] * self.start[2])
         self.blocks = nn.ModuleList(GeneratorBlock(channels, n_classes) for _ in range(n_blocks))
         self.attention = _attention_at(attention_side, shape, channels, n_heads)
-        self.norm = nn.BatchNorm2d(channels)
+        self.norm = nn.BatchNorm2d(channels, momentum=None)
         self.last = nn.Conv2d(channels, depth, 3, padding=1)
         add_spectral_norm(self, without=(ClassNorm,))  # its embeddings are gains, no linear maps
 
@@ -128,7 +139,11 @@ class Generator(nn.Module):
 
 
 class Discriminator(nn.Module):
-    """Logit of an image, above 0 for real (projection discriminator, Miyato & Koyama 2018)."""
+    """Logit of an image, above 0 for real.
+
+    The class adds the product of its embedding and the features (projection discriminator, Miyato &
+    Koyama 2018).
+    """
 
     def __init__(
         self,
@@ -156,7 +171,9 @@ class Discriminator(nn.Module):
         x = attend(self.attention, self.first(images))  # [B, D, H, W]
         for block in self.blocks:
             x = attend(self.attention, block(x))  # [B, D, h, w]
-        features = self.last(x).relu().mean((2, 3))  # [B, D]
+        # A sum over positions, as in the papers' networks: under spectral norm a mean gives logits
+        # too small for the hinge.
+        features = self.last(x).relu().sum((2, 3))  # [B, D]
         logits: Tensor = self.logit(features).squeeze(1)  # [B]
         if self.classes is not None:
             logits = logits + (self.classes(labels) * features).sum(1)
@@ -228,10 +245,30 @@ class SelfAttentionGan(nn.Module):
         return levels.to(torch.uint8).permute(0, 2, 3, 1)
 
     @torch.no_grad()
+    def update_statistics(self) -> None:
+        """Set the batch norms' mean and variance to those of images from the present weights.
+
+        The running statistics of training belong to the training weights, which are not those of
+        the moving average. The noise is fixed, and the classes follow in turn. Brock et al. 2019
+        (arXiv 1809.11096) call these standing statistics.
+        """
+        for module in self.generator.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.reset_running_stats()
+        was_training = self.generator.training
+        self.generator.train()
+        generator = torch.Generator().manual_seed(0)
+        labels = self.cyclic_labels(SAMPLE_BATCH)
+        for _ in range(STATISTICS_BATCHES):
+            noise = self.noise(SAMPLE_BATCH, generator)  # [B, latent]
+            self.generator(noise, None if labels is None else labels.to(noise.device))
+        self.generator.train(was_training)
+
+    @torch.no_grad()
     def sample(self, count: int, *, labels: Tensor | None, generator: torch.Generator) -> Tensor:
         """Return generated images uint8 [count, H, W, C]; labels: int64 [count].
 
-        generator: on the CPU.
+        generator: on the CPU. Call `update_statistics` after a change of the weights.
         """
         noise = self.noise(count, generator)  # [count, latent]
         labels = None if labels is None else labels.to(noise.device)

@@ -1,4 +1,4 @@
-"""Training of a GAN: losses in turn, validation by the Fréchet distance, grids of samples."""
+"""Training of a GAN: alternating losses, validation by the Fréchet distance, sample grids."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ from triptych.training.evaluate import in_double
 
 
 class GanTrainingModule(AlternatingModule):
-    """Training of a GAN: an update of the discriminator, then one of the generator.
+    """Training of a GAN: on each batch an update of the discriminator, then of the generator.
 
-    Generated images have the classes of the batch's real ones.
+    The two have different learning rates (two-timescale update rule, Heusel et al. 2017; Zhang et
+    al. 2018, section 4.2). Each update draws new noise; generated images have the classes of the
+    batch's real images.
     """
 
     domain = "image"
@@ -78,11 +80,12 @@ class GanTrainingModule(AlternatingModule):
 
     def generation_metrics(self) -> dict[str, float]:
         """Return the Fréchet distance of as many samples as validation images, of their classes."""
+        self.model.update_statistics()
         made = self._sample(len(self.validation), self.model.classes_of(self.validation.labels))
         return {"fid": self.fid.distance(made)}
 
     def log_samples(self, folder: Path) -> None:
-        """Write a grid of samples, from the same noise each time."""
+        """Write a grid of samples, from the same noise each time; after `generation_metrics`."""
         if count := self.config.data.samples:
             made = self._sample(count, self.model.cyclic_labels(count))
             write_grid(folder / "samples.png", made, self.model.levels, self.model.n_classes)
