@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
@@ -16,16 +15,14 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel, Translation
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
-from triptych.domains.sources import known_entropy, source_to_score
 from triptych.domains.translation import attention_maps
 from triptych.domains.translation.config import Config
-from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.domain import NUMBERS, STEPS, TranslationAttentionOptions
+from triptych.domains.translation.evaluation import evaluate_split
 from triptych.domains.translation.long_lines import split_long
 from triptych.domains.translation.metrics import (
     LikelihoodScores,
     primary_subtag,
-    score_translations,
 )
 from triptych.domains.translation.output_constraints import OutputConstraints
 from triptych.domains.translation.render import draw, draw_steps_by_length
@@ -38,15 +35,11 @@ from triptych.domains.translation.token_constraints import (
 from triptych.domains.translation.tokenizers.base import END, Tokenizers
 from triptych.domains.translation.translate import one_line, sample_sources, search_sources
 from triptych.errors import UserError
-from triptych.training.evaluate import Evaluation, device_of, sum_scores
+from triptych.training.evaluate import Evaluation, device_of
 from triptych.types import Progress
 
 Result = TypeVar("Result")
 
-MAX_SCORING_TOKENS = 4_096
-"""Maximum number of tokens to score at a time: a training batch for a large GPU may not fit."""
-SAMPLE_ROWS = 20
-"""Number of lines of a split in the details of an evaluation."""
 SAFE_MARGIN = 3e-5
 """Margin in nats per token from which a search in single precision agrees with one in double
 precision. The log p of a translation differs between the two by at most about 2e-6 per token, and a
@@ -330,60 +323,17 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         number of lines from the first on, None for all. beam, length_penalty, no_repeat_ngram: see
         `search`. All translations are in the details. Raises UserError for missing data.
         """
-        penalty = LengthPenalty.parse(length_penalty)
-        corpus = source_to_score(self.config.data.source, split, data)
-        pairs = corpus.pairs(split)[:limit]
-        max_tokens = min(MAX_SCORING_TOKENS, self.config.data.max_tokens)
-        totals = sum_scores(
-            self.model,
-            self.score,
-            evaluation_batches(EncodedPairs.of(pairs, self.vocabulary), max_tokens),
-        )
-        sources = [source for source, _ in pairs]
-        references = [target for _, target in pairs]
-        started = time.perf_counter()
-        found = self.search(
-            sources,
+        return evaluate_split(
+            self,
+            split,
+            data=data,
+            batch_size=batch_size or TranslateOptions.batch_size,
+            limit=limit,
             beam=beam,
             length_penalty=length_penalty,
             no_repeat_ngram=no_repeat_ngram,
-            batch_size=batch_size or TranslateOptions.batch_size,
             progress=progress,
         )
-        seconds = time.perf_counter() - started
-        translations = [best[0] for best in self.texts(found)]
-        scores = score_translations(
-            translations,
-            references,
-            tokenizer=corpus.bleu_tokenizer(),
-            papers_language=corpus.target_language,
-        )
-        samples = zip(sources, references, translations, strict=True)
-        details: dict[str, Any] = {
-            **scores.details,
-            "search": {
-                "beam": beam,
-                "length_penalty": str(penalty),
-                "no_repeat_ngram": no_repeat_ngram,
-            },
-            "dtype": self.dtype,
-            "sentences_per_second": len(pairs) / seconds,
-            "vocabulary": {
-                "source": len(self.vocabulary.source),
-                "target": len(self.vocabulary.target),
-            },
-            "tokens": int(totals["tokens"]),
-            **known_entropy(corpus),
-            "samples": [
-                {"source": source, "reference": reference, "translation": translation}
-                for source, reference, translation in list(samples)[:SAMPLE_ROWS]
-            ],
-            "hypotheses": translations,
-            "baselines": corpus.baseline_scores(sources, references),
-        }
-        extra = corpus.extra_scores(translations, references)
-        found_metrics = {**self.metrics(totals), **scores.metrics, **extra}
-        return Evaluation(self.domain, split, found_metrics, int(totals["pairs"]), details)
 
 
 def with_progress(
