@@ -262,6 +262,7 @@ def test_a_checkpoint_samples_scores_and_shows_attention(tmp_path: Path) -> None
     assert (one == two).all()
     score = model.evaluate("validation", limit=20)
     assert score.metrics["fid"] == pytest.approx(last["triptych"]["metrics"]["fid"], rel=1e-4)
+    assert set(score.metrics) == {"fid", "real_images_fid", "noise_fid"}
     image, maps = model.attention([(1, 2), (7, 7)], label=4)
     assert image.shape == (8, 8, 1)
     np.testing.assert_allclose(maps.sum((1, 2)), 1, rtol=1e-5)

@@ -80,9 +80,10 @@ class GanModel(TrainedModel):
     ) -> Evaluation:
         """Return the Fréchet distance of samples to the training images, see `FrechetScore`.
 
-        There are as many samples as images in the split, of the same classes. The details have the
-        distances of the split's own images and of noise, in the same number. Raises UserError for
-        missing data and for data that do not fit the model.
+        There are as many samples as images in the split, of the same classes. Since a distance on
+        features of our own means little alone, the metrics also have those of the split's own
+        images and of uniform noise. Raises UserError for missing data and for data that do not fit
+        the model.
         """
         settings = self.config.data
         train = settings.read("train")
@@ -106,13 +107,15 @@ class GanModel(TrainedModel):
         details: dict[str, Any] = {
             "dtype": self.dtype,
             "fid_features": "a classifier trained on the training images; not Inception",
-            "real_images_fid": score.distance(images.pixels),
-            "noise_fid": score.distance(noise),
             "classifier_accuracy": score.accuracy(images.pixels, labels),
         }
         if self.full_model.n_classes:
             details["samples_in_class"] = score.accuracy(made, labels)
-        metrics = {"fid": score.distance(made)}
+        metrics = {
+            "fid": score.distance(made),
+            "real_images_fid": score.distance(images.pixels),
+            "noise_fid": score.distance(noise),
+        }
         if progress is not None:
             progress(1, 1)
         return Evaluation(self.domain, split, metrics, len(images), details)
