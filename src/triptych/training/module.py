@@ -29,6 +29,7 @@ from triptych.training.optim import TargetWeights
 from triptych.training.run_config import RunSettings
 from triptych.training.throughput import Throughput
 from triptych.training.vocabulary import RowMap
+from triptych.training.word_vectors import FixedRows, WordRows
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a run with a checkpoint."""
@@ -68,6 +69,8 @@ class TrainingModule(pl.LightningModule, ABC):
         """Folder for samples, with a sub-folder per step; None for no samples."""
         self.compiled_loss: Callable[[Any], tuple[Tensor, Tensor | int]] | None = None
         """Compiled `training_loss`, if the run compiles it."""
+        self.fixed_rows: FixedRows | None = None
+        """Rows of an embedding table that training leaves as they are; None for none."""
         self.throughput = Throughput()
         self.latest: dict[str, float] = {}
         """Metrics of the last validation, without "val/"; {} before the first."""
@@ -94,6 +97,12 @@ class TrainingModule(pl.LightningModule, ABC):
         """
         raise UserError(
             f"run.init_vocabulary is data, which models of the domain {self.domain} do not support"
+        )
+
+    def word_rows(self) -> WordRows:
+        """Return the embedding table that `run.word_vectors` fills, and the words of its rows."""
+        raise UserError(
+            f"run.word_vectors is set, and models of the domain {self.domain} read no words"
         )
 
     @abstractmethod
@@ -139,6 +148,9 @@ class TrainingModule(pl.LightningModule, ABC):
         # Lightning clips no gradients of a fused optimiser, because it unscales fp16 gradients
         # after the clipping. Without this flag the gradient scaler unscales them before.
         optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
+        if self.fixed_rows is not None:
+            fixed = self.fixed_rows
+            optimizer.register_step_post_hook(lambda *_: fixed.restore())
         return [optimizer]
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:

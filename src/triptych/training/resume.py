@@ -17,6 +17,7 @@ from triptych.training.lora import is_adapter, merge_adapters
 from triptych.training.module import TrainingModule
 from triptych.training.run_config import RunConfig
 from triptych.training.vocabulary import RowMap, with_rows
+from triptych.training.word_vectors import place_vectors
 
 SAME_FUNCTION = ("model.transformer.activation_checkpointing",)
 """Settings of the model that do not change the function that it computes."""
@@ -252,6 +253,23 @@ def initialize_from(task: TrainingModule, name: str) -> None:
     for change in altered:
         say(f"Other than in {name}: {change}.")
     say(f"Starting with the weights of {name}, step {header['step']}.")
+
+
+def start_from_vectors(task: TrainingModule, path: str, *, freeze: bool) -> None:
+    """Fill the embeddings of a run with the vectors of a file and say how many words it has.
+
+    freeze: keep these rows as they are during the training. Raises UserError as `place_vectors`
+    does, and for models of a domain without words.
+    """
+    target = task.word_rows()
+    fixed = place_vectors(target, path)
+    n_words = sum(word is not None for word in target.words)
+    say(
+        f"Word vectors of {path}: {len(fixed.rows):,} of {n_words:,} tokens that are words "
+        f"({len(fixed.rows) / n_words:.1%}){', frozen' if freeze else ''}; "
+        f"{len(target.words) - len(fixed.rows):,} embeddings start at random."
+    )
+    task.fixed_rows = fixed if freeze else None
 
 
 def _check_rows_trained(task: TrainingModule, maps: list[RowMap]) -> None:

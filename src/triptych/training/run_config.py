@@ -26,6 +26,12 @@ class RunConfig:
     init_vocabulary: Literal["checkpoint", "data"] = "checkpoint"
     """Vocabulary of a run with init_from: that of the `checkpoint`, which the data have to fit, or
     that of the `data`; then symbols that both have keep their weights and others start anew."""
+    word_vectors: str | None = None
+    """File of word vectors (word2vec or GloVe: text, .bin or either as .gz) of size d_model, from
+    which the embeddings of the words that it has start; null for none. For models of text; in
+    translation the embeddings of the source."""
+    freeze_word_vectors: bool = False
+    """Leave the vectors of word_vectors as they are; the other embeddings are trained."""
     train_only: list[str] | None = None
     """Parts of the model to train, by their names or parts of these, such as [decoder, head] or
     ["*embedding"]; all other weights are frozen. Needs init_from; null trains all."""
@@ -69,6 +75,10 @@ class RunConfig:
             if getattr(self, name) == []:
                 raise ValueError(f"{name} needs at least one name, or null; got an empty list")
         at_least(self, 1, "early_stopping_patience")
+        if self.freeze_word_vectors and self.word_vectors is None:
+            raise ValueError("freeze_word_vectors needs word_vectors, a file of vectors")
+        if self.word_vectors is not None and self.init_from is not None:
+            raise ValueError("word_vectors and init_from both give initial weights; expected one")
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.wandb import open_wandb
 from triptych.training.module import TrainingModule
 from triptych.training.processes import decided_by_rank_0, start_processes
-from triptych.training.resume import find_checkpoint, initialize_from
+from triptych.training.resume import find_checkpoint, initialize_from, start_from_vectors
 from triptych.training.resume import resume as resume_run
 from triptych.training.run_folder import (
     Resume,
@@ -105,6 +105,8 @@ def train(
             step = resume_run(task, train_loader, *found, arguments.get("max_epochs"))
         elif run.init_from is not None:
             initialize_from(task, run.init_from)
+        if run.word_vectors is not None and (found is None or run.freeze_word_vectors):
+            start_from_vectors(task, run.word_vectors, freeze=run.freeze_word_vectors)
         train_loader.workers = validation_loader.workers = run.data_workers
         task.samples_folder = folder / "samples" if run.samples else None
         # Compiled is the function, not the module: names in checkpoints and validation stay.

@@ -19,6 +19,7 @@ from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
 from triptych.training.vocabulary import RowMap, same_symbols
+from triptych.training.word_vectors import WordRows
 
 TOKEN_WEIGHTS = ("embedding.table.weight", "head.logits.weight", "head.logits.bias")
 """Ends of the names of weights with a row for each token."""
@@ -46,6 +47,12 @@ class LanguageTrainingModule(TaskScores, TrainingModule):
         now = self.vocabulary.tokenizer.symbols
         names = tuple(name for name in self.state_dict() if name.endswith(TOKEN_WEIGHTS))
         return [same_symbols("tokens", before, now, names)]
+
+    def word_rows(self) -> WordRows:
+        """Return the embedding table and the pieces that are whole words."""
+        parameters = self.model.named_parameters()
+        table = next(weight for name, weight in parameters if name.endswith(TOKEN_WEIGHTS[0]))
+        return WordRows(table, self.vocabulary.tokenizer.words)
 
     def log_samples(self, folder: Path) -> None:
         """Write the task's table of examples or of sampled texts."""

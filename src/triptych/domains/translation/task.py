@@ -30,6 +30,7 @@ from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import TrainingModule
 from triptych.training.processes import shared
 from triptych.training.vocabulary import RowMap, same_symbols
+from triptych.training.word_vectors import WordRows
 
 
 def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:
@@ -77,6 +78,11 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
             same_symbols("source tokens", before.source.symbols, now.source.symbols, source),
             same_symbols("target tokens", before.target.symbols, now.target.symbols, target),
         ]
+
+    def word_rows(self) -> WordRows:
+        """Return the embedding table of the source and its tokens that are whole words."""
+        table = self.model.get_parameter("source_embedding.table.weight")
+        return WordRows(table, self.tokenizers.source.words)
 
     def training_loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the smoothed loss in nats per target and the number of targets."""

@@ -65,6 +65,15 @@ class TextTokenizer:
         pieces = self._tokenizer.get_vocab()
         return sorted(pieces, key=pieces.__getitem__)
 
+    @property
+    def words(self) -> list[str | None]:
+        """Return for each id its word; None for special ids and for pieces that continue a word."""
+        continues = getattr(self._tokenizer.model, "continuing_subword_prefix", None) or "\0"
+        return [
+            None if name in (*SPECIALS, UNKNOWN) or name.startswith(continues) else name
+            for name in self.symbols
+        ]
+
     def encode(self, line: str) -> list[int]:
         """Return the ids of one line, without special ids."""
         return self.encode_batch([line])[0]

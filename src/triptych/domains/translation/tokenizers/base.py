@@ -71,6 +71,20 @@ class TextTokenizer:
         texts = (bytes(letters[letter] for letter in piece) for piece in pieces)
         return [b""] * N_SPECIALS + list(texts)
 
+    @property
+    def words(self) -> list[str | None]:
+        """Return for each id its word, without the space before it; None where it is no whole word.
+
+        Without a space before it a token of byte-level BPE may be a part of a word.
+        """
+        whole = isinstance(self._tokenizer.model, models.WordLevel)
+        found: list[str | None] = []
+        for token in self.token_bytes:
+            text = token.decode(errors="replace")
+            is_word = text.strip() and "\ufffd" not in text and (whole or text.startswith(" "))
+            found.append(text.strip() if is_word else None)
+        return found
+
     def split_last(self, text: str) -> tuple[list[int], bytes]:
         """Return the ids of the words of a text but the last, and the last word in UTF-8.
 

@@ -1,0 +1,161 @@
+"""Word vectors of word2vec or GloVe files as initial rows of an embedding table."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from triptych.errors import UserError
+
+OPTION = "run.word_vectors"
+"""Setting that names the file."""
+
+
+class WordRows(NamedTuple):
+    """Embedding table with a row for each token, and the tokens that are words."""
+
+    table: nn.Parameter
+    """[V, D]."""
+    words: Sequence[str | None]
+    """For each row its word; None for a token that is no whole word."""
+
+
+@dataclass(frozen=True)
+class FixedRows:
+    """Rows of a table that training leaves as they are."""
+
+    table: nn.Parameter
+    rows: Tensor
+    """Numbers of the rows, int64 [n]."""
+    vectors: Tensor
+    """Their values: [n, D]."""
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Write the values into the table, after an update that has moved them."""
+        table = self.table
+        table[self.rows.to(table.device)] = self.vectors.to(table)
+
+
+def place_vectors(target: WordRows, path: str) -> FixedRows:
+    """Write the vectors of a file into the rows of their words, and return those rows.
+
+    The rows of other words keep their values. A word that the file has in lower case alone takes
+    that vector. Raises UserError as `read_vectors` does, for vectors of another size than the
+    table's, and for a file that has none of the words.
+    """
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, word in enumerate(target.words):
+        if word is not None:
+            rows_of[word].append(row)
+    lower = {word: word.lower() for word in rows_of}
+    found = read_vectors(path, {*rows_of, *lower.values()}, target.table.shape[1])
+    vector_of = {
+        row: found[word] if word in found else found[lower[word]]
+        for word, rows in rows_of.items()
+        if word in found or lower[word] in found
+        for row in rows
+    }
+    if not vector_of:
+        raise UserError(
+            f"{OPTION}: {path} has none of the {len(rows_of):,} words of the vocabulary; is it of "
+            "another language, or are the tokens no words?"
+        )
+    rows = torch.tensor(sorted(vector_of))  # [n]
+    fixed = FixedRows(target.table, rows, torch.stack([vector_of[int(row)] for row in rows]))
+    fixed.restore()
+    return fixed
+
+
+def read_vectors(path: str, wanted: set[str], d_model: int) -> dict[str, Tensor]:
+    """Return the vectors of the wanted words of a file, float32 [d_model] each.
+
+    Text, one word and its numbers per line, with the first line "words size" of word2vec or
+    without it; `.bin` is word2vec's binary form; both may be compressed (.gz). Of equal words the
+    first counts. Raises UserError, with file and line, for a missing or damaged file.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise UserError(f"{OPTION}: {path} is no file; expected a word2vec or GloVe file")
+    try:
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+            binary = ".bin" in file.suffixes[-2:]
+            read = _binary_vectors if binary else _text_vectors
+            found: dict[str, Tensor] = {}
+            for word, vector in read(cast(IO[bytes], stream), path, wanted, d_model):
+                found.setdefault(word, vector)
+            return found
+    except (OSError, EOFError) as error:
+        raise UserError(f"{OPTION}: {path} cannot be read: {error}") from error
+
+
+def _check_size(size: int, d_model: int, place: str) -> None:
+    if size != d_model:
+        raise UserError(
+            f"{OPTION}: {place} has vectors of {size} numbers; expected {d_model}, the "
+            "model.transformer.d_model"
+        )
+
+
+def _text_vectors(
+    stream: IO[bytes], path: str, wanted: set[str], d_model: int
+) -> Iterator[tuple[str, Tensor]]:
+    number = 0
+    for number, line in enumerate(stream, start=1):
+        parts = line.rstrip().split(b" ")
+        place = f"{path}, line {number}"
+        if number == 1:
+            if len(parts) == 2 and all(part.isdigit() for part in parts):  # word2vec's header
+                _check_size(int(parts[1]), d_model, place)
+                continue
+            _check_size(len(parts) - 1, d_model, place)
+        if len(parts) <= d_model:
+            raise UserError(
+                f"{OPTION}: {place} has {len(parts)} columns; expected a word and {d_model} numbers"
+            )
+        # A word may contain spaces.
+        word = _decoded(b" ".join(parts[:-d_model]), place)
+        if word in wanted:
+            try:
+                vector = [float(part) for part in parts[-d_model:]]
+            except ValueError as error:
+                raise UserError(f"{OPTION}: {place}: {error}; expected numbers") from error
+            if not all(map(math.isfinite, vector)):
+                raise UserError(f"{OPTION}: {place} has a number that is not finite")
+            yield word, torch.tensor(vector)
+    if not number:
+        raise UserError(f"{OPTION}: {path} is empty; expected a word2vec or GloVe file")
+
+
+def _binary_vectors(
+    stream: IO[bytes], path: str, wanted: set[str], d_model: int
+) -> Iterator[tuple[str, Tensor]]:
+    header = stream.readline().split()
+    if len(header) != 2 or not all(part.isdigit() for part in header):
+        raise UserError(f"{OPTION}: {path} does not begin with two numbers as word2vec files do")
+    n_words, size = map(int, header)
+    _check_size(size, d_model, path)
+    for number in range(1, n_words + 1):
+        name = b"".join(iter(lambda: stream.read(1).replace(b" ", b""), b""))
+        content = stream.read(4 * size)
+        if len(content) < 4 * size:
+            raise UserError(f"{OPTION}: {path} ends within word {number} of {n_words}")
+        word = _decoded(name.lstrip(b"\n"), f"{path}, word {number}")
+        if word in wanted:
+            yield word, torch.from_numpy(np.frombuffer(content, "<f4").copy())
+
+
+def _decoded(name: bytes, place: str) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise UserError(f"{OPTION}: {place} is not UTF-8 text ({error.reason})") from error
