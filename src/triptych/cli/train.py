@@ -141,7 +141,12 @@ def given_vocabulary(
     """
     from triptych.training.checkpoint import core_weights
     from triptych.training.fine_tuning import check_parts
-    from triptych.training.resume import check_resumable, find_checkpoint, read_initial
+    from triptych.training.resume import (
+        check_resumable,
+        find_checkpoint,
+        is_other_task,
+        read_initial,
+    )
 
     start = config.run.init_from
     if resumed is not None:
@@ -165,7 +170,8 @@ def given_vocabulary(
     else:
         check_checkpoint(start, "run.init_from")
         content = read_initial(start, domain=domain, config=to_plain(config))
-        check_parts(config, core_weights(content["state_dict"]))
+        if not is_other_task(content["triptych"], to_plain(config)):
+            check_parts(config, core_weights(content["state_dict"]))
         if config.run.init_vocabulary == "data":
             return None, config
         header = content["triptych"]

@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
 from triptych.errors import UserError, nearest
 from triptych.training.lora import add_adapters, is_adapter, linear_layers
 from triptych.training.run_config import RunConfig, RunSettings
+
+
+class InitialWeights(NamedTuple):
+    """What a model takes from a checkpoint of another one."""
+
+    weights: dict[str, Tensor]
+    """Weights by the names that they have in this model."""
+    new: tuple[str, ...] = ()
+    """Beginnings of the names of the parts that start anew, such as the head of another task."""
 
 
 def matches(name: str, pattern: str) -> bool:

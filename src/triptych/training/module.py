@@ -22,7 +22,7 @@ from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.checkpoint import header
 from triptych.training.data import derive_seed, rank_and_world
 from triptych.training.evaluate import MetricSums, full_precision
-from triptych.training.fine_tuning import restrict_training
+from triptych.training.fine_tuning import InitialWeights, restrict_training
 from triptych.training.flops import attention_flops, peak_flops, with_repeats
 from triptych.training.loggers.csv import RunLogger
 from triptych.training.optim import TargetWeights
@@ -89,6 +89,13 @@ class TrainingModule(pl.LightningModule, ABC):
     def same_vocabulary(self, other: Any) -> bool:
         """Return whether weights of a model with the vocabulary `other` fit this model's data."""
         return bool(other == self.metadata.get("vocabulary"))
+
+    def initial_weights(self, header: dict[str, Any], weights: dict[str, Tensor]) -> InitialWeights:
+        """Return what the model takes from the checkpoint of `run.init_from`; all by default.
+
+        header, weights: of the checkpoint. Raises UserError for a model without a part that fits.
+        """
+        return InitialWeights(weights)
 
     def row_maps(self, other: Any) -> list[RowMap]:
         """Return, for each weight with rows of symbols, the rows of a model of another vocabulary.

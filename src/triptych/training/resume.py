@@ -198,6 +198,11 @@ def resume(
     return step
 
 
+def is_other_task(header: dict[str, Any], config: dict[str, Any]) -> bool:
+    """Return whether the model of a checkpoint has another task than a run of these settings."""
+    return any(change.name == "task.class_path" for change in changes(header["config"], config))
+
+
 def read_initial(name: str, *, domain: str, config: dict[str, Any]) -> dict[str, Any]:
     """Return the content of run.init_from: a checkpoint file, or `pretrained:NAME`.
 
@@ -232,7 +237,8 @@ def initialize_from(task: TrainingModule, name: str) -> None:
     header = content["triptych"]
     altered = [c for c in changes(header["config"], config) if c.alters_model()]
     why = _listed(altered, "; settings that differ: ")
-    own, weights = task.state_dict(), content["state_dict"]
+    own = task.state_dict()
+    weights, new = task.initial_weights(header, content["state_dict"])
     maps: list[RowMap] = []
     if task.config.run.init_vocabulary == "data":
         maps = task.row_maps(header["vocabulary"])
@@ -242,14 +248,18 @@ def initialize_from(task: TrainingModule, name: str) -> None:
             f"run.init_from is {name}, whose vocabulary is another than that of these data{why}; "
             "the weights would mean something else"
         )
-    weights = {**{key: own[key] for key in filter(is_adapter, own)}, **weights}
+    begun = {key: own[key] for key in own if is_adapter(key) or key.startswith(new)}
+    weights = {**begun, **weights}
     if (wrong := _misfit(weights, own)) is not None:
         raise UserError(f"run.init_from is {name}, but {wrong}{why}")
     _check_rows_trained(task, maps)
+    _check_new_trained(task, new)
     _check_shared(task, weights, name)
     task.load_state_dict(weights)
     if maps:
         say(f"Vocabulary of the data: {'; '.join(map(str, maps))}.")
+    if new:
+        say(f"Starting anew: {', '.join(map(_part, new))}.")
     for change in altered:
         say(f"Other than in {name}: {change}.")
     say(f"Starting with the weights of {name}, step {header['step']}.")
@@ -283,6 +293,22 @@ def _check_rows_trained(task: TrainingModule, maps: list[RowMap]) -> None:
                 f"run.init_vocabulary is data, which adds {each.n_new:,} new {each.what}, but "
                 f"their weights would stay random; add {', '.join(modules)} to run.train_only"
             )
+
+
+def _check_new_trained(task: TrainingModule, new: tuple[str, ...]) -> None:
+    """Raise UserError where a part that starts anew would stay random, because it is frozen."""
+    for name, parameter in task.named_parameters():
+        if name.startswith(new) and not parameter.requires_grad:
+            part = next(_part(each) for each in new if name.startswith(each))
+            raise UserError(
+                f"run.train_only leaves out {part}, which starts anew and would stay random; add "
+                f"{part} to run.train_only"
+            )
+
+
+def _part(prefix: str) -> str:
+    """Return the name of a part for a user: `task_head` for `model.task_head.`."""
+    return prefix.removeprefix("model.").rstrip(".")
 
 
 def _check_shared(task: TrainingModule, weights: dict[str, Tensor], name: str) -> None:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_only import MaskedTokenModel
+from triptych.core.models.encoder_only import EncoderOnly, MaskedTokenModel, Pooler
+from triptych.core.models.sequence_vector import (
+    FirstTokenReader,
+    LastTokenReader,
+    SequenceReader,
+    SequenceTaskModel,
+    TaskHead,
+)
 from triptych.core.transformer import TransformerConfig
+
+Base: TypeAlias = Literal["encoder", "decoder"]
+"""Model under the head of a task: that of masked tokens or that of the next token."""
 
 
 @dataclass(frozen=True)
@@ -45,3 +56,17 @@ class ModelConfig:
             d_model=parts.d_model,
             dropout=parts.dropout,
         )
+
+    def build_task_model(
+        self, base: Base, vocabulary: int, max_length: int, *, n_outputs: int
+    ) -> SequenceTaskModel:
+        """Return an encoder or decoder with the head of a task; sizes in tokens."""
+        parts = self.transformer
+        reader: SequenceReader
+        if base == "encoder":
+            encoder = EncoderOnly(parts, vocabulary=vocabulary, max_length=max_length)
+            reader = FirstTokenReader(encoder, Pooler(parts.d_model))
+        else:
+            reader = LastTokenReader(self.build_decoder(vocabulary, max_length))
+        head = TaskHead(parts.d_model, n_outputs, dropout=parts.dropout)
+        return SequenceTaskModel(reader, head)

@@ -17,6 +17,7 @@ from triptych.domains.language.tokenizers.base import TextTokenizer
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
+from triptych.training.fine_tuning import InitialWeights
 from triptych.training.module import TrainingModule
 from triptych.training.vocabulary import RowMap, same_symbols
 from triptych.training.word_vectors import WordRows
@@ -40,6 +41,10 @@ class LanguageTrainingModule(TaskScores, TrainingModule):
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         """Return whether the tokens are the same; labels belong to the task."""
         return bool(other["tokenizer"] == self.metadata["vocabulary"]["tokenizer"])
+
+    def initial_weights(self, header: dict[str, Any], weights: dict[str, Tensor]) -> InitialWeights:
+        """Return what the task takes from the model of another one."""
+        return self.config.task.initial_weights(header, self.vocabulary.labels, weights)
 
     def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
         """Return the rows of equal tokens."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from triptych.domains.docstrings import read_docstrings
+from triptych.domains.docstrings import Docstring, read_docstrings
 from triptych.domains.language.sources.base import Document, TextSource
 from triptych.domains.sources import check_shares, split_by_hash
 
@@ -32,15 +33,24 @@ class Docstrings(TextSource):
         return ["train", "validation", "test"]
 
     def read(self, split: str) -> list[Document]:
-        shares = {"validation": self.held_out, "test": self.held_out}
-        seen: set[tuple[str, ...]] = set()
-        found = []
-        for package in self.packages:
-            for docstring in read_docstrings(package):
-                new = [each for each in docstring.paragraphs if each not in seen]
-                new = list(dict.fromkeys(new))
-                seen.update(new)
-                module = f"{package}/{docstring.file}".encode()
-                if new and split_by_hash(module, shares) == split:
-                    found.append([sentence for paragraph in new for sentence in paragraph])
-        return found
+        found = split_docstrings(self.packages, self.held_out, split)
+        return [[sentence for part in new for sentence in part] for _, new in found]
+
+
+def split_docstrings(
+    packages: Sequence[str], held_out: float, split: str
+) -> Iterator[tuple[Docstring, list[tuple[str, ...]]]]:
+    """Yield the docstrings of a split with those of their paragraphs that occur first there.
+
+    A module is in one split; held_out: share of the modules for validation, and again for test.
+    """
+    shares = {"validation": held_out, "test": held_out}
+    seen: set[tuple[str, ...]] = set()
+    for package in packages:
+        for docstring in read_docstrings(package):
+            new = [each for each in docstring.paragraphs if each not in seen]
+            new = list(dict.fromkeys(new))
+            seen.update(new)
+            module = f"{package}/{docstring.file}".encode()
+            if new and split_by_hash(module, shares) == split:
+                yield docstring, new

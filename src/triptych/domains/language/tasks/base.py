@@ -14,6 +14,7 @@ from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.sources.base import Source, TextSource
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
+from triptych.training.fine_tuning import InitialWeights
 from triptych.types import Progress
 
 
@@ -61,6 +62,16 @@ class Task(ABC):
 
         Raises UserError for missing data and for a source of another kind.
         """
+
+    def initial_weights(
+        self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]
+    ) -> InitialWeights:
+        """Return what the task's model takes from another one, all weights by default.
+
+        header, weights: of that model's checkpoint. labels: of this run. Raises UserError for a
+        model that has no part for it.
+        """
+        return InitialWeights(weights)
 
     @abstractmethod
     def training_loss(self, model: Any, batch: Any) -> tuple[Tensor, Tensor | int]:

@@ -1,0 +1,265 @@
+"""What the tasks with labels share: examples, loss, scores and initial weights."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from triptych.core.heads import cross_entropy
+from triptych.core.models.sequence_vector import SequenceTaskModel
+from triptych.core.transformer import take_auxiliary_loss
+from triptych.domains.language.bag_of_words import simple_accuracies
+from triptych.domains.language.data import evaluation_batches
+from triptych.domains.language.labelled_examples import (
+    LabelledBatch,
+    LabelledExamples,
+    join_texts,
+)
+from triptych.domains.language.model import Base, ModelConfig
+from triptych.domains.language.sources.base import Source
+from triptych.domains.language.sources.labelled import Labelled, LabelledSource
+from triptych.domains.language.tasks.base import FurtherScores, Task
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.errors import UserError, at_least
+from triptych.training.evaluate import device_of, in_double, scoring, to_device
+from triptych.training.fine_tuning import InitialWeights
+from triptych.training.ragged import Ragged
+from triptych.types import Progress
+
+HEAD = "model.task_head."
+POOLER = "model.reader.pooler."
+SHOWN = 8
+"""Examples whose labels are shown after a validation."""
+
+
+@dataclass(frozen=True)
+class LabelledTask(Task):
+    """Predict the label of an example from one vector for each of its rows.
+
+    A subclass says which rows of texts an example has and how their vectors give the logits.
+    """
+
+    base: Base = "encoder"
+    """Model under the head: the `encoder` of masked tokens, of which [CLS] is read, or the
+    `decoder` of next tokens, of which the last token is read."""
+    train_examples: int | None = None
+    """Number of training examples, chosen by hash; null for all. The vocabulary is learnt from the
+    texts of all."""
+    examples_seed: int = 0
+    """Seed of the hash that chooses the training examples."""
+
+    monitor: ClassVar[str] = "nats_per_example"
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "train_examples")
+
+    @abstractmethod
+    def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        """Return the rows of an example, each of one text or two.
+
+        Raises ValueError for a number of texts that the task does not have.
+        """
+
+    @abstractmethod
+    def logits(self, model: SequenceTaskModel, batch: LabelledBatch) -> Tensor:
+        """Logits of the classes: [B, C]."""
+
+    def n_outputs(self, labels: Sequence[str]) -> int:
+        """Return the number of outputs of the head."""
+        return len(labels)
+
+    def texts(self, source: Source) -> Iterable[str]:
+        for example in labelled_source(source, self).examples("train"):
+            yield from example.texts
+
+    def labels(self, source: Source) -> tuple[str, ...]:
+        """Return the labels of the training split in alphabetical order."""
+        examples = labelled_source(source, self).examples("train")
+        labels = sorted({example.label for example in examples})
+        if len(labels) < 2:
+            raise UserError(
+                f"every training example has the label {labels[0]!r}; expected two labels or more"
+            )
+        return tuple(labels)
+
+    def build_model(
+        self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
+    ) -> SequenceTaskModel:
+        return model.build_task_model(
+            self.base, len(vocabulary), max_length, n_outputs=self.n_outputs(vocabulary.labels)
+        )
+
+    def encode(
+        self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
+    ) -> LabelledExamples:
+        examples = labelled_source(source, self).examples(split)
+        if split == "train" and self.train_examples is not None:
+            if self.train_examples > len(examples):
+                raise UserError(
+                    f"task.train_examples is {self.train_examples:,}, but the train split has "
+                    f"{len(examples):,} examples"
+                )
+            examples = sorted(examples, key=self._order)[: self.train_examples]
+        return self.encode_examples(examples, vocabulary, max_length)
+
+    def _order(self, example: Labelled) -> bytes:
+        return hashlib.sha256(f"{self.examples_seed} {example.texts}".encode()).digest()
+
+    def encode_examples(
+        self, examples: Sequence[Labelled], vocabulary: Vocabulary, max_length: int
+    ) -> LabelledExamples:
+        """Return examples as rows of at most max_length tokens.
+
+        Raises UserError for another number of texts and for a label that is not in the vocabulary.
+        """
+        number = {label: index for index, label in enumerate(vocabulary.labels)}
+        rows = []
+        for count, example in enumerate(examples, start=1):
+            where = example.where or f"example {count}"
+            if example.label not in number:
+                raise UserError(
+                    f"{where} has the label {example.label!r}; expected one of "
+                    f"{', '.join(vocabulary.labels)}"
+                )
+            try:
+                rows.append(self.rows(example.texts))
+            except ValueError as error:
+                raise UserError(f"{where} {error}") from error
+            if len(rows[-1]) != len(rows[0]):
+                raise UserError(
+                    f"{where} has {len(rows[-1])} candidates and the first example has "
+                    f"{len(rows[0])}; expected equal numbers"
+                )
+        flat = [text for of_example in rows for row in of_example for text in row]
+        ids = iter(vocabulary.tokenizer.encode_batch(flat))
+        tokens = (
+            join_texts([next(ids) for _ in row], max_length, with_cls=self.base == "encoder")
+            for of_example in rows
+            for row in of_example
+        )
+        labels = np.array([number[example.label] for example in examples], dtype=np.int64)
+        return LabelledExamples(Ragged.of(tokens, np.int32), labels, len(rows[0]))
+
+    def training_loss(self, model: SequenceTaskModel, batch: LabelledBatch) -> tuple[Tensor, int]:
+        nats = cross_entropy(self.logits(model, batch), batch.labels)  # [B]
+        count = len(batch.labels)
+        return (nats.sum() + take_auxiliary_loss(model)) / count, count
+
+    def score(self, model: SequenceTaskModel, batch: LabelledBatch) -> dict[str, Tensor]:
+        logits = self.logits(model, batch)  # [B, C]
+        right = logits.argmax(-1) == batch.labels  # [B]
+        return {
+            "nats": in_double(cross_entropy(logits, batch.labels)).sum(),
+            "correct": in_double(right).sum(),
+            "examples": in_double(right.new_ones(len(right))).sum(),
+        }
+
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        examples = totals["examples"]
+        return {
+            "nats_per_example": totals["nats"] / examples,
+            "accuracy": totals["correct"] / examples,
+        }
+
+    def probabilities(
+        self, model: SequenceTaskModel, examples: LabelledExamples, max_tokens: int
+    ) -> Tensor:
+        """Return the probability of each class for each example: [N, C]."""
+        batches = evaluation_batches(examples, max_tokens)
+        found: dict[int, Tensor] = {}
+        with scoring(model), torch.no_grad():
+            for items in batches.batches:
+                batch = to_device(examples.batch(items, None), device_of(model))
+                logits = self.logits(model, batch)  # [B, C]
+                found |= zip(map(int, items), logits.float().softmax(-1).cpu(), strict=True)
+        return torch.stack([found[item] for item in range(len(examples))])  # [N, C]
+
+    def table(
+        self,
+        model: SequenceTaskModel,
+        examples: LabelledExamples,
+        vocabulary: Vocabulary,
+        seed: int,
+    ) -> list[dict[str, str]]:
+        """Return what the model reads, the label that it predicts and the right one."""
+        count = min(SHOWN, len(examples))
+        symbols = vocabulary.tokenizer.symbols
+        batch = to_device(examples.batch(range(count), None), device_of(model))
+        predicted = self.logits(model, batch).argmax(-1).tolist()  # [B]
+        return [
+            {
+                "read": " | ".join(
+                    " ".join(symbols[token] for token in examples.rows[row])
+                    for row in range(item * examples.n_rows, (item + 1) * examples.n_rows)
+                ),
+                "predicted": vocabulary.labels[predicted[item]],
+                "right": vocabulary.labels[examples.labels[item]],
+            }
+            for item in range(count)
+        ]
+
+    def further_scores(
+        self,
+        model: SequenceTaskModel,
+        examples: LabelledExamples,
+        training: LabelledExamples | None,
+        *,
+        limit: int | None,
+        pseudo_examples: int,
+        max_tokens: int,
+        progress: Progress | None,
+    ) -> FurtherScores:
+        if training is None:
+            return FurtherScores()
+        accuracies = simple_accuracies(training, examples, limit)
+        return FurtherScores(simple_models={"accuracy": accuracies})
+
+    def initial_weights(
+        self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]
+    ) -> InitialWeights:
+        """Return those of a language model, or of a model of a task with labels.
+
+        The head starts anew unless task and labels are the same, and so does the pooler where the
+        language model has none. Raises UserError for a model of the other kind than `base`.
+        """
+        before = header["config"]["task"]["class_path"]
+        if any(name.startswith(HEAD) for name in weights):
+            own = f"{type(self).__module__}.{type(self).__qualname__}"
+            if before == own and tuple(header["vocabulary"]["labels"]) == labels:
+                return InitialWeights(weights)
+            kept = {k: weight for k, weight in weights.items() if not k.startswith(HEAD)}
+            return InitialWeights(kept, (HEAD,))
+        part = f"model.{self.base}."
+        if not any(name.startswith(part) for name in weights):
+            raise UserError(
+                f"run.init_from is a model of the task {before.rpartition('.')[2]} without "
+                f"{self.base}, and task.base is {self.base}; expected the other base"
+            )
+        if self.base == "decoder":
+            renamed = {f"model.reader.{name}": weight for name, weight in weights.items()}
+            return InitialWeights(renamed, (HEAD,))
+        kept = {
+            name.replace("model.", "model.reader.", 1): weight
+            for name, weight in weights.items()
+            if name.startswith((part, "model.pooler."))
+        }
+        new = () if any(name.startswith(POOLER) for name in kept) else (POOLER,)
+        return InitialWeights(kept, (HEAD, *new))
+
+
+def labelled_source(source: Source, task: Task) -> LabelledSource:
+    """Return a source of labelled text; UserError for a source of another kind."""
+    if not isinstance(source, LabelledSource):
+        raise UserError(
+            f"the task {type(task).__name__} reads labelled text, and data.source is "
+            f"{type(source).__name__}; expected TabSeparated, DocstringPackages, "
+            "DocstringSummaries, Languages or TranslationPairs"
+        )
+    return source
