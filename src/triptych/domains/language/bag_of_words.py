@@ -75,7 +75,8 @@ def _tf_idf(
         values += [weight / length for weight in weights.values()]
     index = torch.tensor(where, dtype=torch.int64).reshape(-1, 2).T  # [2, entries]
     data = torch.tensor(values, dtype=torch.float64)  # [entries]
-    return torch.sparse_coo_tensor(index, data, (count, len(columns))).coalesce()
+    size = (count, len(columns))
+    return torch.sparse_coo_tensor(index, data, size, check_invariants=True).coalesce()
 
 
 def _logistic_regression(words: Tensor, labels: Tensor) -> Tensor:

@@ -26,7 +26,8 @@ class DataConfig:
     """Source of the text, vocabulary and batches."""
 
     source: Source = field(default_factory=Docstrings)
-    """Source of the text, by class path: Docstrings or TextFiles."""
+    """Source of the text, by class path: Docstrings or TextFiles; for a task with labels
+    TabSeparated, DocstringPackages, DocstringSummaries, Languages or TranslationPairs."""
     tokenizer: TokenizerConfig = field(default_factory=WordPiece)
     """Kind of tokens, by class path: WordPiece."""
     vocabulary_size: int = 8_000
@@ -54,7 +55,8 @@ class Config(RunSettings):
     model: ModelConfig = field(default_factory=ModelConfig)
     """Sizes of the model."""
     task: Task = field(default_factory=MaskedTokens)
-    """What is trained, by class path: MaskedTokens or NextToken."""
+    """What is trained, by class path: MaskedTokens, NextToken, Classification, Entailment,
+    Similarity or MultipleChoice."""
 
     def build_model(self, vocabulary: Vocabulary) -> nn.Module:
         return self.task.build_model(self.model, vocabulary, self.data.max_length)

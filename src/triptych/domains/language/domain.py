@@ -9,6 +9,10 @@ from triptych.domains.base import Domain
 from triptych.domains.options import EvaluateOptions, SampleOptions
 from triptych.errors import at_least
 
+STANDARD_INPUT = "-"
+LABELS = "labels.tsv"
+"""Name of the file with the labels of lines."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageEvaluateOptions(EvaluateOptions):
@@ -44,14 +48,27 @@ class LanguageSampleOptions(SampleOptions):
     length: int | None = None
     """Maximum length of a text in tokens, prompt included; null for that of the training's
     examples, which is also the most. A text may end earlier. Of a next-token model."""
+    lines: str | None = None
+    """File with an example a line, its texts between tabs, - for standard input; a model of a task
+    with labels writes the label and the probability of each into labels.tsv."""
 
-    description = "Write texts with a next-token model, or fill masks with a masked-token model."
+    description = (
+        "Write texts with a next-token model, fill masks with a masked-token model, or label lines "
+        "with a model of a task with labels."
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "length")
 
+    def input_files(self) -> dict[str, str]:
+        if self.lines == STANDARD_INPUT:
+            return {}
+        return {"lines": "a text file with an example a line, or - for standard input"}
+
     def output_names(self) -> list[str]:
+        if self.lines is not None:
+            return [LABELS]
         return [f"text-{index:02d}.txt" for index in range(self.count)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,16 +12,19 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
-from triptych.domains.files import OutputFolder
+from triptych.domains.files import OutputFolder, read_input_lines
 from triptych.domains.language.config import Config
 from triptych.domains.language.data import Examples, evaluation_batches
-from triptych.domains.language.domain import LanguageSampleOptions
+from triptych.domains.language.domain import LABELS, STANDARD_INPUT, LanguageSampleOptions
 from triptych.domains.language.sampling import (
     check_length,
     continue_text,
     encode_masked,
     fill_masks,
 )
+from triptych.domains.language.sources.labelled import Labelled
+from triptych.domains.language.sources.tab_separated import read_cells
+from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.language.tokenizers.base import MASK
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.domains.options import counted
@@ -162,10 +166,46 @@ class LanguageModel(TaskScores, TrainedModel):
             )
         return tokenizer.decode_batch(rows)
 
+    def classify(self, lines: Sequence[str]) -> list[tuple[str, float]]:
+        """Return the most probable label of each line, and its probability.
+
+        lines: the texts of an example between tabs. Raises UserError for a model of a task without
+        labels and for a line with another number of texts.
+        """
+        task, names = self.config.task, self.vocabulary.labels
+        if not isinstance(task, LabelledTask):
+            raise UserError(
+                f"a model of the task {type(task).__name__} has no labels for lines; expected a "
+                "model of a task such as Classification"
+            )
+        if not lines:
+            return []
+        numbered = ((line, f"line {number}") for number, line in enumerate(lines, start=1))
+        examples = [
+            Labelled(tuple(read_cells(line, where, least=1)), names[0], where)
+            for line, where in numbered
+        ]
+        settings = self.config.data
+        rows = task.encode_examples(examples, self.vocabulary, settings.max_length)
+        found = task.probabilities(self.model, rows, settings.max_tokens).max(-1)
+        best = zip(found.indices.tolist(), found.values.tolist(), strict=True)
+        return [(names[index], probability) for index, probability in best]
+
     def write_samples(
         self, options: LanguageSampleOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
-        """Sample texts and write each into a file."""
+        """Sample texts and write each into a file, or write the labels of lines into one file."""
+        if options.lines is not None:
+            path = None if options.lines == STANDARD_INPUT else options.lines
+            labels = self.classify(read_input_lines(path))
+            rows = (f"{label}\t{probability:.4f}\n" for label, probability in labels)
+            written = out.write(LABELS, "".join(rows).encode())
+            return f"{counted(len(labels), 'label', 'labels')} in {written}"
+        if isinstance(self.config.task, LabelledTask):
+            raise UserError(
+                f"a model of the task {type(self.config.task).__name__} labels lines; expected "
+                "--lines FILE, or --lines - for standard input"
+            )
         progress = report("sampled tokens", at_most=True)
         texts = self.sample(**options.arguments_of(self.sample), progress=progress)
         for name, text in zip(options.output_names(), texts, strict=True):

@@ -1,0 +1,304 @@
+"""Task heads: loss and score against plain loops, padding, order, sources of labelled text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from triptych.core.models.sequence_vector import SequenceTaskModel
+from triptych.domains.language.bag_of_words import simple_accuracies, words_of
+from triptych.domains.language.labelled_examples import LabelledExamples, join_texts
+from triptych.domains.language.model import ModelConfig
+from triptych.domains.language.sources.docstring_labels import (
+    DocstringPackages,
+    DocstringSummaries,
+)
+from triptych.domains.language.sources.labelled import Labelled
+from triptych.domains.language.sources.parallel_lines import Languages, TranslationPairs
+from triptych.domains.language.sources.tab_separated import TabSeparated
+from triptych.domains.language.tasks.classification import Classification
+from triptych.domains.language.tasks.entailment import Entailment
+from triptych.domains.language.tasks.labelled import LabelledTask
+from triptych.domains.language.tasks.multiple_choice import MultipleChoice
+from triptych.domains.language.tasks.similarity import Similarity
+from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.errors import UserError
+from triptych.training.evaluate import sum_scores
+from triptych.training.ragged import Ragged
+
+ONE = [
+    Labelled(("The dog sees a cat.",), "a"),
+    Labelled(("One fish hears my horse. A cat likes the dog.",), "b"),
+    Labelled(("A cat.",), "c"),
+]
+TWO = [
+    Labelled(("The dog sees a cat.", "A cat."), "a"),
+    Labelled(("One fish.", "My horse hears one fish. The red bird likes a cat."), "b"),
+    Labelled(("A cat hears.", "The dog."), "b"),
+]
+CHOICE = [
+    Labelled(("The dog sees.", "A cat.", "One fish hears.", "My horse likes the dog."), "3"),
+    Labelled(("A cat.", "The red bird follows one fish.", "A dog.", "The dog."), "1"),
+]
+CASES = [
+    (Classification, ONE, ("a", "b", "c")),
+    (Entailment, TWO, ("a", "b")),
+    (Similarity, TWO, ("a", "b")),
+    (MultipleChoice, CHOICE, ("1", "2", "3")),
+]
+
+
+def ready(
+    task: LabelledTask,
+    examples: list[Labelled],
+    labels: tuple[str, ...],
+    vocabulary: Vocabulary,
+    config: ModelConfig,
+) -> tuple[SequenceTaskModel, LabelledExamples]:
+    words = Vocabulary(vocabulary.tokenizer, labels)
+    torch.manual_seed(0)
+    model = task.build_model(config, words, 32).double().eval()
+    torch.nn.init.normal_(model.task_head.linear.weight)
+    torch.nn.init.normal_(model.task_head.linear.bias)
+    return model, task.encode_examples(examples, words, 32)
+
+
+def vector(model: SequenceTaskModel, base: str, texts: list[list[int]]) -> torch.Tensor:
+    """The vector of one row, without padding: by the definition of both bases."""
+    if base == "encoder":
+        tokens, segments = [CLS], [0]
+        for number, text in enumerate(texts):
+            tokens += [*text, SEP]
+            segments += [number] * (len(text) + 1)
+        features = model.reader.encoder(torch.tensor([tokens]), torch.tensor([segments]))
+        return torch.tanh(model.reader.pooler.linear(features[0, 0]))
+    tokens = [token for text in texts for token in [*text, SEP]]
+    decoder = model.reader.model
+    # Any token may follow: the features at its position have not read it.
+    return decoder.features(torch.tensor([[*tokens, 7]]))[0, len(tokens)]
+
+
+@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize(("kind", "examples", "labels"), CASES)
+def test_loss_and_scores_equal_a_plain_loop(
+    base: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
+) -> None:
+    task = kind(base=base)
+    model, encoded = ready(task, examples, labels, vocabulary, model_config)
+    encode = vocabulary.tokenizer.encode
+    weight, bias = model.task_head.linear.weight, model.task_head.linear.bias
+    nats, right = [], []
+    for example in examples:
+        texts = [encode(text) for text in example.texts]
+        if kind is Similarity:
+            both = vector(model, base, texts) + vector(model, base, texts[::-1])
+            logits = weight @ both + bias
+        elif kind is MultipleChoice:
+            each = [vector(model, base, [texts[0], text]) for text in texts[1:]]
+            logits = torch.stack([weight[0] @ one + bias[0] for one in each])
+        else:
+            logits = weight @ vector(model, base, texts) + bias
+        answer = labels.index(example.label)
+        nats.append(torch.log(logits.exp().sum()) - logits[answer])
+        right.append(int(logits.argmax()) == answer)
+
+    # One batch, so that the shorter rows have padding.
+    batch = encoded.batch(range(len(examples)), None)
+    assert bool(batch.padding.any())
+    loss, count = task.training_loss(model, batch)
+    assert count == len(examples)
+    torch.testing.assert_close(loss, torch.stack(nats).mean())
+    metrics = task.metrics(sum_scores(model, lambda b: task.score(model, b), [batch]))
+    assert metrics["nats_per_example"] == pytest.approx(torch.stack(nats).mean().item())
+    assert metrics["accuracy"] == pytest.approx(np.mean(right))
+    probabilities = task.probabilities(model, encoded, 32)
+    chosen = [probabilities[i, labels.index(e.label)] for i, e in enumerate(examples)]
+    torch.testing.assert_close(
+        torch.stack(chosen), torch.exp(-torch.stack(nats)).float(), rtol=1e-4, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize(("kind", "examples", "labels"), CASES)
+def test_a_new_model_gives_all_classes_equal_probability(
+    base: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
+) -> None:
+    task = kind(base=base)
+    words = Vocabulary(vocabulary.tokenizer, labels)
+    model = task.build_model(model_config, words, 32).eval()
+    found = task.probabilities(model, task.encode_examples(examples, words, 32), 64)
+    torch.testing.assert_close(found, torch.full_like(found, 1 / len(labels)))
+
+
+@pytest.mark.parametrize("base", ["encoder", "decoder"])
+def test_padding_and_the_other_rows_of_a_batch_do_not_change_logits(
+    base: str, vocabulary: Vocabulary, model_config: ModelConfig
+) -> None:
+    task = Entailment(base=base)
+    model, encoded = ready(task, TWO, ("a", "b"), vocabulary, model_config)
+    together = task.logits(model, encoded.batch([0, 1, 2], None))
+    for item in range(3):
+        alone = encoded.batch([item], None)
+        torch.testing.assert_close(task.logits(model, alone)[0], together[item])
+        wider = torch.nn.functional.pad(alone.tokens, (0, 4), value=PAD)
+        padded = alone._replace(tokens=wider)
+        torch.testing.assert_close(task.logits(model, padded)[0], together[item])
+
+
+@pytest.mark.parametrize("base", ["encoder", "decoder"])
+def test_similarity_has_no_order_and_entailment_has_one(
+    base: str, vocabulary: Vocabulary, model_config: ModelConfig
+) -> None:
+    swapped = [Labelled(each.texts[::-1], each.label) for each in TWO]
+    for kind, same in ((Similarity, True), (Entailment, False)):
+        task = kind(base=base)
+        model, one = ready(task, TWO, ("a", "b"), vocabulary, model_config)
+        other = task.encode_examples(swapped, Vocabulary(vocabulary.tokenizer, ("a", "b")), 32)
+        first = task.logits(model, one.batch(range(3), None))
+        second = task.logits(model, other.batch(range(3), None))
+        assert torch.allclose(first, second) == same
+
+
+def test_the_longer_text_of_a_pair_is_cut() -> None:
+    long, short = list(range(10, 30)), [40, 41]
+    row = join_texts([long, short], 12, with_cls=True)
+    assert row == [CLS, *long[:7], SEP, 40, 41, SEP]
+    row = join_texts([long, long], 13, with_cls=False)
+    assert len(row) == 12
+    assert row.count(SEP) == 2
+    assert abs(row.index(SEP) - 5) <= 1
+    assert join_texts([short], 12, with_cls=True) == [CLS, 40, 41, SEP]
+
+
+def write(folder: Path, name: str, *lines: str) -> TabSeparated:
+    (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return TabSeparated(directory=str(folder), files={"train": [name]})
+
+
+def test_tab_separated_lines(tmp_path: Path) -> None:
+    source = write(tmp_path, "t.tsv", "A dog.\tpet", "", " A cat. \tpet", "An oak.\ttree")
+    found = source.examples("train")
+    assert [(*each.texts, each.label) for each in found] == [
+        ("A dog.", "pet"), ("A cat.", "pet"), ("An oak.", "tree"),
+    ]  # fmt: skip
+    assert Classification().labels(source) == ("pet", "tree")
+
+
+@pytest.mark.parametrize(
+    ("task", "lines", "number"),
+    [
+        (Classification(), ["a dog\tx", "a cat"], 2),
+        (Classification(), ["a dog\tx", "a cat\tb\ty"], 2),
+        (Classification(), ["a dog\tx", "\ty"], 2),
+        (Entailment(), ["a dog\ta cat\tx", "", "a cat\ty"], 3),
+        (MultipleChoice(), ["a\tb\tc\t1", "a\tb\tc\td\t2"], 2),
+        (MultipleChoice(), ["a\tb\tc\t1", "a\tb\tc\t3"], 2),
+    ],
+)
+def test_a_bad_line_is_named(
+    tmp_path: Path, vocabulary: Vocabulary, task: LabelledTask, lines: list[str], number: int
+) -> None:
+    source = write(tmp_path, "bad.tsv", *lines)
+    with pytest.raises(UserError, match=rf"bad\.tsv, line {number} "):
+        task.encode(source, "train", Vocabulary(vocabulary.tokenizer, task.labels(source)), 32)
+
+
+def test_training_examples_are_chosen_by_seed(tmp_path: Path, vocabulary: Vocabulary) -> None:
+    source = write(tmp_path, "t.tsv", *("dog " * n + f"cat\t{n % 2}" for n in range(20)))
+    words = Vocabulary(vocabulary.tokenizer, ("0", "1"))
+    chosen = {}
+    for seed in (0, 0, 1):
+        task = Classification(train_examples=5, examples_seed=seed)
+        encoded = task.encode(source, "train", words, 32)
+        assert len(encoded) == 5
+        rows = [row.tolist() for row in encoded.rows]
+        assert chosen.setdefault(seed, rows) == rows
+    assert chosen[0] != chosen[1]
+    with pytest.raises(UserError, match="train_examples"):
+        Classification(train_examples=21).encode(source, "train", words, 32)
+
+
+def test_docstrings_of_two_splits_share_no_text() -> None:
+    source = DocstringPackages(packages=("numpy", "mido"), held_out=0.2)
+    splits = {split: source.examples(split) for split in source.splits()}
+    texts = {split: {each.texts[0] for each in found} for split, found in splits.items()}
+    assert not texts["train"] & texts["test"]
+    assert not texts["train"] & texts["validation"]
+    assert {each.label for each in splits["train"]} == {"numpy", "mido"}
+
+
+def test_the_right_first_sentence_is_among_the_candidates() -> None:
+    source = DocstringSummaries(packages=("numpy", "mido"), held_out=0.2)
+    found = source.examples("train")
+    assert found == source.examples("train")
+    places = [int(each.label) for each in found]
+    assert set(places) == {1, 2, 3, 4}
+    for each in found:
+        assert len(set(each.texts[1:])) == 4
+
+
+def parallel(folder: Path) -> dict[str, str]:
+    draw = np.random.default_rng(0)
+    for language in ("en", "de"):
+        lines = [f"{language} {n} {'x' * int(draw.integers(1, 20))}" for n in range(40)]
+        (folder / f"t.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return {"train": "t.{language}"}
+
+
+def test_translation_pairs_are_balanced_and_of_similar_length(tmp_path: Path) -> None:
+    source = TranslationPairs(directory=str(tmp_path), files=parallel(tmp_path))
+    found = source.examples("train")
+    for each in found:
+        same = each.texts[0].split()[1] == each.texts[1].split()[1]
+        assert same == (each.label == "translation")
+    labels = [each.label for each in found]
+    assert labels.count("translation") == labels.count("other") == 40
+    lengths = {kind: [len(e.texts[1]) for e in found if e.label == kind] for kind in set(labels)}
+    difference = np.subtract(lengths["translation"], lengths["other"])
+    assert np.abs(difference).mean() < np.std(lengths["translation"])
+
+
+def test_languages_are_cut_to_windows(tmp_path: Path) -> None:
+    source = Languages(
+        directory=str(tmp_path), files=parallel(tmp_path), languages=("en", "de"), window=4
+    )
+    found = source.examples("train")
+    assert len(found) == 80
+    assert all(0 < len(each.texts[0]) <= 4 for each in found)
+
+
+def examples_of(rows: list[list[int]], labels: list[int], n_rows: int = 1) -> LabelledExamples:
+    return LabelledExamples(Ragged.of(rows), np.array(labels), n_rows)
+
+
+def test_the_bag_of_words_equals_scikit_learn() -> None:
+    linear = pytest.importorskip("sklearn.linear_model")
+    text = pytest.importorskip("sklearn.feature_extraction.text")
+    draw = np.random.default_rng(0)
+    rows, labels = [], []
+    for _ in range(120):
+        label = int(draw.integers(3))
+        words = draw.integers(10, 30, 6) + np.where(draw.random(6) < 0.3, 4 * label, 0)
+        rows.append([CLS, *words.tolist(), SEP])
+        labels.append(label)
+    training, test = examples_of(rows[:60], labels[:60]), examples_of(rows[60:], labels[60:])
+    sentences = [" ".join(f"w{token}" for _, token in words_of(np.array(row))) for row in rows]
+    vectors = text.TfidfVectorizer(sublinear_tf=True)
+    known = vectors.fit_transform(sentences[:60])
+    model = linear.LogisticRegression(C=10, max_iter=1000, tol=1e-8).fit(known, labels[:60])
+    wanted = model.score(vectors.transform(sentences[60:]), labels[60:])
+    found = simple_accuracies(training, test, None)
+    assert found["bag_of_words"] == pytest.approx(wanted, abs=1.1 / 60)
+    assert found["most_frequent"] == np.mean(
+        np.array(labels[60:]) == np.bincount(labels[:60]).argmax()
+    )
+
+
+def test_the_overlap_of_words_finds_the_candidate_with_the_shared_word() -> None:
+    rows = [[CLS, 10, 11, SEP, 20, SEP], [CLS, 10, 11, SEP, 11, SEP], [CLS, 10, 11, SEP, 9, SEP]]
+    examples = examples_of(rows, [1], n_rows=3)
+    assert simple_accuracies(examples, examples, None)["word_overlap"] == 1.0
