@@ -26,7 +26,7 @@ class DataConfig:
     """Folder that `triptych pack translation` has written, from which training and validation pairs
     and the vocabulary are read in place of the source; null for none."""
     tokenizer: TokenizerConfig = field(default_factory=BytePairs)
-    """Kind of tokens, by class path: BytePairs, Characters or Words."""
+    """Kind of tokens, by class path: BytePairs, Characters, Words or SimplifiedChinese."""
     vocabulary_size: int = 8_000
     """Maximum size of the vocabulary in tokens, special ids included, and 256 bytes for byte-level
     BPE; a small corpus gives fewer."""

@@ -1,14 +1,15 @@
 """Text to ids and back, the tokenizers of both sides, and what kinds of tokenizers share.
 
 Ids 0, 1 and 2 are padding, start and end; no text encodes to them, so a sentence may contain the
-characters "<end>". All kinds work on bytes without a normalizer: what is in the vocabulary decodes
-to exactly the text that it came from, in any script.
+characters "<end>". All kinds work on bytes: what is in the vocabulary decodes to exactly the text
+that it came from, in any script, except where a kind replaces characters (`SimplifiedChinese`).
 """
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar
@@ -17,6 +18,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 PAD, START, END = 0, 1, 2
 N_SPECIALS = 3
+REPLACED = "replaced"
+"""Key of the characters that a serialized tokenizer replaces: all before, all after."""
 UNKNOWN = "<unk>"
 """Name and text of the token that stands for everything outside a vocabulary of whole units."""
 
@@ -39,19 +42,36 @@ class TokenizerConfig(ABC):
 
 
 class TextTokenizer:
-    """Text to ids and back; ids 0, 1 and 2 are padding, start and end."""
+    """Text to ids and back; ids 0, 1 and 2 are padding, start and end.
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    replaced: character that each code point is read as, where that is another one.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, replaced: Mapping[int, str] | None = None) -> None:
         self._tokenizer = tokenizer
+        self._replaced = dict(replaced or {})
+
+    def reading(self, replaced: Mapping[int, str]) -> TextTokenizer:
+        """Return this tokenizer for text in which these code points are replaced first."""
+        return TextTokenizer(self._tokenizer, replaced)
 
     @classmethod
     def from_json(cls, text: str) -> TextTokenizer:
         """Return the tokenizer that `to_json` serialized."""
-        return cls(Tokenizer.from_str(text))
+        plain = json.loads(text)
+        if REPLACED not in plain:
+            return cls(Tokenizer.from_str(text))
+        before, after = plain[REPLACED]
+        replaced = dict(zip(map(ord, before), after, strict=True))
+        return cls(Tokenizer.from_str(plain["tokenizer"]), replaced)
 
     def to_json(self) -> str:
         """Return the whole tokenizer as one string, for the checkpoint."""
-        return self._tokenizer.to_str()
+        tokenizer = self._tokenizer.to_str()
+        if not self._replaced:
+            return tokenizer
+        replaced = ["".join(map(chr, self._replaced)), "".join(self._replaced.values())]
+        return json.dumps({REPLACED: replaced, "tokenizer": tokenizer}, ensure_ascii=False)
 
     def __len__(self) -> int:
         return N_SPECIALS + self._tokenizer.get_vocab_size()
@@ -91,6 +111,7 @@ class TextTokenizer:
         In a longer text the last word may have other ids, as it may go on.
         """
         assert self._tokenizer.pre_tokenizer is not None
+        text = text.translate(self._replaced)
         words = self._tokenizer.pre_tokenizer.pre_tokenize_str(text)
         start = words[-1][1][0] if words else 0
         return self.encode(text[:start]), text[start:].encode()
@@ -120,7 +141,8 @@ class TextTokenizer:
 
     def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
         """Return the ids of each line, without start and end."""
-        encodings = self._tokenizer.encode_batch_fast(list(lines), add_special_tokens=False)
+        lines = [line.translate(self._replaced) for line in lines]
+        encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
         return [[N_SPECIALS + piece for piece in encoding.ids] for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
