@@ -1,4 +1,4 @@
-"""Weights for output heads, which start at zero: a model with such a head predicts nothing."""
+"""Random weights in place of those that start at zero, through which a new model ignores inputs."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from typing import TypeVar
 
 from torch import nn
 
+from triptych.core.aligned import AlignedMemory
+from triptych.core.attention.cross import CrossAttention
 from triptych.core.heads import CategoricalHead
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def with_random_head(module: Module) -> Module:
-    """Give every categorical head of the module random weights, so that its predictions differ."""
+    """Give heads, cross-attention and aligned memory random outputs, so that predictions differ."""
     for part in module.modules():
         if isinstance(part, CategoricalHead) and not part.logits.weight.any():
             nn.init.xavier_uniform_(part.logits.weight)
+        if isinstance(part, CrossAttention) and not part.out_proj.weight.any():
+            nn.init.xavier_uniform_(part.out_proj.weight)
+        if isinstance(part, AlignedMemory):
+            nn.init.xavier_uniform_(part.proj.weight)
     return module

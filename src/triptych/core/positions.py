@@ -115,19 +115,6 @@ class SinusoidalEmbedding(nn.Module):
         return interleave(angles(index, self.d_model, base=10000.0))  # [..., D]
 
 
-class SpacedPositions(nn.Module):
-    """The encoding of every `spacing`-th position: index i has that of position i * spacing."""
-
-    def __init__(self, positions: nn.Module, spacing: int) -> None:
-        super().__init__()
-        self.positions = positions
-        self.spacing = spacing
-
-    def forward(self, index: Tensor) -> Tensor:
-        encodings: Tensor = self.positions(index * self.spacing)  # [..., D]
-        return encodings
-
-
 class LearnedEmbedding(nn.Module):
     """A vector per position below max_length."""
 

@@ -81,16 +81,16 @@ def model_of(source, *, length=128, overlap=64, melody: MelodyEncoder | None = O
     return MusicModel(config, with_random_head(config.build_model()))
 
 
-def slow_skyline(notes: Notes, n_steps: int) -> list[int]:
-    """Each 10 ms on its own; the highest pitch of the ten of each 100 ms."""
-    first = to_steps(notes.onset)
-    stop = np.maximum(to_steps(notes.release), first + 1)
+def slow_skyline(notes: Notes, n_steps: int, *, first: int = 0, step: int = 1) -> list[int]:
+    """The highest pitch that sounds in each `step` x 10 ms from `first` x 10 ms on."""
+    onset = to_steps(notes.onset)
+    stop = np.maximum(to_steps(notes.release), onset + 1)
     found = []
-    for step in range(n_steps):
+    for begin in range(first, first + n_steps * step, step):
         sounding = [
             pitch
-            for time in range(10 * step, 10 * step + 10)
-            for pitch, a, b in zip(notes.pitch.tolist(), first, stop, strict=True)
+            for time in range(begin, begin + step)
+            for pitch, a, b in zip(notes.pitch.tolist(), onset, stop, strict=True)
             if a <= time < b
         ]
         found.append(max(sounding, default=MELODY_REST))
@@ -100,10 +100,8 @@ def slow_skyline(notes: Notes, n_steps: int) -> list[int]:
 @pytest.mark.parametrize("seed", range(4))
 def test_the_melody_of_a_performance_is_its_skyline(seed, busy_piece, parsed):
     notes = notes_of(parsed(busy_piece(seed)))
-    ids = EVENTS.tokens(notes)
-    melody = EVENTS.melody(ids)
-    assert melody.tolist() == slow_skyline(notes, len(melody))
-    assert len(melody) == -(-int(to_steps(notes.release).max()) // 10)
+    melody = EVENTS.melody(EVENTS.tokens(notes))
+    assert melody.tolist() == slow_skyline(notes, int(to_steps(notes.release).max()))
 
 
 def test_the_melody_of_any_events_is_that_of_their_notes():
@@ -119,21 +117,37 @@ def test_the_melody_of_a_chorale_is_its_soprano():
     grid = np.random.default_rng(0).integers(45, 72, (9, 4))
     grid[3, 0] = SILENT
     melody = CHORALES.melody(CHORALES.encode(grid))
-    assert melody.tolist() == [*grid[:3, 0], MELODY_REST, *grid[4:, 0]]
+    expected = [*grid[:3, 0], MELODY_REST, *grid[4:, 0]]
+    assert melody.reshape(9, 4).tolist() == [[pitch] * 4 for pitch in expected]
 
 
 @pytest.mark.parametrize("semitones", [-3, 0, 5])
 def test_a_window_has_the_melody_of_its_own_time_and_transposition(semitones, busy_piece, parsed):
+    """In steps that begin with the window, not with the piece."""
     content = notes_of(parsed(busy_piece(0)))
     ids = EVENTS.tokens(content)
     reader = WindowMelody(EVENTS, 80)
-    whole = slow_skyline(replace(content, pitch=content.pitch + semitones), 400)
-    n_steps = len(EVENTS.melody(ids))
+    moved = replace(content, pitch=content.pitch + semitones)
+    end = len(EVENTS.melody(ids))
     for start in (0, 1, 80, 333, len(ids) - 1):
         time = round(float(EVENTS.seconds_and_pitches(ids)[0][start]) * 100)
-        stop = min(time // 10 + EVENTS.melody_steps(80), n_steps)
-        expected = whole[time // 10 : stop] or [MELODY_REST]
+        n_steps = min(EVENTS.melody_steps(80), -(-(end - time) // 10))
+        expected = slow_skyline(moved, n_steps, first=time, step=10) or [MELODY_REST]
         assert reader.of_window(ids, start, semitones).tolist() == expected
+
+
+def test_a_note_begins_in_the_step_of_the_melody_that_its_token_is_given(busy_piece, parsed):
+    """The model's time of each note-on: the melody there is never below the note."""
+    ids = EVENTS.tokens(notes_of(parsed(busy_piece(1))))
+    for start in (0, 57, 133):
+        window = ids[start : start + 80]
+        melody = WindowMelody(EVENTS, 80).of_window(ids, start)
+        times = np.cumsum(EVENTS.durations[window]) - EVENTS.durations[window]
+        on = window < 128
+        steps = times[on] // EVENTS.melody_step
+        inside = steps < len(melody)
+        assert inside.any()
+        assert (melody[steps[inside]] >= window[on][inside]).all()
 
 
 def test_the_melody_is_cut_where_a_chorale_window_is():
@@ -230,9 +244,8 @@ def test_sampling_sees_the_melody_and_windows_of_the_evaluation(source, busy_pie
     with torch.no_grad():
         for place in range(170, 220, 3):
             start = max(0, -(-(place - length + 1) // (length - overlap))) * (length - overlap)
-            firsts = [tokenizer.melody_position(row[:start].numpy()) for row in greedy]
-            parts = [melody[first:][: tokenizer.melody_steps(length)] for first in firsts]
-            parts = [part if len(part) else np.array([MELODY_REST]) for part in parts]
+            reader = WindowMelody(tokenizer, length)
+            parts = [reader.part(melody, row[:start].numpy()) for row in greedy]
             previous = greedy[:, start - 1] if start else None
             given = condition_of(model, padded(parts))
             logits = model(greedy[:, start : place + 1], previous, given)[:, -1]
@@ -294,7 +307,7 @@ def test_melodies_out_of_range_and_without_notes_are_told(make_piano, parsed):
 
 def test_music_without_a_melody_is_told():
     class Drums(ChoraleTokenizer):
-        tokens_per_melody_step = None
+        melody_step = None
 
     with pytest.raises(ValueError, match="has no melody"):
         ModelConfig(melody=MelodyEncoder()).build(Drums(), length=64)

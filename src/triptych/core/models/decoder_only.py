@@ -7,6 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from triptych.core.aligned import AlignedMemory
 from triptych.core.attention.context import ForwardContext, KVCache
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
@@ -29,6 +30,9 @@ class DecoderOnly(TransformerModel):
     positions: index int64 [L] -> [L, D].
     encoder: reads another sequence, such as a small picture or a melody, which the cross-attention
     of the decoder reads in turn; None for a decoder without cross-attention.
+    aligned: for an encoder that reads a value per step of time. Cross-attention then starts at zero
+    too, so that a new model is the one without the encoder: beside random cross-attention the
+    decoder learned later to use its own past.
     Raises ValueError where the attention reads token ids and a position is a whole pixel.
     """
 
@@ -42,6 +46,7 @@ class DecoderOnly(TransformerModel):
         d_model: int,
         dropout: float = 0.0,
         encoder: SequenceEncoder | None = None,
+        aligned: AlignedMemory | None = None,
     ) -> None:
         super().__init__()
         self.embedding = embedding
@@ -51,6 +56,11 @@ class DecoderOnly(TransformerModel):
         self.start = nn.Parameter(torch.randn(d_model))
         self.dropout = nn.Dropout(dropout)
         self.encoder = encoder
+        self.aligned = aligned
+        if aligned is not None:
+            for block in decoder.blocks:
+                assert block.cross is not None
+                nn.init.zeros_(block.cross.out_proj.weight)
         self.value_shape = embedding.value_shape
         if decoder.uses_token_ids and self.value_shape:
             raise ValueError(
@@ -108,11 +118,15 @@ class DecoderOnly(TransformerModel):
         cache = self.decoder.init_cache(batch, max_length, context, lookahead=lookahead)
         if condition.vector is not None:
             cache[0][VECTOR] = condition.vector
+        if self.aligned is not None:
+            assert condition.memory is not None
+            memory = condition.memory, condition.memory_real
+            self.aligned.init_cache(cache, batch, max_length + lookahead, *memory)
         return cache
 
     def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
         condition = Condition(vector=cache[0].get(VECTOR))
-        x, context = self._inputs(values, previous, condition)  # [B, P + 1, D]
+        x, context = self._inputs(values, previous, condition, cache)  # [B, P + 1, D]
         parameters: Tensor = self.head(self.decoder(x, context, cache)[:, -1])  # [B, Z]
         return parameters
 
@@ -120,12 +134,21 @@ class DecoderOnly(TransformerModel):
         self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
     ) -> Tensor:
         x = self.embedding(values, positions - 1)  # [B, P, D]
+        if self.aligned is not None:
+            x = x + self.aligned.at_step(values, positions, cache).to(x.dtype)
         return self.add_positions(x, encodings, cache[0].get(VECTOR))
 
     def _inputs(
-        self, values: Tensor, previous: Tensor | None, condition: Condition
+        self,
+        values: Tensor,
+        previous: Tensor | None,
+        condition: Condition,
+        cache: KVCache | None = None,
     ) -> tuple[Tensor, ForwardContext]:
-        """Inputs [B, P + 1, D] and context of positions 0..P, from the values at 0..P-1."""
+        """Inputs [B, P + 1, D] and context of positions 0..P, from the values at 0..P-1.
+
+        cache: of decoding, which keeps what later steps need of the inputs.
+        """
         index = torch.arange(values.shape[1] + 1, device=values.device)  # [P + 1]
         first = self.start.expand(values.shape[0], 1, -1)  # [B, 1, D]
         if previous is not None:
@@ -133,6 +156,12 @@ class DecoderOnly(TransformerModel):
             first = torch.where((previous < 0).view(-1, 1, 1), first, before)
         later = self.embedding(values, index[:-1])  # [B, P, D]
         x = torch.cat([first.to(later.dtype), later], dim=1)  # [B, P + 1, D]
+        if self.aligned is not None and cache is not None:
+            x = x + self.aligned.prefill(values, cache).to(x.dtype)
+        elif self.aligned is not None:
+            assert condition.memory is not None
+            aligned = self.aligned(values, condition.memory, condition.memory_real)
+            x = x + aligned.to(x.dtype)  # [B, P + 1, D]
         context = condition.context()
         if self.decoder.uses_token_ids:
             none = values.new_full((len(values), 1), -1)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import torch
+
+from triptych.core.aligned import AlignedMemory
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
@@ -15,7 +18,6 @@ from triptych.core.positions import (
     Metrical,
     NoPositions,
     Sinusoidal,
-    SpacedPositions,
     SumOfEmbeddings,
 )
 from triptych.core.transformer import TransformerConfig
@@ -50,18 +52,22 @@ class MelodyEncoder:
 
     def build(self, decoder: TransformerConfig, tokenizer: MusicTokenizer) -> SequenceEncoder:
         """Build the encoder beside a decoder; ValueError for music without a melody."""
-        tokens = tokenizer.tokens_per_melody_step
-        if tokens is None:
+        if tokenizer.melody_step is None:
             raise ValueError(f"{tokenizer.name} has no melody; set model.melody to null")
         config = replace(decoder, n_layers=self.n_layers, attention=Full(), positions=Sinusoidal())
         order = raster((1,))  # sinusoids serve any length
         return SequenceEncoder(
             TokenEmbedding(N_MELODY_SYMBOLS, config.d_model),
-            # A step of the melody and the tokens that it accompanies have like positions.
-            SpacedPositions(config.positions.build(config.d_model, order), tokens),
+            config.positions.build(config.d_model, order),
             config.encoder((1,)),
             config.dropout,
         )
+
+    def aligned(self, d_model: int, tokenizer: MusicTokenizer) -> AlignedMemory:
+        """Build what gives each token the step of the melody in which it lies."""
+        assert tokenizer.melody_step is not None
+        durations = torch.from_numpy(tokenizer.durations)  # [V]
+        return AlignedMemory(durations, tokenizer.melody_step, d_model)
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,7 @@ class ModelConfig:
             d_model=d_model,
             dropout=transformer.dropout,
             encoder=None if self.melody is None else self.melody.build(transformer, tokenizer),
+            aligned=None if self.melody is None else self.melody.aligned(d_model, tokenizer),
         )
 
 

@@ -84,7 +84,9 @@ class MusicModel(MusicEvaluator):
         if melody is not None:
             self._check_melody(given=True)
             given = melody_of_midi(self.tokenizer, _parsed(melody, "the melody"))
-            seconds, length = len(given) * self.tokenizer.seconds_per_melody_step, None
+            assert self.tokenizer.melody_step is not None
+            steps = len(given) / self.tokenizer.melody_step
+            seconds, length = steps * self.tokenizer.seconds_per_melody_step, None
         else:
             self._check_melody(given=False)
         if seconds is None and length is None:

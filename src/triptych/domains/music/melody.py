@@ -1,6 +1,6 @@
 """Melody of a piece, which a model accompanies: one pitch or a rest per step of a grid of time.
 
-Of a performance it is the skyline: in each 100 ms the highest pitch that sounds at any time in it
+Of a performance it is the skyline: in each 100 ms the highest pitch that sounds at any time in them
 (skyline algorithm, Uitdenbogerd and Zobel 1998; grid of Music Transformer, Huang et al. 2018). Of a
 chorale it is the soprano, one pitch per sixteenth.
 """
@@ -30,7 +30,7 @@ CACHED_PIECES = 1024
 
 
 def melody_of_midi(tokenizer: MusicTokenizer, midi: ParsedMidi) -> Ids:
-    """Return the melody of a MIDI file: int64 [K], MIDI pitches or MELODY_REST.
+    """Return `MusicTokenizer.melody` of a MIDI file: int64 [U].
 
     Raises UserError for a file without notes and for pitches outside the tokenizer's range.
     """
@@ -51,7 +51,8 @@ def melody_of_midi(tokenizer: MusicTokenizer, midi: ParsedMidi) -> Ids:
 class WindowMelody:
     """Reads the melody that a model is given for a window of a piece.
 
-    It begins with the step in which the window begins and has `tokenizer.melody_steps` steps, fewer
+    Its steps count from the beginning of the window, so that the model knows in which step a token
+    lies; each has the highest pitch that sounds in it. It has `tokenizer.melody_steps` steps, fewer
     at the end of the piece and at least one: in sampling it is not known how long the window will
     last, so that it does not depend on that in training either.
     """
@@ -68,9 +69,15 @@ class WindowMelody:
 
     def part(self, melody: NDArray[Any], before: Ids) -> NDArray[Any]:
         """Return the part of a piece's melody for the window that follows the tokens `before`."""
-        first = self.tokenizer.melody_position(before)
-        found = melody[first : first + self.tokenizer.melody_steps(self.length)]
-        return found if len(found) else np.array([MELODY_REST])
+        step = self.tokenizer.melody_step
+        assert step is not None
+        first = self.tokenizer.elapsed(before)
+        found = melody[first : first + step * self.tokenizer.melody_steps(self.length)]  # [U]
+        missing = -len(found) % step if len(found) else step
+        found = np.pad(found, (0, missing), constant_values=MELODY_REST)  # whole steps
+        sounding = np.where(found == MELODY_REST, -1, found.astype(np.int64))
+        highest = sounding.reshape(-1, step).max(1)  # [K]
+        return np.where(highest < 0, MELODY_REST, highest)
 
     def condition(self, model: DecoderOnly, melody: Ids, before: Tensor) -> Condition:
         """Return the condition of a window that follows the tokens before, int64 [B, t]."""

@@ -120,11 +120,13 @@ class MusicTokenizer(ABC):
     """Steps in a beat; None where the music has no meter."""
     steps_per_bar: ClassVar[int | None] = None
     """Steps in a bar; None where the music has no meter."""
-    tokens_per_melody_step: ClassVar[int | None] = None
-    """Tokens in one step of `melody`, the mean where it varies; None for music whose melody is not
-    defined."""
+    melody_step: ClassVar[int | None] = None
+    """Duration of one step of the melody that an encoder reads, in units of `durations`; None for
+    music whose melody is not defined."""
+    tokens_per_melody_step: ClassVar[int]
+    """Tokens in one such step, the mean where it varies."""
     seconds_per_melody_step: ClassVar[float]
-    """Seconds in one step of `melody`."""
+    """Seconds in one such step."""
     voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
     """Name and usual range of MIDI pitches of each voice, from the highest; empty where the music
     has no voices. The instruments of `to_midi` are the voices, in this order."""
@@ -204,16 +206,20 @@ class MusicTokenizer(ABC):
         """Return the ids of a part of a piece, transposed."""
 
     def melody(self, ids: Ids) -> Ids:
-        """Return the melody of a piece, see `music.melody`: MIDI pitches or MELODY_REST, [K]."""
+        """Return the highest pitch in each unit of `durations`, MIDI or MELODY_REST: int64 [U]."""
         raise NotImplementedError(f"the melody of {self.name} is not defined")
 
-    def melody_position(self, ids: Ids) -> int:
-        """Return the step of the melody in which the token after the beginning of a piece lies."""
+    @property
+    def durations(self) -> Ids:
+        """Time by which each id moves the music on, int64 [V]; their sum places a token in it."""
         raise NotImplementedError(f"the melody of {self.name} is not defined")
+
+    def elapsed(self, ids: Ids) -> int:
+        """Return the time that the beginning of a piece takes, in units of `durations`."""
+        return int(self.durations[ids].sum())
 
     def melody_steps(self, length: int) -> int:
         """Return the number of steps of the melody that a window of `length` tokens is given."""
-        assert self.tokens_per_melody_step is not None
         return -(-length // self.tokens_per_melody_step)
 
     def stretched(self, content: Any, settings: Augmentation) -> list[Any]:

@@ -74,6 +74,7 @@ class ChoraleTokenizer(MusicTokenizer):
     steps_per_beat = STEPS_PER_QUARTER
     steps_per_bar = STEPS_PER_BAR
     voice_ranges = VOICE_RANGES
+    melody_step = N_VOICES
     tokens_per_melody_step = N_VOICES
     seconds_per_melody_step = SECONDS_PER_STEP
 
@@ -206,10 +207,12 @@ class ChoraleTokenizer(MusicTokenizer):
 
     def melody(self, ids: Ids) -> Ids:
         soprano = ids[::N_VOICES]  # [T]
-        return np.where(soprano == REST, MELODY_REST, soprano + LOWEST)
+        pitches = np.where(soprano == REST, MELODY_REST, soprano + LOWEST)  # [T]
+        return np.repeat(pitches, N_VOICES)
 
-    def melody_position(self, ids: Ids) -> int:
-        return len(ids) // N_VOICES
+    @property
+    def durations(self) -> Ids:
+        return np.ones(self.vocabulary_size, dtype=np.int64)  # a quarter of a sixteenth each
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids == REST, REST, ids + semitones)

@@ -93,6 +93,7 @@ class EventTokenizer(MusicTokenizer):
     """Bound on the tokens in a second: a performance of MAESTRO has about 40."""
     unit = "events"
     steps_per_second = STEPS_PER_SECOND
+    melody_step = STEPS_PER_MELODY_STEP
     tokens_per_melody_step = 4  # MAESTRO has about 40 events a second
     seconds_per_melody_step = STEPS_PER_MELODY_STEP / STEPS_PER_SECOND
 
@@ -194,7 +195,7 @@ class EventTokenizer(MusicTokenizer):
     def melody(self, ids: Ids) -> Ids:
         now = np.cumsum(_steps(ids))
         end = int(now[-1]) if len(ids) else 0
-        melody = np.full(max(1, -(-end // STEPS_PER_MELODY_STEP)), -1)
+        melody = np.full(max(1, end), -1)
         # Notes by pitch and then by time: a note lasts until the next event of its pitch.
         notes = np.flatnonzero(ids < SHIFT)
         notes = notes[np.argsort(ids[notes] % N_PITCHES, kind="stable")]
@@ -203,8 +204,7 @@ class EventTokenizer(MusicTokenizer):
         release[np.append(pitch[1:] != pitch[:-1], True)[: len(notes)]] = end
         is_on = ids[notes] < NOTE_OFF
         pitch, onset, release = pitch[is_on], onset[is_on], release[: len(notes)][is_on]
-        first = onset // STEPS_PER_MELODY_STEP
-        stop = np.maximum(-(-release // STEPS_PER_MELODY_STEP), first + 1)
+        first, stop = onset, np.maximum(release, onset + 1)
         number = np.repeat(np.arange(len(pitch)), stop - first)  # of the note in each of its steps
         within = np.arange(len(number)) - (np.cumsum(stop - first) - (stop - first))[number]
         step = first[number] + within
@@ -212,8 +212,9 @@ class EventTokenizer(MusicTokenizer):
         np.maximum.at(melody, step[inside], pitch[number[inside]])
         return np.where(melody < 0, MELODY_REST, melody)
 
-    def melody_position(self, ids: Ids) -> int:
-        return int(_steps(ids).sum()) // STEPS_PER_MELODY_STEP
+    @property
+    def durations(self) -> Ids:
+        return _steps(np.arange(self.vocabulary_size))
 
     def melody_steps(self, length: int) -> int:
         # Twice the mean, so that most windows of slower music have all of their melody.
