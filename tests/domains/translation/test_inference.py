@@ -374,12 +374,14 @@ def test_an_evaluation_searches_as_it_is_told(translator: TranslationModel) -> N
     for search in (
         {"beam": 3, "length_penalty": "none"},
         {"beam": 3, "length_penalty": "gnmt:5"},
+        {"beam": 3, "length_penalty": "gnmt:5", "no_repeat_ngram": 1},
     ):
         result = translator.evaluate("test", **search)
-        assert result.details["search"] == {**search, "no_repeat_ngram": None}
+        assert result.details["search"] == {"no_repeat_ngram": None, **search}
         found.append(result.details["hypotheses"])
         assert found[-1] == translator.translate(sources, **search)
     assert found[0] != found[1]
+    assert found[1] != found[2]
 
 
 def test_a_limit_scores_the_first_lines(translator: TranslationModel) -> None:
