@@ -271,6 +271,7 @@ def test_a_metric_that_was_not_measured_is_named(out: Path, monkeypatch: Any) ->
         ("nats_per_token", [0.5], [0.3, 0.5, 0.6], [0.6002, 2.0, float("nan"), float("inf")]),
         ("nats_per_token", [0.5, 0.7], [0.75, 0.8], [0.81]),
         ("bleu", [40.0, 41.0], [39.9, 50.0], [39.8, float("nan")]),
+        ("rougeL", [8.0], [7.9, 20.0], [7.8, 2.0]),
     ],
 )
 def test_as_good_as_the_worst_seed_within_the_tolerance(
