@@ -12,6 +12,7 @@ from PIL import Image
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts/attention_memory"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads /proc of Linux")
 def test_weights_that_are_kept_take_more_memory_than_compressed_keys(tmp_path: Path) -> None:
     out = tmp_path / "memory.png"

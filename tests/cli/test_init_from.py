@@ -84,6 +84,7 @@ def test_other_settings_of_the_model_are_said(cli, configs, image_checkpoint: Pa
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("domain", "again"), [("image", True), ("music", False), ("translation", False)]
 )

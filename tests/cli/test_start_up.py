@@ -46,6 +46,7 @@ for words in commands:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "domain",
     [pytest.param(name, marks=[pytest.mark.slow] * (name != "image")) for name in COMMANDS],

@@ -61,6 +61,7 @@ def test_a_shared_block_counts_as_often_as_it_is_applied():
     assert attention_flops(shared, 5) == 3 * attention_flops(one, 5)
 
 
+@pytest.mark.slow
 def test_the_table_is_printed_and_written(tmp_path, capsys):
     out = tmp_path / "costs"
     assert main(["complexity", "image", "--config", CONFIG, *SMALL, "--length", "9"]) == 0

@@ -17,6 +17,7 @@ SERVED = [each for each in EXAMPLES if type(build(each)).forward is MultiHeadAtt
 every_example = pytest.mark.parametrize("example", SERVED, ids=name)
 
 
+@pytest.mark.slow
 @every_example
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 @torch.no_grad()

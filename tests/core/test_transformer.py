@@ -125,6 +125,7 @@ def test_impossible_settings_are_refused(wrong: dict[str, object]) -> None:
         TransformerConfig(**({"d_model": 12, "n_heads": 3} | wrong))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("attention", "shape"),
     [

@@ -62,6 +62,7 @@ def squares(count: int = COUNT) -> Any:
     return read_in_order(square, iter(range(count)), count=count, what="squares")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once", "start_method")
 def test_workers_keep_the_order() -> None:
     results = list(squares())
@@ -72,6 +73,7 @@ def test_workers_keep_the_order() -> None:
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_once", "start_method")
 @pytest.mark.parametrize("chunk_seconds", [0.0, 1e9])
 def test_an_error_is_raised_in_its_turn(

@@ -38,6 +38,7 @@ def model() -> EncoderDecoder:
     return EncoderDecoder(config, source_vocabulary=50, target_vocabulary=50).eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beam", [pytest.param(1, marks=pytest.mark.slow), 4])
 @torch.no_grad()
 def test_the_steps_of_beam_search_do_not_wait(

@@ -101,6 +101,7 @@ def test_a_training_pass_never_waits_and_a_layer_launches_few_kernels(config: st
     assert two.total() <= BOUNDS[config][0], two
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("config", QUICK_AND_SLOW)
 def test_a_decoding_step_never_waits_and_a_layer_launches_few_kernels(config: str) -> None:
     one, two = (per_step(lambda n=n: step_of(config, n)) for n in (1, 2))  # type: ignore[misc]

@@ -29,7 +29,7 @@ from triptych.training.optim import TargetWeights
 from triptych.training.run_config import RunSettings
 from triptych.training.throughput import Throughput
 from triptych.training.vocabulary import RowMap
-from triptych.training.word_vectors import FixedRows, WordRows
+from triptych.training.word_vectors import FIXED_ROWS, FixedRows, WordRows, fixed_rows_of
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a run with a checkpoint."""
@@ -155,10 +155,12 @@ class TrainingModule(pl.LightningModule, ABC):
         # Lightning clips no gradients of a fused optimiser, because it unscales fp16 gradients
         # after the clipping. Without this flag the gradient scaler unscales them before.
         optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
-        if self.fixed_rows is not None:
-            fixed = self.fixed_rows
-            optimizer.register_step_post_hook(lambda *_: fixed.restore())
+        optimizer.register_step_post_hook(self._restore_fixed_rows)
         return [optimizer]
+
+    def _restore_fixed_rows(self, *_: Any) -> None:
+        if self.fixed_rows is not None:
+            self.fixed_rows.restore()
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
         """Rescale accumulated gradients and set the learning rate of the update."""
@@ -371,11 +373,15 @@ class TrainingModule(pl.LightningModule, ABC):
             step=int(self.trainer.global_step),
             metrics=self.latest,
         )
+        if self.fixed_rows is not None:
+            checkpoint[FIXED_ROWS] = self.fixed_rows.rows
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Restore the last metrics, and load training weights rather than averaged ones."""
         training_weights_first(checkpoint)
         self.latest = dict(checkpoint["triptych"]["metrics"])
+        if (rows := checkpoint.get(FIXED_ROWS)) is not None:
+            self.fixed_rows = fixed_rows_of(self, checkpoint["state_dict"], rows)
 
     def _log(self, values: dict[str, float], step: int) -> None:
         if self.trainer.is_global_zero:

@@ -33,6 +33,8 @@ REFUSED = {
     "task.class_path": "the model and its scores belong to the task",
     "run.seed": "the order of the data depends on it",
     "run.train_only": "the optimiser has the state of what it trains",
+    "run.word_vectors": "the embeddings began with them",
+    "run.freeze_word_vectors": "frozen embeddings may have been trained, or the reverse",
     "run.lora_rank": "the shape of the adapters depends on it",
     "run.lora_alpha": "the adapters were trained with this factor",
     "run.lora_layers": "the adapters belong to these layers",

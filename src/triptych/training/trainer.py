@@ -105,7 +105,7 @@ def train(
             step = resume_run(task, train_loader, *found, arguments.get("max_epochs"))
         elif run.init_from is not None:
             initialize_from(task, run.init_from)
-        if run.word_vectors is not None and (found is None or run.freeze_word_vectors):
+        if run.word_vectors is not None and found is None:
             start_from_vectors(task, run.word_vectors, freeze=run.freeze_word_vectors)
         train_loader.workers = validation_loader.workers = run.data_workers
         task.samples_folder = folder / "samples" if run.samples else None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
-import math
+import zlib
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -16,6 +17,11 @@ from torch import Tensor, nn
 
 from triptych.errors import UserError
 
+if TYPE_CHECKING:
+    from triptych.training.module import TrainingModule
+
+FIXED_ROWS = "triptych_fixed_rows"
+"""Key of a checkpoint with the numbers of the rows that the training leaves as they are."""
 OPTION = "run.word_vectors"
 """Setting that names the file."""
 
@@ -44,6 +50,13 @@ class FixedRows:
         """Write the values into the table, after an update that has moved them."""
         table = self.table
         table[self.rows.to(table.device)] = self.vectors.to(table)
+
+
+def fixed_rows_of(task: TrainingModule, weights: Mapping[str, Tensor], rows: Tensor) -> FixedRows:
+    """Return the fixed rows of a run that is resumed from a checkpoint with these weights."""
+    table = task.word_rows().table
+    name = next(name for name, weight in task.named_parameters() if weight is table)
+    return FixedRows(table, rows, weights[name][rows.to(weights[name].device)].clone())
 
 
 def place_vectors(target: WordRows, path: str) -> FixedRows:
@@ -92,9 +105,11 @@ def read_vectors(path: str, wanted: set[str], d_model: int) -> dict[str, Tensor]
             read = _binary_vectors if binary else _text_vectors
             found: dict[str, Tensor] = {}
             for word, vector in read(cast(IO[bytes], stream), path, wanted, d_model):
+                if not vector.isfinite().all():
+                    raise UserError(f"{OPTION}: {path} has a number that is not finite for {word}")
                 found.setdefault(word, vector)
             return found
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{OPTION}: {path} cannot be read: {error}") from error
 
 
@@ -109,16 +124,18 @@ def _check_size(size: int, d_model: int, place: str) -> None:
 def _text_vectors(
     stream: IO[bytes], path: str, wanted: set[str], d_model: int
 ) -> Iterator[tuple[str, Tensor]]:
-    number = 0
+    number, n_words = 0, 0
     for number, line in enumerate(stream, start=1):
-        parts = line.rstrip().split(b" ")
+        parts = (line.removeprefix(codecs.BOM_UTF8) if number == 1 else line).split()
         place = f"{path}, line {number}"
         if number == 1:
             if len(parts) == 2 and all(part.isdigit() for part in parts):  # word2vec's header
+                n_words = int(parts[0])
                 _check_size(int(parts[1]), d_model, place)
                 continue
             _check_size(len(parts) - 1, d_model, place)
-        if len(parts) <= d_model:
+        extra = parts[1:-d_model]  # of a word with spaces
+        if len(parts) <= d_model or any(map(_is_number, extra)):
             raise UserError(
                 f"{OPTION}: {place} has {len(parts)} columns; expected a word and {d_model} numbers"
             )
@@ -129,11 +146,11 @@ def _text_vectors(
                 vector = [float(part) for part in parts[-d_model:]]
             except ValueError as error:
                 raise UserError(f"{OPTION}: {place}: {error}; expected numbers") from error
-            if not all(map(math.isfinite, vector)):
-                raise UserError(f"{OPTION}: {place} has a number that is not finite")
             yield word, torch.tensor(vector)
     if not number:
         raise UserError(f"{OPTION}: {path} is empty; expected a word2vec or GloVe file")
+    if number <= n_words:
+        raise UserError(f"{OPTION}: {path} ends after {number - 1} of {n_words} words")
 
 
 def _binary_vectors(
@@ -152,6 +169,14 @@ def _binary_vectors(
         word = _decoded(name.lstrip(b"\n"), f"{path}, word {number}")
         if word in wanted:
             yield word, torch.from_numpy(np.frombuffer(content, "<f4").copy())
+
+
+def _is_number(part: bytes) -> bool:
+    try:
+        float(part)
+    except ValueError:
+        return False
+    return True
 
 
 def _decoded(name: bytes, place: str) -> str:
