@@ -37,6 +37,7 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
 from fake_cuda import fake_cuda
 
+from triptych.complexity.measure import KeptTensors
 from triptych.config.schema import from_plain
 from triptych.core.transformer import Stack
 from triptych.training.module import TrainingModule
@@ -114,7 +115,7 @@ def estimate(path: Path, *, bf16: bool = True) -> Estimate:
     with fake_cuda(task, visible_share=step.visible_share) as launches, numbers:
         counter = FlopCounterMode(display=False)
         noted = saved.in_blocks(stacks), saved.in_chunks()
-        with saved.kept(), sizes, counter, noted[0] as blocks, noted[1] as chunks:
+        with saved.noted(), sizes, counter, noted[0] as blocks, noted[1] as chunks:
             task.training_loss(step.make_batch())
     kept = saved.n_bytes + chunks.change()
     rerun = kept + blocks.change()
@@ -133,25 +134,8 @@ def estimate(path: Path, *, bf16: bool = True) -> Estimate:
     )
 
 
-class SavedTensors:
-    """The storages that autograd keeps for the backward pass, but for those of parameters."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        self._sizes: dict[int, int] = {}
-        self._alive: list[Tensor] = []  # a freed storage's address would come again
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Note what the forward pass inside keeps."""
-        with torch.autograd.graph.saved_tensors_hooks(self._note, lambda tensor: tensor):
-            yield
-
-    def _note(self, tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        self._sizes[storage._cdata] = storage.nbytes()
-        self._alive.append(tensor)
-        return tensor
+class SavedTensors(KeptTensors):
+    """Kept tensors, and what recomputing chunks of the loss or blocks would change."""
 
     @contextmanager
     def in_chunks(self) -> Iterator[Recomputed]:
@@ -160,7 +144,7 @@ class SavedTensors:
 
         def run(function: Callable[..., Tensor], *inputs: Tensor, **options: Any) -> Tensor:
             for tensor in inputs:
-                self._note(tensor)
+                self.note(tensor)
             before = self.n_bytes
             result = function(*inputs)
             found.kept.append(self.n_bytes - before)
@@ -187,11 +171,6 @@ class SavedTensors:
                 block.register_forward_pre_hook(enter)
                 block.register_forward_hook(leave)
         yield found
-
-    @property
-    def n_bytes(self) -> int:
-        own = {parameter.untyped_storage()._cdata for parameter in self._module.parameters()}
-        return sum(size for key, size in self._sizes.items() if key not in own)
 
 
 @dataclass(frozen=True)

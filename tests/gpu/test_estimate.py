@@ -11,9 +11,11 @@ from unittest.mock import patch
 import pytest
 import torch
 import yaml
-from gpu.estimate import STEPS, SavedTensors, Step, estimate, restated, stated
+from gpu.estimate import STEPS, Step, estimate, restated, stated
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
+
+from triptych.complexity.measure import kept_bytes
 
 ROOT = Path(__file__).resolve().parents[2]
 D, FF, LAYERS, LENGTH = 64, 256, 2, 64
@@ -88,18 +90,12 @@ def test_memory_is_that_of_a_real_step(
     step, batch = on_cpu(path)
     task = step.task.train()
     if make is not checkpointed and chunk is None:
-        assert found.activation_bytes == pytest.approx(kept_by(task, batch), rel=0.01)
+        kept = kept_bytes(task, lambda: task.training_loss(batch))
+        assert found.activation_bytes == pytest.approx(kept, rel=0.01)
     gradients = sum(p.numel() * p.element_size() for p in task.parameters())
     peak = found.state_bytes - gradients + peak_of_step(task, batch)
     assert peak <= found.memory_bytes() * 1.02
     assert found.memory_bytes() <= 1.3 * peak
-
-
-def kept_by(task: Any, batch: Any) -> int:
-    saved = SavedTensors(task)
-    with saved.kept():
-        task.training_loss(batch)
-    return saved.n_bytes
 
 
 def peak_of_step(task: Any, batch: Any) -> int:

@@ -17,26 +17,26 @@ class KeptTensors:
     """Storages that autograd keeps for the backward pass, those of parameters excluded."""
 
     module: nn.Module
-    _sizes: dict[int, int] = field(default_factory=dict)
-    _alive: list[Tensor] = field(default_factory=list)  # a freed storage's address would come again
+    _storages: dict[int, torch.UntypedStorage] = field(default_factory=dict)
+    # By id, which is unique while the storage is held; a fake tensor has no address to go by.
 
     @contextmanager
     def noted(self) -> Iterator[None]:
         """Note what the forward pass inside keeps."""
-        with torch.autograd.graph.saved_tensors_hooks(self._note, lambda tensor: tensor):
+        with torch.autograd.graph.saved_tensors_hooks(self.note, lambda tensor: tensor):
             yield
 
-    def _note(self, tensor: Tensor) -> Tensor:
+    def note(self, tensor: Tensor) -> Tensor:
+        """Count the storage of a tensor, once for all tensors that share it; return the tensor."""
         storage = tensor.untyped_storage()
-        self._sizes[storage.data_ptr()] = storage.nbytes()
-        self._alive.append(tensor)
+        self._storages[id(storage)] = storage
         return tensor
 
     @property
     def n_bytes(self) -> int:
         """Bytes of what was noted."""
-        own = {parameter.untyped_storage().data_ptr() for parameter in self.module.parameters()}
-        return sum(size for key, size in self._sizes.items() if key not in own)
+        own = {id(parameter.untyped_storage()) for parameter in self.module.parameters()}
+        return sum(storage.nbytes() for key, storage in self._storages.items() if key not in own)
 
 
 def kept_bytes(module: nn.Module, forward: Callable[[], object]) -> int:
