@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,8 @@ def test_a_run_starts_from_the_vectors_and_keeps_frozen_ones(freeze, settings, t
     words = triptych.load(file_of_run, device="cpu").vocabulary.source.words
     covered, known = sum(word in vectors for word in words), sum(map(bool, words))
     assert f"{file}: {covered} of {known} tokens" in said
+    (start,) = json.loads((tmp_path / "runs/run/versions.json").read_text())["starts"]
+    assert start["word_vectors"] == {"tokens": len(words), "words": known, "covered": covered}
     for word, row in rows().items():
         assert torch.equal(row, vectors[word]) == freeze, word
     # A frozen row stays frozen in the rest of the run, which no longer needs the file.

@@ -267,9 +267,10 @@ def initialize_from(task: TrainingModule, name: str) -> None:
     say(f"Starting with the weights of {name}, step {header['step']}.")
 
 
-def start_from_vectors(task: TrainingModule, path: str, *, freeze: bool) -> None:
-    """Fill the embeddings of a run with the vectors of a file and say how many words it has.
+def start_from_vectors(task: TrainingModule, path: str, *, freeze: bool) -> dict[str, int]:
+    """Fill the embeddings of a run with the vectors of a file and say how many it has.
 
+    Returns how many tokens there are, how many of them are words and how many got a vector.
     freeze: keep these rows as they are during the training. Raises UserError as `place_vectors`
     does, and for models of a domain without words.
     """
@@ -282,6 +283,7 @@ def start_from_vectors(task: TrainingModule, path: str, *, freeze: bool) -> None
         f"{len(target.words) - len(fixed.rows):,} embeddings start at random."
     )
     task.fixed_rows = fixed if freeze else None
+    return {"tokens": len(target.words), "words": n_words, "covered": len(fixed.rows)}
 
 
 def _check_rows_trained(task: TrainingModule, maps: list[RowMap]) -> None:

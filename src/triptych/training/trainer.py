@@ -101,18 +101,20 @@ def train(
 
     with stop.installed(), deleted_unless(folder_is_kept, folder):
         step = 0
+        facts: dict[str, Any] = {"precision": precision}
         if found is not None:
             step = resume_run(task, train_loader, *found, arguments.get("max_epochs"))
         elif run.init_from is not None:
             initialize_from(task, run.init_from)
         if run.word_vectors is not None and found is None:
-            start_from_vectors(task, run.word_vectors, freeze=run.freeze_word_vectors)
+            frozen = run.freeze_word_vectors
+            facts["word_vectors"] = start_from_vectors(task, run.word_vectors, freeze=frozen)
         train_loader.workers = validation_loader.workers = run.data_workers
         task.samples_folder = folder / "samples" if run.samples else None
         # Compiled is the function, not the module: names in checkpoints and validation stay.
         task.compiled_loss = torch.compile(task.training_loss) if run.compile else None
         if first and not trial:
-            own = _open_loggers(task, folder, trainer, precision, step)
+            own = _open_loggers(task, folder, trainer, step, facts)
             lightning.loggers = [*own, *lightning.loggers]
         began = time.monotonic()
         try:
@@ -154,15 +156,22 @@ def train(
 
 
 def _open_loggers(
-    task: TrainingModule, folder: Path, trainer: dict[str, Any], precision: str, step: int
+    task: TrainingModule,
+    folder: Path,
+    trainer: dict[str, Any],
+    step: int,
+    facts: dict[str, Any],
 ) -> list[Logger]:
-    """Create the run's folder with config.yaml and versions.json; return metrics.csv and wandb."""
+    """Create the run's folder with config.yaml and versions.json; return metrics.csv and wandb.
+
+    facts: what versions.json keeps of this start beside step, seed, versions and size.
+    """
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     remove_unfinished(folder / "checkpoints")
     # Objects among the Trainer's arguments, such as callbacks, become text.
     settings = {**task.metadata["config"], "trainer": json.loads(json.dumps(trainer, default=str))}
     write_config(folder, settings, step)
-    start = {"step": step, "seed": task.config.run.seed, "precision": precision}
+    start = {"step": step, "seed": task.config.run.seed, **facts}
     identity = write_versions(folder, {**start, "parameters": _size(task)})
     config = {**settings, "versions": versions(), "commit": code_commit()}
     wandb = open_wandb(task.config.run, folder=folder, identity=identity, config=config)
