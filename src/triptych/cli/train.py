@@ -33,31 +33,40 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     check_settings_file("train", domain, arguments)
 
     from triptych.training import checks
+    from triptych.training.processes import disconnected_by_refusal
+
+    values, locate = parse_settings(parser(domain), arguments)
+    config = build(domain.config_class(), values, locate=locate)
+    # These checks precede the reading of the data, which can take minutes.
+    trainer = checks.trainer_settings(values["trainer"])
+    probe = checks.probe_trainer(checks.check_settings(config, trainer))
+    with disconnected_by_refusal():
+        folder = _train(domain, config, values, probe)
+    if folder.exists() and probe.is_global_zero:
+        print(f"the run is in {folder}", file=sys.stderr)
+    return 0
+
+
+def _train(domain: Domain, config: Any, values: dict[str, Any], probe: Any) -> Path:
+    """Start the processes, read the data, train and return the run's folder."""
+    from triptych.training import checks
     from triptych.training.devices import out_of_memory_advice
     from triptych.training.processes import decided_by_rank_0, prepare_in_turn, start_processes
     from triptych.training.run_folder import check_run_folder
     from triptych.training.trainer import train
 
-    values, locate = parse_settings(parser(domain), arguments)
-    config = build(domain.config_class(), values, locate=locate)
-    resume = values.get("resume", False)
-    # These checks precede the reading of the data, which can take minutes.
-    trainer = checks.trainer_settings(values["trainer"])
-    probe = checks.probe_trainer(checks.check_settings(config, trainer))
     start_processes(probe)
+    resume = values.get("resume", False)
+    trainer = checks.trainer_settings(values["trainer"])
     folder = Path(config.run.directory) / config.run.name
     resumes = decided_by_rank_0(lambda: check_run_folder(folder, resume=resume))
     vocabulary, config = given_vocabulary(
         config, domain.name, folder if resumes else None, max_epochs=trainer.get("max_epochs")
     )
     task, train_loader, validation_loader = prepare_in_turn(domain.prepare, config, vocabulary)
-    settings = checks.trainer_settings(values["trainer"])
     checks.check_batches(probe, len(train_loader), len(validation_loader))
     with out_of_memory_advice(memory_advice(config)):
-        folder = train(task, train_loader, validation_loader, settings, resume=resume)
-    if folder.exists() and probe.is_global_zero:
-        print(f"the run is in {folder}", file=sys.stderr)
-    return 0
+        return train(task, train_loader, validation_loader, trainer, resume=resume)
 
 
 def check_settings_file(command: str, domain: Domain, arguments: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import os
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -70,6 +70,26 @@ def start_processes(trainer: pl.Trainer) -> None:
         strategy.setup_environment()  # connects, where that is not done yet
 
 
+def _disconnect() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def disconnected_by_refusal() -> Iterator[None]:
+    """Close the connections to the other ranks where a refusal ends this process.
+
+    A thread of a connection that outlives the interpreter would abort the process, and the exit
+    code would be that of the abort. A refusal leaves no communication open, so closing waits for
+    nobody.
+    """
+    try:
+        yield
+    except (UserError, SystemExit):
+        _disconnect()
+        raise
+
+
 def _connect_through_torchrun(strategy: DDPStrategy) -> None:
     """Create the process group from torchrun's store, without the keys of earlier attempts."""
     environment = strategy.cluster_environment
@@ -90,7 +110,7 @@ def _connect_through_torchrun(strategy: DDPStrategy) -> None:
         timeout=timeout,
     )
     if backend == "nccl":  # PyTorch warns otherwise
-        atexit.register(distributed.destroy_process_group)
+        atexit.register(_disconnect)
 
 
 def store_of_attempt(store: Any, rank: int, world: int, timeout: timedelta) -> Any:
