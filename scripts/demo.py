@@ -17,11 +17,11 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
-from demo_page import write_page
 
 import triptych
 from triptych import pretrained
@@ -30,6 +30,9 @@ from triptych.domains.files import json_bytes
 from triptych.domains.image.render import to_bytes, write_png
 from triptych.domains.image.sources import Digits
 from triptych.errors import UserError
+from triptych.report.page import Exhibit, report
+from triptych.report.run import check_is_run, read_run
+from triptych.report.samples import read_items, table_of
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.files import write_atomically
 
@@ -57,6 +60,25 @@ SENTENCES = (
     # Not the caption of an image: shows the limits of the model.
     "The minister will resign if parliament rejects the new budget.",
 )
+METRIC = {
+    "translation": ("exact_match", "numbers translated exactly"),
+    "image": ("bits_per_dim", "bits per pixel of test digits"),
+    "music": ("nats_per_token", "nats per token of test chorales"),
+}
+DATA = {
+    "translation": "Numbers in words. No value of the table was in the training data.",
+    "image": "Handwritten digits, 8x8 with 17 levels, in generation order; one column per digit.",
+    "music": "Chorales in four voices, in sixteenths.",
+}
+GIVEN = {
+    "completion": "Test digits, their given upper halves, and five completions each.",
+    "super-resolution": "Test digits averaged down to 4x4, five samples each, and the originals.",
+    "harmony": "The first bars of the soprano of a test chorale, and the three other voices as the "
+    "model fills them in.",
+}
+"""Folder of samples of which a part was given -> what they show."""
+CARD = ("data", "time", "hardware", "figure", "terms")
+"""Entries of a model card on the page."""
 
 
 class StepFailed(Exception):  # noqa: N818
@@ -128,7 +150,7 @@ class Demo:
     def use(self, domain: str) -> None:
         """Score and sample the trained model of one domain."""
         checkpoint = ["--checkpoint", str(self.out / domain / "checkpoints" / "best.ckpt")]
-        score = self.out / f"{domain}.json"
+        score = self.out / domain / "test.json"  # the report shows the scores of the folder
         run("evaluate", domain, *checkpoint, "--json", str(score))
         self.results["trained"][domain]["score"] = json.loads(score.read_text(encoding="utf-8"))
         if domain in SAMPLES:
@@ -182,6 +204,56 @@ def run(*words: str) -> None:
         sys.exit(code)
     if code:
         raise StepFailed(words[0])
+
+
+def write_page(folder: Path, results: dict[str, Any]) -> Path:
+    """Write index.html with the results and the runs of the demo, and return its path.
+
+    results: `shipped`, a list of models with their card, and `trained`, by the name of the run.
+    """
+    exhibits, failures = [], []
+    for model in sorted(results["shipped"], key=lambda model: [*TRAININGS].index(model["domain"])):
+        items = read_items(folder / "shipped" / model["name"])
+        if "samples" in model:
+            items.tables.append(table_of("translations", model["samples"]))
+        card = {"model": pretrained.PREFIX + model["name"], **{key: model[key] for key in CARD}}
+        exhibits.append(Exhibit(f"Shipped model: {model['what']}", "", items, card))
+    for domain in TRAININGS:
+        trained = results["trained"].get(domain, {})
+        if "score" not in trained:
+            failures.append(
+                f"{domain.capitalize()}: training or evaluation failed; see the output of the demo."
+            )
+            continue
+        items = read_items(folder / "samples" / domain)
+        if rows := trained["score"]["details"].get("samples"):
+            items.tables.append(table_of("translations", rows))
+        text = f"{headline(domain, trained['score'])} Trained for {trained['stopped']}."
+        exhibits.append(Exhibit(f"Trained here: {domain}", f"{DATA[domain]} {text}", items))
+    for name, text in GIVEN.items():
+        if items := read_items(folder / "samples" / name):
+            exhibits.append(Exhibit(f"Trained here: {name}", text, items))
+    runs = []
+    for name in results["trained"]:
+        with suppress(UserError):  # the training failed before its first step
+            check_is_run(folder / name)
+            runs.append(read_run(folder / name, most=8))
+    content = report(runs, title="Triptych: the demo", exhibits=exhibits, failures=failures)
+    return write_atomically(folder / "index.html", content)
+
+
+def headline(domain: str, score: dict[str, Any]) -> str:
+    """Return the score of a trained model, and those of simple models."""
+    name, unit = METRIC[domain]
+    value, details = score["metrics"][name], score["details"]
+    shown = f"{value:.1%}" if name == "exact_match" else f"{value:.3f}"
+    simple = {
+        key.removesuffix(f"_{name}"): figure
+        for key, figure in details.items()
+        if key.endswith(f"_{name}") and figure is not None
+    } | (details.get(f"{name}_of") or {})
+    others = "; ".join(f"{other} {figure:.3f}" for other, figure in simple.items())
+    return f"{shown} {unit}" + (f" (simple models: {others})." if others else ".")
 
 
 def free_folder(out: Path) -> Path:

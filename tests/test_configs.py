@@ -13,7 +13,9 @@ from triptych.config.schema import from_plain, to_plain
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
 OVERLAYS = sorted((CONFIGS / "overlays").rglob("*.yaml"))
 """Second settings files, which change some settings of a complete one."""
-FILES = sorted(set(CONFIGS.rglob("*.yaml")) - set(OVERLAYS))
+SWEEPS = sorted((CONFIGS / "sweeps").glob("*.yaml"))
+"""Searches over settings, in the format of wandb; see test_sweeps.py."""
+FILES = sorted(set(CONFIGS.rglob("*.yaml")) - set(OVERLAYS) - set(SWEEPS))
 SECTIONS = {"data", "model", "optim", "run", "trainer"}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "triptych"
-LAYERS = ["core", "decoding", "training", "domains", "explain", "complexity", "cli"]
+LAYERS = ["core", "decoding", "training", "domains", "report", "explain", "complexity", "cli"]
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
 EVERYBODY = {"errors", "config", "pretrained"}
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -14,6 +14,7 @@ import pytest
 from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.training import trainer as trainer_module
+from triptych.training.loggers import samples
 from triptych.training.loggers import wandb as module
 from triptych.training.loggers.wandb import WandbMetrics, choose_mode, open_wandb
 from triptych.training.run_config import RunConfig
@@ -44,7 +45,8 @@ class FakeRun:
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     sentences: list[str] = []
-    monkeypatch.setattr(module, "say", sentences.append)
+    for place in (module, samples):
+        monkeypatch.setattr(place, "say", sentences.append)
     return sentences
 
 

@@ -29,6 +29,7 @@ COMMANDS = (
     "pretrained",
     "explain",
     "complexity",
+    "report",
 )
 
 _HELP = """\
@@ -46,6 +47,7 @@ commands:
   pretrained [NAME]                   list the models shipped with Triptych, or describe one
   explain NAME --out DIR              draw a figure of the lectures (--list shows their names)
   complexity DOMAIN --config FILE     print and measure what layers and models cost
+  report RUN [RUN ...] --out FILE     write an HTML file about runs, side by side
 
 domains: {train}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)
@@ -113,7 +115,7 @@ def _dispatch(arguments: list[str]) -> int:
         near = nearest(command, COMMANDS)
         instead = f"did you mean {near}?" if near else f"expected one of {', '.join(COMMANDS)}"
         raise UserError(f"unknown command {command!r}; {instead}")
-    if command in ("pretrained", "explain"):
+    if command in ("pretrained", "explain", "report"):
         return int(importlib.import_module(f"triptych.cli.{command}").run(rest))
     allowed = offering(command)
     usage = f"triptych {command} {'|'.join(allowed)} [OPTIONS]"

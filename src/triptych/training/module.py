@@ -82,7 +82,7 @@ class TrainingModule(pl.LightningModule, ABC):
         self._stop_votes = torch.zeros(len(STOP_SIGNALS))
         self._sums = MetricSums()
         self._step_before = -1
-        self._gradient_norm: Tensor | float = math.nan
+        self._gradient_norms: dict[str, Tensor] = {}
 
     # Methods that a domain implements or overrides
 
@@ -137,7 +137,8 @@ class TrainingModule(pl.LightningModule, ABC):
     def log_samples(self, folder: Path) -> None:
         """Write samples into the folder after a validation; on rank 0 only.
 
-        Loggers show .png, .wav, .mid and .csv (a table with a header), each under its file's name.
+        Loggers show .png, .wav, .mid, .html (a page without scripts) and .csv (a table with a
+        header), each under its file's name.
         """
 
     # Optimisation
@@ -166,8 +167,7 @@ class TrainingModule(pl.LightningModule, ABC):
         """Rescale accumulated gradients and set the learning rate of the update."""
         self._target_weights.rescale(self.parameters())
         if self._report_is_due(self.trainer.global_step + 1):
-            gradients = [p.grad for p in self.parameters() if p.grad is not None]
-            self._gradient_norm = nn.utils.get_total_norm(gradients)
+            self._gradient_norms = optimization.gradient_norms(self.model)
         rate = self.learning_rate(self.trainer.global_step + 1)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -262,7 +262,7 @@ class TrainingModule(pl.LightningModule, ABC):
         values = {
             "train/loss": self.throughput.loss(),
             "train/learning_rate": self.learning_rate(step),
-            "train/gradient_norm": float(self._gradient_norm),
+            **{name: float(norm) for name, norm in self._gradient_norms.items()},
             "time/tokens_per_s": self.throughput.tokens_per_second(),
             "time/data_share": self.throughput.data_share(),
             "time/seconds": self.throughput.total_seconds(),

@@ -140,3 +140,19 @@ class TargetWeights:
         for parameter in parameters:
             if parameter.grad is not None:
                 parameter.grad.mul_(factor.to(parameter.grad.dtype))
+
+
+def gradient_norms(model: nn.Module) -> dict[str, Tensor]:
+    """Return the L2 norm of all gradients, train/gradient_norm, and of each part's.
+
+    The parts are the model's direct children, gradient_norm/<name>; a parameter that two of them
+    share counts for the first. Their squares add up to the square of the whole.
+    """
+    parts: dict[str, list[Tensor]] = {}
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            parts.setdefault(name.partition(".")[0], []).append(parameter.grad)
+    every = [gradient for part in parts.values() for gradient in part]
+    norm = nn.utils.get_total_norm
+    each = {f"gradient_norm/{name}": norm(part) for name, part in parts.items()}
+    return {"train/gradient_norm": norm(every), **each}

@@ -56,6 +56,8 @@ class RunConfig:
     """Mode of Weights & Biases; auto is online if a key is found, otherwise offline."""
     wandb_project: str = "triptych"
     """Name of the Weights & Biases project."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard into the run's folder; needs the extra tensorboard."""
     samples: bool = True
     """Write samples (images, sounds, sentences) into the run's folder after each validation."""
     save_minutes: float = 10.0

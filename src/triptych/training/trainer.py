@@ -30,6 +30,7 @@ from triptych.training.checks import check_settings
 from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.files import remove_unfinished
 from triptych.training.loggers.csv import CsvMetrics
+from triptych.training.loggers.tensorboard import check_tensorboard, open_tensorboard
 from triptych.training.loggers.wandb import open_wandb
 from triptych.training.module import TrainingModule
 from triptych.training.processes import decided_by_rank_0, start_processes
@@ -65,6 +66,8 @@ def train(
     """
     quiet_lightning()
     run = task.config.run
+    if run.tensorboard:
+        check_tensorboard()
     arguments = task.trainer_arguments(check_settings(task.config, trainer))
     precision = arguments["precision"]
     folder = Path(run.directory) / run.name
@@ -162,7 +165,7 @@ def _open_loggers(
     step: int,
     facts: dict[str, Any],
 ) -> list[Logger]:
-    """Create the run's folder with config.yaml and versions.json; return metrics.csv and wandb.
+    """Create the run's folder with config.yaml and versions.json; return its loggers.
 
     facts: what versions.json keeps of this start beside step, seed, versions and size.
     """
@@ -176,6 +179,8 @@ def _open_loggers(
     config = {**settings, "versions": versions(), "commit": code_commit()}
     wandb = open_wandb(task.config.run, folder=folder, identity=identity, config=config)
     loggers: list[Logger] = [CsvMetrics(folder / "metrics.csv", keep_until=step)]
+    if task.config.run.tensorboard:
+        loggers.append(open_tensorboard(folder, keep_until=step))
     return loggers if wandb is None else [*loggers, wandb]
 
 

@@ -132,12 +132,14 @@ def test_the_table_shows_source_reference_and_translation(
     taught.log_samples(tmp_path)
     with (tmp_path / "translations.csv").open(encoding="utf-8", newline="") as file:
         columns, *rows = csv.reader(file)
-    assert columns == ["source", "reference", "translation", "exact match"]
+    assert columns == ["source", "reference", "translation", "exact match", "chrF"]
     assert len(rows) == taught.config.data.shown == 5
     for (source, reference), hypothesis, row in zip(
         taught.generated_pairs, taught.hypotheses, rows, strict=False
     ):
-        assert row == [source, reference, hypothesis, "yes" if reference == hypothesis else "no"]
+        same = reference == hypothesis
+        assert row[:4] == [source, reference, hypothesis, "yes" if same else "no"]
+        assert (row[4] == "100") >= same
 
 
 def test_decoding_can_be_switched_off(tiny_config: Config, tmp_path: Path) -> None:

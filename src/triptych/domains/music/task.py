@@ -18,6 +18,7 @@ from triptych.domains.music.data import (
     training_batches,
 )
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
+from triptych.domains.music.roll_page import piano_roll_page
 from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.errors import UserError
@@ -53,7 +54,7 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         return (nats + take_auxiliary_loss(self.model, batch.scored)) / count, count
 
     def log_samples(self, folder: Path) -> None:
-        """Sample pieces at temperature 1 from the run's seed, as MIDI, sound and piano roll."""
+        """Sample pieces at temperature 1 from the run's seed, as MIDI, sound, drawing and page."""
         data = self.config.data
         if not data.samples:
             return
@@ -66,7 +67,9 @@ class MusicTrainingModule(MusicScores, TrainingModule):
             melody=self.sampled_melody,
         )
         for number, ids in enumerate(pieces):
-            render.write_piece(data.source.tokenizer.to_midi(ids), folder / f"piece-{number:02d}")
+            midi, path = data.source.tokenizer.to_midi(ids), folder / f"piece-{number:02d}"
+            render.write_piece(midi, path)
+            path.with_suffix(".html").write_text(piano_roll_page(midi), encoding="utf-8")
 
 
 def prepare(

@@ -116,17 +116,20 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         return score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
 
     def log_samples(self, folder: Path) -> None:
-        """Write a table of source, reference, translation and exact match."""
+        """Write a table of source, reference, translation, exact match and sentence chrF."""
         shown = list(zip(self.generated_pairs, self.hypotheses, strict=True))
         shown = shown[: self.config.data.shown]
         if not shown:
             return
+        from sacrebleu import sentence_chrf
+
         with (folder / "translations.csv").open("w", encoding="utf-8", newline="") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["source", "reference", "translation", "exact match"])
+            writer.writerow(["source", "reference", "translation", "exact match", "chrF"])
             for (source, reference), hypothesis in shown:
                 same = "yes" if reference == hypothesis else "no"
-                writer.writerow([source, reference, hypothesis, same])
+                score = sentence_chrf(hypothesis, [reference]).score
+                writer.writerow([source, reference, hypothesis, same, f"{score:.0f}"])
 
 
 def prepare(

@@ -1,1 +1,1 @@
-"""Loggers: CSV and wandb."""
+"""Loggers: CSV, wandb and TensorBoard."""

@@ -2,78 +2,67 @@
 
 from __future__ import annotations
 
-import csv
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 from triptych.training.callbacks.progress import say
-from triptych.training.loggers.csv import RunLogger
+from triptych.training.loggers.samples import SampleLog
 from triptych.training.run_config import RunConfig
 
 # init_timeout: seconds to wait for the server before the run is offline.
 _SETTINGS: dict[str, Any] = {"console": "off", "silent": True, "init_timeout": 15.0}
 
 
-class WandbMetrics(RunLogger):
-    """Run of Weights & Biases that is closed with one sentence after its first error.
+class WandbMetrics(SampleLog):
+    """Run of Weights & Biases; target: its `wandb.Run`.
 
-    With Lightning's WandbLogger an error of wandb ends the training.
+    The step is a metric too, since a resumed run may go back.
     """
 
-    def __init__(self, run: Any) -> None:
-        super().__init__()
-        self.run: Any | None = run
+    service = "Weights & Biases"
 
-    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Log metrics; the step is a metric too, since a resumed run may go back."""
-        self._try(lambda run: run.log({**metrics, "step": step}))
+    def scalars(self, metrics: Mapping[str, float], step: int | None) -> None:
+        self._log({**metrics, "step": step})
 
-    def log_files(self, files: Sequence[Path], step: int) -> None:
-        """Log images, sounds and tables, and MIDI files as an artifact."""
-        self._try(lambda run: _send_files(run, files, step))
+    def table(self, name: str, columns: list[str], rows: list[list[str]], step: int) -> None:
+        import wandb
 
-    def finalize(self, status: str) -> None:
-        """Close the run; a status other than success marks it as failed."""
-        self._try(lambda run: run.finish(exit_code=0 if status == "success" else 1))
-        self.run = None
+        self._log({name: wandb.Table(columns=[*columns], data=rows), "step": step})
 
-    def _try(self, action: Callable[[Any], object]) -> None:
-        if self.run is None:
-            return
-        try:
-            action(self.run)
-        except Exception as error:
-            self.run = None
-            say(
-                f"Weights & Biases failed ({type(error).__name__}: {error}) and is off from here; "
-                "the training goes on, metrics are in metrics.csv."
-            )
+    def image(self, name: str, path: Path, step: int) -> None:
+        import wandb
 
+        # A file rather than an array, since wandb does not rescale floats.
+        self._log({name: wandb.Image(str(path)), "step": step})
 
-def _send_files(run: Any, files: Sequence[Path], step: int) -> None:
-    import wandb
+    def audio(self, name: str, path: Path, step: int) -> None:
+        import wandb
 
-    shown: dict[str, Any] = {"step": step}
-    midi = [path for path in files if path.suffix == ".mid"]
-    for path in files:
-        if path.suffix == ".csv":
-            with path.open(encoding="utf-8", newline="") as file:
-                columns, *rows = csv.reader(file)
-            shown[f"samples/{path.stem}"] = wandb.Table(columns=[*columns], data=rows)
-        elif path.suffix == ".png":
-            # A file rather than an array, since wandb does not rescale floats.
-            shown[f"samples/{path.stem}"] = wandb.Image(str(path))
-        elif path.suffix == ".wav":
-            shown[f"samples/{path.stem}-sound"] = wandb.Audio(str(path))
-    if midi:
+        self._log({name: wandb.Audio(str(path)), "step": step})
+
+    def html(self, name: str, path: Path, step: int) -> None:
+        import wandb
+
+        page = path.read_text(encoding="utf-8")
+        self._log({name: wandb.Html(page, inject=False), "step": step})
+
+    def midi(self, paths: Sequence[Path], step: int) -> None:
+        import wandb
+
+        run: Any = self.target
         artifact = wandb.Artifact(f"midi-{run.id}", type="midi", metadata={"step": step})
-        for path in midi:
+        for path in paths:
             artifact.add_file(str(path))
         run.log_artifact(artifact)
-    run.log(shown)
+
+    def close(self, *, succeeded: bool) -> None:
+        self.target.finish(exit_code=0 if succeeded else 1)  # type: ignore[union-attr]
+
+    def _log(self, shown: dict[str, Any]) -> None:
+        self.target.log(shown)  # type: ignore[union-attr]
 
 
 def open_wandb(

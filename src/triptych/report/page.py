@@ -1,0 +1,108 @@
+"""The page: templates filled with runs and exhibits, as one file without a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+import triptych
+from triptych.report.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, charts, short
+from triptych.report.metrics import summary
+from triptych.report.piano_roll import piano_roll
+from triptych.report.run import Run
+from triptych.report.samples import Items
+from triptych.report.settings import differences
+
+N_COLOURS = 6
+"""Colours of lines and voices in style.css; dashes tell the lines of further runs apart."""
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """Samples that belong to no validation of a run, with text about them."""
+
+    title: str
+    text: str
+    items: Items
+    facts: dict[str, str] = field(default_factory=dict)
+    """Name -> value, shown small below the samples."""
+
+
+def report(
+    runs: Sequence[Run],
+    *,
+    title: str,
+    exhibits: Sequence[Exhibit] = (),
+    failures: Sequence[str] = (),
+) -> bytes:
+    """Return the page in UTF-8.
+
+    runs: with different names; shown side by side. exhibits: shown before the runs. failures:
+    sentences shown first.
+
+    A policy in the page lets the browser load nothing but the images inside it, and run no script
+    and apply no style but the page's own, which it knows by their hashes. So text of a sample can
+    do nothing even where it were not escaped.
+    """
+    style, script = (_text(name) for name in ("style.css", "script.js"))
+    policy = (
+        f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
+        f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
+    )
+    page = _environment().get_template("page.html.j2").render(
+        title=title,
+        policy=policy,
+        style=Markup(style),
+        script=Markup(script),
+        runs=runs,
+        exhibits=exhibits,
+        failures=failures,
+        differences=differences([run.settings for run in runs]),
+        charts=charts(runs),
+        version=triptych.__version__,
+    )  # fmt: skip
+    return page.encode("utf-8")
+
+
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("triptych.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        size={
+            "width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "top": TOP,
+            "bottom": HEIGHT - BOTTOM,
+        },
+        n_colours=N_COLOURS,
+        piano_roll=piano_roll,
+        summary=summary,
+        base64=lambda content: base64.b64encode(content).decode(),
+    )  # fmt: skip
+    environment.filters["short"] = short
+    environment.filters["breakable"] = breakable
+    return environment
+
+
+def breakable(text: str) -> Markup:
+    """Return a dotted name, escaped, in which a line may break after a dot before a letter."""
+    return Markup(".<wbr>").join(re.split(r"\.(?=[A-Za-z_])", text))
+
+
+def _text(name: str) -> str:
+    return (files("triptych.report") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    """Return the hash of an inline style or script, as a Content-Security-Policy names it."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

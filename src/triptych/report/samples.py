@@ -1,0 +1,169 @@
+"""Samples in a folder: images, pieces and tables, and the validations that made them."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from triptych.errors import UserError
+from triptych.report.pieces import Piece, read_piece
+
+_STEP = re.compile(r"step-(\d+)")
+GRID = "grid.png"
+"""Image that shows all images of its folder."""
+SCORED = ("source", "reference", "translation")
+"""Columns of a table of translations, which gets a column of chrF."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """PNG file; width and height in pixels."""
+
+    name: str
+    content: bytes
+    width: int
+    height: int
+
+    @property
+    def address(self) -> str:
+        """The file as a data URI."""
+        return f"data:image/png;base64,{base64.b64encode(self.content).decode()}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text; rows have as many cells as there are columns."""
+
+    name: str
+    columns: list[str]
+    rows: list[list[str]]
+
+
+@dataclass(frozen=True)
+class Items:
+    """Content of a folder of samples."""
+
+    pictures: list[Picture] = field(default_factory=list)
+    pieces: list[Piece] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    """Sentences on files that cannot be shown."""
+
+    def __bool__(self) -> bool:
+        return bool(self.pictures or self.pieces or self.tables)
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Samples of one validation."""
+
+    step: int
+    items: Items
+
+
+def read_validations(folder: Path, *, most: int) -> list[Validation]:
+    """Read the folders step-N of a run's samples, by step.
+
+    most: largest number of validations that are read; of more, evenly spaced ones with the first
+    and the last.
+    """
+    found = sorted(
+        (int(match[1]), path)
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _STEP.fullmatch(path.name)) and path.is_dir()
+    )
+    chosen = [found[index] for index in evenly_spaced(len(found), most)]
+    return [Validation(step, read_items(path)) for step, path in chosen]
+
+
+def evenly_spaced(count: int, most: int) -> list[int]:
+    """Return at most `most` of the numbers below count, evenly spaced, the last one included."""
+    if count <= most:
+        return list(range(count))
+    if most == 1:
+        return [count - 1]
+    return [round(index * (count - 1) / (most - 1)) for index in range(most)]
+
+
+def read_items(folder: Path) -> Items:
+    """Read the images, MIDI files and tables of a folder.
+
+    A grid stands for all images, and a piece for its drawing and its sound. Files that cannot be
+    read are named in the notices.
+    """
+    items = Items()
+    paths = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
+    pieces = {path.stem for path in paths if path.suffix == ".mid"}
+    grid = [path for path in paths if path.name == GRID]
+    pictures = grid or [path for path in paths if path.suffix == ".png" and path.stem not in pieces]
+    for path in paths:
+        if path.suffix == ".mid":
+            _add(items.pieces, path, read_piece, items.notices)
+        elif path.suffix == ".csv":
+            _add(items.tables, path, read_table, items.notices)
+        elif path in pictures:
+            _add(items.pictures, path, read_picture, items.notices)
+    return items
+
+
+def _add(
+    to: list[Picture] | list[Piece] | list[Table],
+    path: Path,
+    read: Callable[[Path], Picture | Piece | Table],
+    notices: list[str],
+) -> None:
+    try:
+        to.append(read(path))  # type: ignore[arg-type]
+    except UserError as error:
+        notices.append(str(error))
+
+
+def read_picture(path: Path) -> Picture:
+    """Read a PNG file; raises UserError for one that is damaged."""
+    from PIL import Image
+
+    try:
+        content = path.read_bytes()
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
+            image.load()
+            return Picture(path.stem, content, *image.size)
+    except (OSError, SyntaxError, ValueError) as error:  # of Pillow, for damaged files
+        raise UserError(f"{path} is not an image that can be shown ({error})") from error
+
+
+def read_table(path: Path) -> Table:
+    """Read a CSV file; rows of another length than the header are left out.
+
+    Translations with references get a column chrF where they have none. Raises UserError for a file
+    that is not a table.
+    """
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            columns, *rows = csv.reader(file)
+    except (OSError, UnicodeDecodeError, ValueError, csv.Error) as error:
+        raise UserError(f"{path} is not a table that can be shown ({error})") from error
+    rows = [row for row in rows if len(row) == len(columns)]
+    if set(SCORED) <= set(columns) and "chrF" not in columns:
+        reference, translation = columns.index("reference"), columns.index("translation")
+        scores = [sentence_chrf(row[translation], row[reference]) for row in rows]
+        columns = [*columns, "chrF"]
+        rows = [[*row, f"{score:.0f}"] for row, score in zip(rows, scores, strict=True)]
+    return Table(path.stem, columns, rows)
+
+
+def sentence_chrf(translation: str, reference: str) -> float:
+    """Return chrF of one sentence, 0 to 100 (Popovic 2015, as sacreBLEU computes it)."""
+    from sacrebleu.metrics.chrf import CHRF
+
+    return float(CHRF().sentence_score(translation, [reference]).score)
+
+
+def table_of(name: str, rows: Sequence[dict[str, str]]) -> Table:
+    """Return a table with one column per key of the first row."""
+    columns = list(rows[0]) if rows else []
+    return Table(name, columns, [[str(row.get(key, "")) for key in columns] for row in rows])

@@ -1,0 +1,270 @@
+"""What the report reads of a run: curves, settings, samples, pieces; damage is named."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import yaml
+from written_runs import SCRIPT, WriteRun, write_midi, write_png, write_table
+
+from triptych.errors import UserError
+from triptych.report.curves import HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart, charts
+from triptych.report.metrics import read_metrics, summary, thinned, total
+from triptych.report.piano_roll import piano_roll
+from triptych.report.pieces import pitch_name, read_piece
+from triptych.report.run import Run, duration, read_run, read_runs
+from triptych.report.samples import evenly_spaced, read_items, read_table, sentence_chrf
+from triptych.report.settings import differences, read_settings
+
+
+def test_a_run_is_read_whole(write_run: WriteRun) -> None:
+    run = read_run(write_run("one"), most=12)
+    assert run.notices == []
+    assert run.curves["train/loss"][3] == (4, 1.25)
+    assert run.curves["val/bleu"] == [(10, 3.5), (20, 7.0)]
+    assert run.settings["model.attention.class_path"] == "triptych.core.attention.full.Full"
+    assert run.settings["model.attention.init_args"] == "{}"
+    assert [validation.step for validation in run.validations] == [10, 20]
+    items = run.validations[1].items
+    assert [picture.name for picture in items.pictures] == ["samples"], "the roll is drawn anew"
+    assert (items.pictures[0].width, items.pictures[0].height) == (12, 8)
+    assert [piece.name for piece in items.pieces] == ["piece-00"]
+    assert [picture.name for picture in run.attention] == ["line-0"]
+    (score,) = run.scores
+    assert (score.split, score.count) == ("test", 40)
+    assert score.values == {"bleu": 8.5, "bleu_of: a <b> model": 2.0}
+    overview = run.overview()
+    assert overview["last step"] == "20 of 20"
+    assert overview["parameters"] == "1,234"
+    assert overview["seed"] == "7"
+
+
+def test_differences_are_those_of_the_values_and_not_of_the_names(write_run: WriteRun) -> None:
+    relative = {"class_path": "triptych.core.attention.relative.Relative", "init_args": {"w": 8}}
+    runs = read_runs([write_run("a"), write_run("b", attention=relative, extra=[1, 2])], most=1)
+    found = differences([run.settings for run in runs])
+    assert found == {
+        "model.attention.class_path": [
+            "triptych.core.attention.full.Full",
+            "triptych.core.attention.relative.Relative",
+        ],
+        "model.attention.init_args": ["{}", None],
+        "model.attention.init_args.w": [None, "8"],
+        "model.extra": [None, "[1, 2]"],
+    }
+    assert differences([runs[0].settings]) == {}
+
+
+def test_settings_of_a_resumed_run(write_run: WriteRun) -> None:
+    folder = write_run("a")
+    content = yaml.safe_load((folder / "config.yaml").read_text())
+    content["trainer"]["max_steps"] = 40
+    (folder / "config.step-00000020.yaml").write_text(yaml.safe_dump(content))
+    (resumed,) = read_run(folder, most=1).resumed
+    assert (resumed.step, resumed.changed) == (20, {"trainer.max_steps": ["20", "40"]})
+
+
+def test_values_of_settings_are_yaml(tmp_path: Path) -> None:
+    values = {"a": {"b": None, "c": True, "d": "off", "e": 1e-9, "f": "한국어: x", "g": []}}
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(values, allow_unicode=True), encoding="utf-8")
+    found = read_settings(tmp_path / "c.yaml")
+    assert {name.removeprefix("a."): yaml.safe_load(text) for name, text in found.items()} == (
+        values["a"]
+    )
+
+
+def test_two_runs_of_one_name_are_told_apart(write_run: WriteRun, tmp_path: Path) -> None:
+    first = write_run("x")
+    other = tmp_path / "elsewhere"
+    first.rename(other)
+    names = [run.name for run in read_runs([write_run("x"), other], most=1)]
+    assert names == [str(tmp_path / "x"), str(other)]
+    with pytest.raises(UserError, match="given twice"):
+        read_runs([other, tmp_path / "x" / ".." / "elsewhere"], most=1)
+
+
+def test_a_half_written_run_is_shown_as_far_as_it_goes(write_run: WriteRun) -> None:
+    folder = write_run("one")
+    text = (folder / "metrics.csv").read_text()
+    lines = text.splitlines()[:9]
+    (folder / "metrics.csv").write_text("\n".join([*lines, "9,0.", "x,1,2,3", "8,nan,4.0,"]) + "\n")
+    (folder / "versions.json").write_text('{"wandb": "a", "sta')
+    (folder / "checkpoints").rmdir()
+    samples = folder / "samples" / "step-00000020"
+    (samples / "samples.png").write_bytes((samples / "samples.png").read_bytes()[:40])
+    (samples / "piece-00.mid").write_bytes(b"MThd")
+    (samples / "translations.csv").write_bytes(b"\xff\xfe")
+    run = read_run(folder, most=12)
+    assert run.curves["train/loss"][-1] == (8, 0.625), "NaN and incomplete rows are left out"
+    assert run.starts == []
+    assert not run.validations[1].items
+    said = " ".join(run.notices)
+    for part in ("samples.png", "piece-00.mid", "translations.csv", "versions.json", "checkpoint",
+                 "2 incomplete", "1 value", "step 8 of 20"):  # fmt: skip
+        assert part in said
+
+
+@pytest.mark.parametrize("left", ["config.yaml", "metrics.csv", "versions.json"])
+def test_one_file_is_enough_for_a_run(write_run: WriteRun, left: str) -> None:
+    folder = write_run("one")
+    for path in folder.iterdir():
+        if path.is_file() and path.name != left:
+            path.unlink()
+    run = read_run(folder, most=12)
+    assert run.name == "one"
+    assert run.notices
+
+
+def test_the_name_is_that_of_the_settings_or_of_the_folder(write_run: WriteRun) -> None:
+    folder = write_run("12 'o''clock'")
+    assert read_run(folder, most=1).name == folder.name
+    (folder / "config.yaml").unlink()
+    assert read_run(folder, most=1).name == folder.name
+
+
+def test_a_damaged_config_is_a_notice(write_run: WriteRun) -> None:
+    folder = write_run("one")
+    for content in (b"a: [1,", b"text", b"\xff\x00", b""):
+        (folder / "config.yaml").write_bytes(content)
+        assert any("config.yaml" in notice for notice in read_run(folder, most=1).notices)
+
+
+@pytest.mark.parametrize("content", [b"", b"loss,step\n1,2\n", b"\xff\xfe\x00", b"step,a,a\n"])
+def test_a_file_that_holds_no_metrics_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=r"metrics\.csv"):
+        read_metrics(path)
+
+
+def test_the_later_value_of_a_step_counts(tmp_path: Path) -> None:
+    write_table(tmp_path / "m.csv", [["step", "a", "b"], ["2", "1", ""], ["1", "5", ""],
+                                     ["2", "3", ""]])  # fmt: skip
+    assert read_metrics(tmp_path / "m.csv").curves == {"a": [(1, 5.0), (2, 3.0)]}
+
+
+def test_thinning_keeps_ends_and_extremes() -> None:
+    generator = random.Random(0)
+    curve = [(step, generator.random()) for step in range(5000)]
+    found = thinned(curve, 100)
+    assert len(found) <= 100
+    assert set(found) <= set(curve)
+    assert found == sorted(found)
+    assert summary(found) == summary(curve)
+    for length in range(4, 60):
+        short = curve[:length]
+        assert summary(thinned(short, 8)) == summary(short)
+        assert len(thinned(short, 8)) <= 8 or length <= 8
+
+
+def test_a_clock_that_starts_again_is_added_up() -> None:
+    assert total([(1, 2.0), (2, 5.0), (3, 1.0), (4, 4.0)]) == 9.0
+    assert total([(1, 2.0)]) == 2.0
+    assert (duration(59.6), duration(3661)) == ("1:00 min", "1:01:01 h")
+
+
+def test_evenly_spaced_has_both_ends() -> None:
+    for count in range(30):
+        for most in range(1, 12):
+            found = evenly_spaced(count, most)
+            assert len(found) == len(set(found)) == min(count, most)
+            if count:
+                assert found[-1] == count - 1
+            if count and most > 1:
+                assert found[0] == 0
+
+
+def test_points_of_a_chart_are_at_their_values() -> None:
+    drawn = chart("loss", {"a": [(0, 2.0), (50, 1.0), (100, 0.0)], "b": [(100, 1.5)]},
+                  {"a": 0, "b": 3})  # fmt: skip
+    points = [tuple(map(float, pair.split(","))) for pair in drawn.lines[0].path.split()]
+    (x0, y0), (x1, y1), (x2, y2) = points
+    assert (x0, x2) == (LEFT, WIDTH - RIGHT)
+    assert x1 == pytest.approx((x0 + x2) / 2)
+    assert y1 == pytest.approx((y0 + y2) / 2)
+    assert TOP <= y0 < y2 <= HEIGHT
+    for tick in drawn.y_ticks:  # the same scale for labels and lines
+        assert tick.at == pytest.approx(y2 + (y0 - y2) * float(tick.text) / 2, abs=0.02)
+    assert drawn.lines[1].number == 3
+    assert drawn.rows == [(0, ["2", ""]), (50, ["1", ""]), (100, ["0", "1.5"])]
+
+
+@pytest.mark.parametrize(
+    "curve", [[(0, 0.0)], [(5, 3.0), (6, 3.0)], [(1, -3e-4)], [(1, -1e-30), (2, 1e30)]]
+)
+def test_a_chart_of_any_values_has_finite_coordinates(curve: list[tuple[int, float]]) -> None:
+    (line,) = chart("x", {"a": curve}, {"a": 0}).lines
+    for pair in line.path.split():
+        x, y = map(float, pair.split(","))
+        assert LEFT <= x <= WIDTH
+        assert 0 <= y <= HEIGHT
+
+
+def test_charts_are_grouped(write_run: WriteRun) -> None:
+    runs = read_runs([write_run("a"), write_run("b")], most=1)
+    assert {title: [one.metric for one in found] for title, found in charts(runs).items()} == {
+        "Validation": ["val/bleu"],
+        "Training": ["train/loss"],
+        "Speed and memory": ["time/seconds"],
+    }
+
+
+def test_notes_of_a_piece_and_their_bars(tmp_path: Path) -> None:
+    path = tmp_path / "piece.mid"
+    write_midi(path, [(0, 1, 60), (1, 2.5, 64), (1, 2, 66)], drums=True)
+    piece = read_piece(path)
+    assert piece.seconds == pytest.approx(2.5)
+    assert [(part.name, part.is_drum) for part in piece.parts] == [
+        ("Piano & <b>", False),
+        ("drums", True),
+    ]
+    assert dict(piece.statistics())["pitches"] == "C4 to F♯4"
+    assert dict(piece.statistics())["notes"] == "4"
+    roll = piano_roll(piece)
+    bars = sorted(roll.voices[0].bars, key=lambda bar: int(bar.sound.split()[2]))
+    assert [bar.sound.split()[2] for bar in bars] == ["60", "64", "66"]
+    assert bars[1].x - bars[0].x == pytest.approx(roll.scale, abs=0.02)
+    assert bars[1].width == pytest.approx(1.5 * roll.scale, abs=0.02)
+    assert bars[0].y > bars[1].y > bars[2].y, "higher notes are above"
+    assert bars[2].y in roll.dark_rows
+    assert roll.voices[1].bars[0].y > bars[0].y
+    assert roll.voices[1].bars[0].sound.endswith(" 1")
+    for bar in (*bars, *roll.voices[1].bars):
+        assert 0 <= bar.y < roll.height
+        assert bar.x + bar.width <= roll.width
+    assert pitch_name(60) == "C4"
+
+
+def test_a_long_piece_is_drawn_narrower(tmp_path: Path) -> None:
+    write_midi(tmp_path / "long.mid", [(0, 1, 60), (1200, 1201, 60)])
+    roll = piano_roll(read_piece(tmp_path / "long.mid"))
+    assert roll.width < 13_000
+    assert roll.time_labels[1][0] - roll.time_labels[0][0] > 40
+
+
+def test_a_grid_stands_for_its_images(tmp_path: Path) -> None:
+    for name in ("grid.png", "sample-0000.png", "sample-0001.png"):
+        write_png(tmp_path / name)
+    assert [picture.name for picture in read_items(tmp_path).pictures] == ["grid"]
+    assert not read_items(tmp_path / "missing")
+
+
+def test_translations_get_a_score(tmp_path: Path) -> None:
+    rows = [["eins", "one", "one"], ["zwei", "two", SCRIPT], ["x"]]
+    write_table(tmp_path / "t.csv", [["source", "reference", "translation"], *rows])
+    table = read_table(tmp_path / "t.csv")
+    assert table.columns[-1] == "chrF"
+    assert [row[-1] for row in table.rows] == ["100", f"{sentence_chrf(SCRIPT, 'two'):.0f}"]
+    write_table(tmp_path / "u.csv", [["text"], ["a"]])
+    assert read_table(tmp_path / "u.csv").columns == ["text"]
+
+
+def test_results_that_are_no_scores_are_ignored(write_run: WriteRun) -> None:
+    folder = write_run("one")
+    (folder / "other.json").write_text(json.dumps([1]))
+    (folder / "cut.json").write_text('{"metrics": {')
+    run: Run = read_run(folder, most=1)
+    assert [score.file for score in run.scores] == ["test.json"]

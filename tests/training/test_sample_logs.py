@@ -1,0 +1,178 @@
+"""wandb's files and TensorBoard's event files contain the same samples and metrics."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import struct
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from toy_task import ToyTask, train, train_loader, validation_loader
+
+from triptych.training.run_config import RunConfig
+
+pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
+
+ROWS = [["source", "translation", "chrF"], ["a | b <c>", "x", "12.5"]]
+SCALARS = {
+    "train/loss",
+    "train/learning_rate",
+    "train/gradient_norm",
+    "gradient_norm/first",
+    "gradient_norm/last",
+    "time/tokens_per_s",
+    "val/nats_per_token",
+}
+
+
+class Shows(ToyTask):
+    """Write one file of each kind."""
+
+    def log_samples(self, folder: Path) -> None:
+        with (folder / "words.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file).writerows(ROWS)
+        Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3)).save(folder / "grid.png")
+        with wave.open(str(folder / "piece.wav"), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(8000)
+            file.writeframes(np.arange(0, 16000, 2, dtype="<i2").tobytes())
+        (folder / "piece.mid").write_bytes(b"MThd")
+        (folder / "roll.html").write_text("<svg></svg>", encoding="utf-8")
+
+
+def events(folder: Path) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found = EventAccumulator(str(folder))
+    found.Reload()
+    return found
+
+
+def leveldb_records(content: bytes) -> Iterator[bytes]:
+    """Yield the records of a LevelDB log, the format of wandb's local file, after its 7 bytes.
+
+    A block of 32 KiB has fragments with a header (checksum, length, type); types 1 and 4 end a
+    record, and fewer than 7 bytes at the end of a block are padding.
+    """
+    block, at, record = 32 * 1024, 7, b""
+    while at + 7 <= len(content):
+        if block - at % block < 7:
+            at += block - at % block
+            continue
+        _, length, kind = struct.unpack_from("<IHB", content, at)
+        record += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):
+            yield record
+            record = b""
+
+
+def wandb_records(folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
+    """Return the rows of history and the artifacts of an offline run."""
+    from wandb.proto import wandb_internal_pb2
+
+    (file,) = folder.glob("wandb/offline-run-*/*.wandb")
+    rows, artifacts = [], []
+    for data in leveldb_records(file.read_bytes()):
+        record = wandb_internal_pb2.Record()
+        record.ParseFromString(data)
+        kind = record.WhichOneof("record_type")
+        if kind == "history":
+            row: dict[str, Any] = {}
+            for item in record.history.item:
+                name, *inner = item.nested_key or [item.key]
+                value = json.loads(item.value_json)
+                if inner:  # a description of a file, key by key
+                    row.setdefault(name, {})[inner[0]] = value
+                else:
+                    row[name] = value
+            rows.append(row)
+        elif kind == "request" and record.request.HasField("log_artifact"):
+            artifacts.append(record.request.log_artifact.artifact)
+        elif kind == "artifact":
+            artifacts.append(record.artifact)
+    return rows, artifacts
+
+
+def test_both_loggers_hold_the_same_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    config = RunConfig(name="toy", directory=str(tmp_path), wandb="offline", tensorboard=True)
+    trainer = {
+        "max_steps": 4,
+        "val_check_interval": 2,
+        "check_val_every_n_epoch": None,
+        "log_every_n_steps": 1,
+        "accelerator": "cpu",
+        "num_sanity_val_steps": 0,
+    }
+    train(Shows(), train_loader(), validation_loader(), config, trainer)
+    folder = tmp_path / "toy"
+
+    rows, artifacts = wandb_records(folder)
+    shown = {name: value for row in rows for name, value in row.items()}
+    board = events(folder / "tensorboard")
+    tags = board.Tags()
+    assert shown.keys() >= SCALARS
+    assert set(tags["scalars"]) >= SCALARS
+    assert set(tags["scalars"]) == {
+        name for name, value in shown.items() if isinstance(value, float) and name[0] != "_"
+    }
+    for name in SCALARS:  # the same values at the same steps
+        there = {row["step"]: row[name] for row in rows if name in row}
+        here = {event.step: event.value for event in board.Scalars(name)}
+        assert here == pytest.approx(there, rel=1e-6)
+    for step in range(1, 5):
+        (norms,) = [row for row in rows if row["step"] == step and "train/gradient_norm" in row]
+        parts = math.hypot(norms["gradient_norm/first"], norms["gradient_norm/last"])
+        assert parts == pytest.approx(norms["train/gradient_norm"], rel=1e-5)
+
+    (media,) = folder.glob("wandb/offline-run-*/files")
+
+    def stored(name: str) -> Path:
+        return media / shown[name]["path"]
+
+    table = json.loads(stored("samples/words").read_text(encoding="utf-8"))
+    assert [table["columns"], *table["data"]] == ROWS
+    assert Image.open(stored("samples/grid")).size == (4, 4)
+    original = folder / "samples/step-00000004/piece.wav"
+    assert stored("samples/piece-sound").read_bytes() == original.read_bytes()
+    assert "<svg></svg>" in stored("samples/roll-page").read_text(encoding="utf-8")
+    midi = [artifact for artifact in artifacts if artifact.type == "midi"]
+    assert [[e.path for e in each.manifest.contents] for each in midi] == [["piece.mid"]] * 2
+
+    (text,) = [
+        event.tensor_proto.string_val[0].decode()
+        for event in board.Tensors("samples/words/text_summary")
+        if event.step == 4
+    ]
+    assert text.splitlines()[2] == "| a &#124; b &lt;c> | x | 12.5 |"
+    image = board.Images("samples/grid")[-1]
+    assert (image.step, image.width, image.height) == (4, 4, 4)
+    sound = board.Audio("samples/piece-sound")[-1]
+    assert (sound.sample_rate, sound.length_frames) == (8000, 8000)
+    places = board.Tensors("samples/midi/text_summary")[-1].tensor_proto.string_val[0].decode()
+    assert "piece.mid" in places
+
+
+def test_a_resumed_run_replaces_its_later_steps(tmp_path: Path) -> None:
+    from triptych.training.loggers.tensorboard import open_tensorboard
+
+    first = open_tensorboard(tmp_path, keep_until=0)
+    for step in range(1, 6):
+        first.log_metrics({"a": 1.0}, step)
+    first.finalize("failed")
+    second = open_tensorboard(tmp_path, keep_until=3)
+    second.log_metrics({"a": 2.0}, 4)
+    second.finalize("success")
+    values = [(event.step, event.value) for event in events(tmp_path / "tensorboard").Scalars("a")]
+    assert values == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 2.0)]
