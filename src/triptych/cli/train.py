@@ -47,7 +47,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _train(domain: Domain, config: Any, values: dict[str, Any], probe: Any) -> Path:
+def _train(domain: Domain, config: Any, values: argparse.Namespace, probe: Any) -> Path:
     """Start the processes, read the data, train and return the run's folder."""
     from triptych.training import checks
     from triptych.training.devices import out_of_memory_advice
