@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from triptych.cli.options import check_checkpoint
 from triptych.config.files import read_settings_file
@@ -47,7 +47,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _train(domain: Domain, config: Any, values: argparse.Namespace, probe: Any) -> Path:
+def _train(domain: Domain, config: Any, values: Namespace, probe: Any) -> Path:
     """Start the processes, read the data, train and return the run's folder."""
     from triptych.training import checks
     from triptych.training.devices import out_of_memory_advice
