@@ -1,5 +1,7 @@
 """Hooks of the documentation site: code from the source, formulas as MathML, notebooks as pages.
 
+Pages are readable without the site too: formulas are between dollar signs, links go to files.
+
 A link that is a paragraph of its own, such as
 
     [`Residual.forward`](../../src/triptych/core/norms.py)
@@ -11,6 +13,7 @@ files outside docs/ lose their target, which the site does not have.
 from __future__ import annotations
 
 import ast
+import functools
 import html
 import json
 import os
@@ -23,6 +26,7 @@ DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 INCLUDED = re.compile(r"^\[`([\w.]+)`\]\(([^)\s]+\.py)\)$", re.M)
 """A paragraph that stands for the code of an object."""
+IMAGE = re.compile(r'<img [^>]*src="([^"]+)"[^>]*>')
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
@@ -41,8 +45,8 @@ def source_of(path: Path, name: str) -> Source:
     With its decorators and, for a value, the text below that documents it. Raises ValueError where
     there is none of the name.
     """
-    text = path.read_text(encoding="utf-8")
-    body: list[ast.stmt] = ast.parse(text).body
+    text, module = _parsed(path, path.stat().st_mtime_ns)
+    body = module.body
     found: list[ast.stmt] = []
     for part in name.split("."):
         found = _named(body, part)
@@ -54,6 +58,13 @@ def source_of(path: Path, name: str) -> Source:
     last = found[-1].end_lineno
     lines = text.splitlines()[first - 1 : last]
     return Source(first, textwrap.dedent("\n".join(lines)))
+
+
+@functools.cache
+def _parsed(path: Path, changed: int) -> tuple[str, ast.Module]:
+    """The text of a file and its syntax tree; changed: time of its last change."""
+    text = path.read_text(encoding="utf-8")
+    return text, ast.parse(text)
 
 
 def _named(body: list[ast.stmt], name: str) -> list[ast.stmt]:
@@ -83,14 +94,19 @@ def with_sources(markdown: str, page: Path) -> str:
     return INCLUDED.sub(include, markdown)
 
 
-def without_outside_links(markdown: str, page: Path) -> str:
-    """The text of a page whose links to files outside docs/ are their texts."""
+def with_links_of_the_site(markdown: str, page: Path) -> str:
+    """The text of a page for the site.
+
+    Links to files outside docs/ are their texts, and links to notebooks lead to their pages.
+    """
 
     def replace(match: re.Match[str]) -> str:
         text, target = match.groups()
         if ":" in target or target.startswith("#"):
             return match[0]
         path = (page.parent / target.partition("#")[0]).resolve()
+        if path.suffix == ".ipynb" and path.parent != page.parent:
+            return f"[{text}]({target.removesuffix('.ipynb')}.md)"
         return match[0] if path.is_relative_to(DOCS) else text
 
     parts, end = [], 0
@@ -125,18 +141,27 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Include code, and drop links that the site cannot follow."""
     path = DOCS / page.file.src_uri
-    return without_outside_links(with_sources(markdown, path), path)
+    return with_links_of_the_site(with_sources(markdown, path), path)
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Replace formulas in LaTeX by MathML."""
+    """Replace formulas in LaTeX by MathML; let images open in full size."""
     from latex2mathml.converter import convert
 
     def formula(match: re.Match[str]) -> str:
         display = "block" if match[2] == "[" else "inline"
         return convert(html.unescape(match[3].strip()), display=display)
 
-    return FORMULA.sub(formula, content)
+    return IMAGE.sub(r'<a href="\1">\g<0></a>', FORMULA.sub(formula, content))
+
+
+def on_config(config: Any) -> Any:
+    """Add the pages of docs/ that the settings do not list to the guide."""
+    listed = json.dumps(config.nav)
+    found = sorted(path.name for path in DOCS.glob("*.md"))
+    guide = next(part["Guide"] for part in config.nav if "Guide" in part)
+    guide += [name for name in found if f'"{name}"' not in listed]
+    return config
 
 
 def on_startup(**_: Any) -> None:

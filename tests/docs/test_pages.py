@@ -1,0 +1,105 @@
+"""The pages of docs/: links, included code, and Python blocks, which are run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from site_hooks import DOCS, FENCE, INCLUDED, LINK, ROOT, source_of, with_sources
+
+PAGES = sorted(DOCS.rglob("*.md"))
+IDEAS = sorted(path for path in (DOCS / "learn").glob("*.md") if path.stem != "index")
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(DOCS).with_suffix("").as_posix()
+
+
+def code_of(page: Path) -> str:
+    return "\n".join(PYTHON.findall(page.read_text(encoding="utf-8")))
+
+
+def is_slow(page: Path) -> bool:
+    """Whether the code of a page opens a trained model or imports Lightning."""
+    return any(word in code_of(page) for word in ("pretrained:", ".task import"))
+
+
+def heading_ids(page: Path) -> set[str]:
+    """Ids of the headings, as the site and GitHub write them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.*)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_link_and_image_leads_somewhere(page: Path) -> None:
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    targets = [target for _, target in LINK.findall(text)] + IMAGE.findall(text)
+    for target in targets:
+        if "://" in target:
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.is_file(), target
+        if anchor:
+            assert anchor in heading_ids(file), target
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_all_included_code_is_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert not INCLUDED.search(with_sources(text, page))
+    # Names of functions and classes in links within the text.
+    for name, target in LINK.findall(text):
+        if target.endswith(".py") and name.startswith("`") and not name.endswith(".py`"):
+            assert source_of((page.parent / target).resolve(), name.strip("`")).text
+
+
+def test_code_is_included_with_its_decorators_and_in_its_place() -> None:
+    path = ROOT / "src/triptych/core/norms.py"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for name in ("Residual.forward", "LayerNorm", "NormPosition", "NormConfig.epsilon"):
+        first, text = source_of(path, name)
+        of_file = lines[first - 1 : first - 1 + len(text.splitlines())]
+        assert [line.strip() for line in of_file] == [line.strip() for line in text.splitlines()]
+    assert source_of(path, "LayerNorm").text.startswith("@dataclass")
+    assert source_of(path, "NormConfig.epsilon").text.endswith('"""')
+    with pytest.raises(ValueError, match=r"has no Residual\.backward"):
+        source_of(path, "Residual.backward")
+
+
+@pytest.mark.parametrize("page", IDEAS, ids=name_of)
+def test_a_page_has_formula_code_test_picture_and_exercise(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert "$$" in text or page.stem == "cost"  # its formulas are in a table
+    targets = [target for _, target in INCLUDED.findall(text)]
+    for folder in ("/src/triptych/", "/tests/"):
+        assert any(folder in target for target in targets), folder
+    assert IMAGE.search(text) or "triptych explain" in text
+    assert "## Exercise" in text
+    assert "assert" in code_of(page)
+
+
+def test_every_page_is_listed() -> None:
+    listed = (DOCS / "learn/index.md").read_text(encoding="utf-8")
+    assert [page.name for page in IDEAS if f"({page.name})" not in listed] == []
+
+
+def run(page: Path) -> None:
+    exec(compile(code_of(page), str(page), "exec"), {"__name__": "page"})
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if code_of(page) and not is_slow(page)], ids=name_of
+)
+def test_the_code_of_a_page_runs(page: Path) -> None:
+    run(page)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page in PAGES if is_slow(page)], ids=name_of)
+def test_the_code_of_a_slow_page_runs(page: Path) -> None:
+    run(page)
