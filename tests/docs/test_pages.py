@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 import pytest
+import yaml
 from site_hooks import DOCS, FENCE, INCLUDED, LINK, ROOT, source_of, with_sources
 
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -86,6 +88,25 @@ def test_a_page_has_formula_code_test_picture_and_exercise(page: Path) -> None:
 def test_every_page_is_listed() -> None:
     listed = (DOCS / "learn/index.md").read_text(encoding="utf-8")
     assert [page.name for page in IDEAS if f"({page.name})" not in listed] == []
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
+def test_every_block_says_what_it_is(page: Path) -> None:
+    """Commands are checked by tests/test_readme.py, `sh` and `text` are not."""
+    fences = FENCE.findall(page.read_text(encoding="utf-8"))
+    kinds = {fence.partition("\n")[0].removeprefix("```") for fence in fences}
+    kinds -= {"text"} if page.stem != "README" else {"text", ""}
+    assert kinds <= {"bash", "python", "sh", "yaml"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_settings_that_are_shown_name_classes_that_exist(page: Path) -> None:
+    for fence in FENCE.findall(page.read_text(encoding="utf-8")):
+        if fence.startswith("```yaml"):
+            assert yaml.safe_load(fence.strip("`").removeprefix("yaml"))
+            for path in re.findall(r"class_path: (triptych\.[\w.]+)", fence):
+                module, _, name = path.rpartition(".")
+                assert hasattr(importlib.import_module(module), name), path
 
 
 def run(page: Path) -> None:
