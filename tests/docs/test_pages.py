@@ -5,10 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
-from site_hooks import DOCS, FENCE, INCLUDED, LINK, ROOT, source_of, with_sources
+from site_hooks import DOCS, FENCE, INCLUDED, LINK, ROOT, on_config, source_of, with_sources
+
+from triptych.explain.registry import find_figure, summaries
 
 PAGES = sorted(DOCS.rglob("*.md"))
 IDEAS = sorted(path for path in (DOCS / "learn").glob("*.md") if path.stem != "index")
@@ -107,6 +110,23 @@ def test_settings_that_are_shown_name_classes_that_exist(page: Path) -> None:
             for path in re.findall(r"class_path: (triptych\.[\w.]+)", fence):
                 module, _, name = path.rpartition(".")
                 assert hasattr(importlib.import_module(module), name), path
+
+
+def test_figures_that_are_named_and_shown_exist() -> None:
+    figures = summaries()
+    files = {file for name in figures for file in find_figure(name).files}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert set(re.findall(r"triptych explain ([\w-]+)", text)) - {"all", "--list"} <= set(
+            figures
+        )
+        assert set(re.findall(r"images/explain/([\w.-]+)", text)) <= files
+
+
+def test_pages_that_the_settings_do_not_list_are_in_the_guide() -> None:
+    config = SimpleNamespace(nav=[{"Guide": ["index.md"]}, {"Reference": ["cli.md"]}])
+    guide = on_config(config).nav[0]["Guide"]
+    assert sorted([*guide, "cli.md"]) == sorted(path.name for path in DOCS.glob("*.md"))
 
 
 def run(page: Path) -> None:
