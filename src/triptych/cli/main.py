@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 import triptych
-from triptych import domains
+from triptych import domains, shipped_configs
 from triptych.cli.progress import ProgressLine, end_line
 from triptych.domains.base import Domain
 from triptych.domains.reading import displayed_by
@@ -30,7 +30,13 @@ COMMANDS = (
     "explain",
     "complexity",
     "report",
+    "configs",
+    "data",
 )
+ALONE = ("pretrained", "explain", "report", "configs", "data")
+"""Commands without a domain."""
+WITH_SETTINGS = ("train", "pack", "complexity")
+"""Commands that read settings files."""
 
 _HELP = """\
 usage: triptych COMMAND [DOMAIN] [OPTIONS]
@@ -45,13 +51,15 @@ commands:
   sample DOMAIN --checkpoint FILE     sample into a folder ({sample})
   attention DOMAIN --checkpoint FILE  draw attention weights ({attention})
   pretrained [NAME]                   list the models shipped with Triptych, or describe one
+  configs [DOMAIN | NAME]             list the settings files shipped with Triptych, or print one
+  data list | fetch NAME              list public data sets, or download one
   explain NAME --out DIR              draw a figure of the lectures (--list shows their names)
   complexity DOMAIN --config FILE     print and measure what layers and models cost
   report RUN [RUN ...] --out FILE     write an HTML file about runs, side by side
 
 domains: {train}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)
-FILE may be pretrained:NAME in place of your own checkpoint.
+A checkpoint may be pretrained:NAME in place of your own file, and a config the NAME of a shipped one.
 
 `triptych COMMAND [DOMAIN] --help` shows every option with its unit and default.
 `triptych --version` prints the version.
@@ -115,7 +123,7 @@ def _dispatch(arguments: list[str]) -> int:
         near = nearest(command, COMMANDS)
         instead = f"did you mean {near}?" if near else f"expected one of {', '.join(COMMANDS)}"
         raise UserError(f"unknown command {command!r}; {instead}")
-    if command in ("pretrained", "explain", "report"):
+    if command in ALONE:
         return int(importlib.import_module(f"triptych.cli.{command}").run(rest))
     allowed = offering(command)
     usage = f"triptych {command} {'|'.join(allowed)} [OPTIONS]"
@@ -134,6 +142,8 @@ def _dispatch(arguments: list[str]) -> int:
             f"the domain {domain.name} has no command {command}; expected one of "
             f"{', '.join(allowed)}"
         )
+    if command in WITH_SETTINGS:
+        rest = shipped_configs.with_files(domain.name, rest)
     if command in ("sample", "attention"):
         from triptych.cli.options import write_to_folder
 

@@ -82,7 +82,7 @@ def check_settings_file(command: str, domain: Domain, arguments: Sequence[str]) 
     if not paths and not wants_text:
         raise UserError(
             f"{command} {domain.name} needs a settings file: triptych {command} {domain.name} "
-            f"--config FILE (complete ones are in configs/{domain.name}/)"
+            f"--config FILE (`triptych configs {domain.name}` lists those that come with Triptych)"
         )
     for path in paths:
         read_settings_file(path)
