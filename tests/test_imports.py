@@ -12,7 +12,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "triptych"
 LAYERS = ["core", "decoding", "training", "domains", "report", "explain", "complexity", "cli"]
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
-EVERYBODY = {"errors", "config", "pretrained"}
+EVERYBODY = {"errors", "config", "pretrained", "shipped_configs", "datasets"}
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
