@@ -52,6 +52,7 @@ def breaches(where: list[str], name: str) -> str | None:
         "files",
         "reading",
         "sources",
+        "starter",
     }  # of triptych.domains
     if layer == target == "domains" and parts[2:] and parts[2] not in {*protocol, where[1]}:
         return "one domain knows another"

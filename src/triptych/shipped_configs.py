@@ -98,7 +98,9 @@ def _file_of(domain: str, word: str) -> str:
     if not word.endswith(SUFFIXES):
         file = find(domain, word)
         if file is None:
-            raise UserError(f"{OPTION} {word} is no file and no shipped config; {_near(domain, word)}")
+            raise UserError(
+                f"{OPTION} {word} is no file and no shipped config; {_near(domain, word)}"
+            )
         return str(file)
     stem = word.removesuffix(Path(word).suffix).removeprefix("configs/")
     if find(domain, stem) is not None:

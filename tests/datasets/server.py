@@ -1,4 +1,4 @@
-"""Server of files on loopback that answers ranges, and can misbehave like servers on the network."""
+"""Server of files on loopback that answers ranges and can misbehave like those on the network."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Files:
 
 def handler(files: Files) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802 - the library's name
+        def do_GET(self) -> None:
             asked = self.headers.get("Range")
             files.asked.append((self.path, asked))
             if files.failures:

@@ -135,7 +135,9 @@ def test_corrupted_content_is_refused_and_deleted(files: Files, tmp_path: Path) 
     assert names(tmp_path) == []
 
 
-@pytest.mark.parametrize(("length", "says_length"), [(250_000, True), (310_000, True), (310_000, False)])
+@pytest.mark.parametrize(
+    ("length", "says_length"), [(250_000, True), (310_000, True), (310_000, False)]
+)
 def test_a_file_of_another_size_is_refused(
     files: Files, tmp_path: Path, length: int, says_length: bool
 ) -> None:
@@ -230,6 +232,9 @@ def test_an_archive_becomes_its_folder(tmp_path: Path, monkeypatch: pytest.Monke
 def test_an_archive_without_its_folder_is_refused(tmp_path: Path) -> None:
     content = zipped("other/a.mid")
     data = data_set(remote(content, "pieces.zip", unpacks_to="pieces"))
-    with serving(Files({"/pieces.zip": content})) as files, pytest.raises(UserError, match="unpacked"):
+    with (
+        serving(Files({"/pieces.zip": content})) as files,
+        pytest.raises(UserError, match="unpacked"),
+    ):
         fetch(data, tmp_path, url=files.address, start=lambda: lambda done, total: None)
     assert names(tmp_path) == ["pieces.zip"]

@@ -25,7 +25,9 @@ def run(arguments: Sequence[str]) -> int:
         print(_HELP, end="")
         return 0
     if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
-        raise UserError(f"unexpected {arguments[-1]!r} after configs; expected DOMAIN, NAME or nothing")
+        raise UserError(
+            f"unexpected {arguments[-1]!r} after configs; expected DOMAIN, NAME or nothing"
+        )
     known = domains.names()
     if not arguments or arguments[0] in known:
         for domain in arguments or known:
@@ -48,7 +50,7 @@ def print_list(domain: str) -> None:
 
 def text_of(name: str) -> str:
     """Return the text of the file that a word such as `image/digits` names."""
-    names = {}
+    names: dict[str, str] = {}
     for domain in domains.names():
         if domain in name.split("/") and (file := shipped_configs.find(domain, name)):
             return file.read_text(encoding="utf-8")

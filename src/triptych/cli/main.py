@@ -21,6 +21,7 @@ from triptych.errors import TrainingStopped, UserError, nearest
 
 COMMANDS = (
     "train",
+    "new-run",
     "pack",
     "evaluate",
     "translate",
@@ -45,6 +46,7 @@ A toolkit for generative Transformers of text, images and music.
 
 commands:
   train DOMAIN --config FILE          train a model; every setting of the file is an option too
+  new-run DOMAIN --data DIR --out F   look at your data and write a settings file for them
   pack DOMAIN --config F --out FOLDER write data larger than memory into files for training
   evaluate DOMAIN --checkpoint FILE   score a checkpoint on a held-out split
   translate --checkpoint FILE         translate lines from standard input to standard output
@@ -59,7 +61,8 @@ commands:
 
 domains: {train}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)
-A checkpoint may be pretrained:NAME in place of your own file, and a config the NAME of a shipped one.
+In place of files of your own, a checkpoint may be pretrained:NAME and a config the NAME of a
+shipped one.
 
 `triptych COMMAND [DOMAIN] --help` shows every option with its unit and default.
 `triptych --version` prints the version.
@@ -108,7 +111,7 @@ def offering(command: str) -> list[str]:
 
 
 def _offers(domain: Domain, command: str) -> bool:
-    return getattr(domain, f"{command}_options", command) is not None
+    return getattr(domain, f"{command.replace('-', '_')}_options", command) is not None
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -148,7 +151,8 @@ def _dispatch(arguments: list[str]) -> int:
         from triptych.cli.options import write_to_folder
 
         return write_to_folder(command, domain, rest)
-    return int(importlib.import_module(f"triptych.cli.{command}").run(domain, rest))
+    module = importlib.import_module(f"triptych.cli.{command.replace('-', '_')}")
+    return int(module.run(domain, rest))
 
 
 def _say(message: object) -> None:

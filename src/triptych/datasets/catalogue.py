@@ -48,8 +48,7 @@ class DataSet:
     def command(self, folder: Path) -> str:
         """Return the command that trains on the data in a folder."""
         return (
-            f"triptych train {self.domain} --config {self.config} "
-            f"--data.source.directory {folder}"
+            f"triptych train {self.domain} --config {self.config} --data.source.directory {folder}"
         )
 
 

@@ -32,7 +32,7 @@ PAUSES = (1.0, 4.0)
 SCHEMES = ("http://", "https://", "file://")
 
 
-class _Broken(Exception):
+class _BrokenAttemptError(Exception):
     """End of an attempt that another one may mend, with its reason."""
 
 
@@ -56,7 +56,7 @@ def download(
         try:
             _receive(address, part, file, received)
             break
-        except _Broken as error:
+        except _BrokenAttemptError as error:
             failures = 0 if _size(part) > before else failures + 1
             if failures > len(PAUSES):
                 raise UserError(_given_up(address, target, file, str(error))) from error
@@ -71,9 +71,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _receive(
-    address: str, part: Path, file: RemoteFile, received: Callable[[int], object]
-) -> None:
+def _receive(address: str, part: Path, file: RemoteFile, received: Callable[[int], object]) -> None:
     """Complete the part file in one attempt; UserError where no other attempt can help."""
     start = _size(part)
     if start > file.size:  # of another version of the file
@@ -92,7 +90,7 @@ def _receive(
     if (found := sha256_of(part)) != file.sha256:
         part.unlink()
         if start:  # the beginning may be of another version or damaged
-            raise _Broken(f"its sha256 is {found}, expected {file.sha256}")
+            raise _BrokenAttemptError(f"its sha256 is {found}, expected {file.sha256}")
         raise UserError(
             f"{address} has the sha256 {found}, expected {file.sha256}: it is damaged or another "
             "version, and was deleted"
@@ -125,12 +123,12 @@ def _copy(
             stream.truncate()
             os.fsync(stream.fileno())
     if done < file.size:
-        raise _Broken(f"the connection ended after {done:,} of {file.size:,} bytes")
+        raise _BrokenAttemptError(f"the connection ended after {done:,} of {file.size:,} bytes")
 
 
 @contextmanager
 def _answer(address: str, start: int) -> Iterator[Any]:
-    """Open an address from a byte on; _Broken where it may help to try again."""
+    """Open an address from a byte on; _BrokenAttemptError where it may help to try again."""
     headers = {"User-Agent": f"triptych/{triptych.__version__}", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -141,13 +139,13 @@ def _answer(address: str, start: int) -> Iterator[Any]:
     except urllib.error.HTTPError as error:
         what = f"the server answers {error.code} {error.reason}"
         if error.code == 429 or error.code >= 500:
-            raise _Broken(what) from error
+            raise _BrokenAttemptError(what) from error
         raise UserError(
             f"{address}: {what}; the file may have moved: name another folder of it with --url"
         ) from error
     except (urllib.error.URLError, OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
-        raise _Broken(str(reason) or type(reason).__name__) from error
+        raise _BrokenAttemptError(str(reason) or type(reason).__name__) from error
 
 
 def _next(answer: Any) -> bytes:
@@ -165,7 +163,8 @@ def _first_byte(answer: Any, asked: int) -> int:
         return 0
     span = answer.headers.get("Content-Range", "")
     if not span.startswith(f"bytes {asked}-"):
-        raise _Broken(f"the server answers with {span or 'no range'} in place of byte {asked}")
+        found = span or "no range"
+        raise _BrokenAttemptError(f"the server answers with {found} in place of byte {asked}")
     return asked
 
 
@@ -184,7 +183,9 @@ def _disk(path: Path) -> Iterator[None]:
 
 def _given_up(address: str, target: Path, file: RemoteFile, reason: str) -> str:
     part = target.with_name(target.name + PART)
-    kept = f"; {part} keeps what has arrived, and the same command continues" if part.exists() else ""
+    kept = (
+        f"; {part} keeps what has arrived, and the same command continues" if part.exists() else ""
+    )
     return (
         f"{address} cannot be fetched: {reason}{kept}; or name another folder of the file with "
         f"--url, or put it at {target} by hand"
