@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from triptych import domains, shipped_configs
 from triptych.errors import UserError, nearest
 
-_HELP = """\
+HELP = """\
 usage: triptych configs [DOMAIN | DOMAIN/NAME]
 
 Without a word: one line for each settings file shipped with Triptych. With a domain: those of the
@@ -22,7 +22,7 @@ domain. With DOMAIN/NAME: the text of the file, to change a copy of it:
 def run(arguments: Sequence[str]) -> int:
     """Print the list or a file; UserError for an unknown name. Imports nothing heavy."""
     if any(argument in ("-h", "--help") for argument in arguments):
-        print(_HELP, end="")
+        print(HELP, end="")
         return 0
     if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
         raise UserError(

@@ -33,8 +33,9 @@ COMMANDS = (
     "report",
     "configs",
     "data",
+    "completion",
 )
-ALONE = ("pretrained", "explain", "report", "configs", "data")
+ALONE = ("pretrained", "explain", "report", "configs", "data", "completion")
 """Commands without a domain."""
 WITH_SETTINGS = ("train", "pack", "complexity")
 """Commands that read settings files."""
@@ -55,6 +56,7 @@ commands:
   pretrained [NAME]                   list the models shipped with Triptych, or describe one
   configs [DOMAIN | NAME]             list the settings files shipped with Triptych, or print one
   data list | fetch NAME              list public data sets, or download one
+  completion bash|zsh|fish            print a script that completes words in a shell
   explain NAME --out DIR              draw a figure of the lectures (--list shows their names)
   complexity DOMAIN --config FILE     print and measure what layers and models cost
   report RUN [RUN ...] --out FILE     write an HTML file about runs, side by side
