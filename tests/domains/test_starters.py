@@ -41,7 +41,7 @@ def test_pictures(tmp_path: Path) -> None:
     (folder / "notes.txt").write_text("not a picture, and no other data either")
     starter, config = look("image", folder)
     assert "50 images" in text(starter)
-    assert "1 files cannot be used and are left out: broken.png" in text(starter)
+    assert "1 file cannot be used and is left out: broken.png" in text(starter)
     source = config.data.source
     assert (source.height, source.width, source.channels) == (32, 32, 3)
     assert not config.model.class_conditional
@@ -78,7 +78,7 @@ def test_pieces(tmp_path: Path) -> None:
     assert starter.template == "own-midi"
     assert "20 pieces" in text(starter)
     assert "acoustic grand piano in 20" in text(starter)
-    assert "1 files cannot be used and are left out: noise.mid" in text(starter)
+    assert "1 file cannot be used and is left out: noise.mid" in text(starter)
     sizes = [len(config.data.source.load(split)) for split in ("train", "validation", "test")]
     assert sum(sizes) == 20
     assert min(sizes) >= 2

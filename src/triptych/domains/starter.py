@@ -44,7 +44,7 @@ class Starter:
     """Sentences about what the user may want to change."""
 
 
-class Looked(Generic[Item, Found]):
+class ReadFiles(Generic[Item, Found]):
     """Results of reading files, apart from the files that cannot be used.
 
     read: returns what one file holds, or as text why it cannot be used.
@@ -77,7 +77,9 @@ class Looked(Generic[Item, Found]):
             return ""
         more = ", ..." if len(self.reasons) > NAMED else ""
         named = ", ".join(self.reasons[:NAMED])
-        return f"{len(self.reasons)} files cannot be used and are left out: {named}{more}"
+        count = len(self.reasons)
+        cannot = "file cannot be used and is" if count == 1 else "files cannot be used and are"
+        return f"{count} {cannot} left out: {named}{more}"
 
 
 def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]:
@@ -93,8 +95,8 @@ def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]
     chosen = [path for path in files if path.name.lower().endswith(tuple(suffixes))]
     numbers = Counter(path.suffix.lower() for path in files)
     if not chosen:
-        there = ", ".join(f"{count} {suffix or 'without suffix'}" for suffix, count in
-                          numbers.most_common(NAMED))  # fmt: skip
+        common = numbers.most_common(NAMED)
+        there = ", ".join(f"{count} {suffix or 'without suffix'}" for suffix, count in common)
         raise UserError(
             f"--data {folder} holds no {what} ({', '.join(sorted(suffixes))}); "
             f"{'found ' + there if files else 'it is empty'}"
@@ -127,9 +129,8 @@ def held_out_share(
     """Return the share of each held-out split, and the number of items in each split.
 
     The share is `usual`, or a larger one where that would leave a split with fewer than `least`
-    items, or the largest one. places: of all items, as
-    `hash_position` returns them. splits: names in the order of the source. Raises UserError where
-    a split stays empty.
+    items. places: of all items, as `hash_position` returns them. splits: names in the order of the
+    source. Raises UserError where a split stays empty with the largest share too.
     """
     names = list(splits)
     counts: Counter[str] = Counter()
@@ -154,8 +155,9 @@ def span(values: Sequence[float], unit: str = "") -> str:
     return f"{least:,.0f} to {most:,.0f}{unit} (median {middle:,.0f})"
 
 
-def sizes(*, n_layers: int, d_model: int, n_heads: int, d_ff: int, dropout: float,
-          why: str) -> dict[str, Setting]:  # fmt: skip
+def sizes(
+    *, n_layers: int, d_model: int, n_heads: int, d_ff: int, dropout: float, why: str
+) -> dict[str, Setting]:
     """Return the settings of a model's size."""
     return {
         "model.transformer.n_layers": Setting(n_layers, why),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from triptych.config.template import Setting
-from triptych.domains.image.image_folder import SUFFIXES, list_split
+from triptych.domains.image.image_folder import SUFFIXES, Listing, list_split
 from triptych.domains.options import NewRunOptions
 from triptych.domains.sources import hash_position
 from triptych.domains.starter import (
-    Looked,
+    ReadFiles,
     Starter,
     data_files,
     held_out_share,
@@ -30,13 +31,15 @@ LONGEST_SIDE = 64
 """Height and width up to which images of one size keep it."""
 SIDE = 32
 """Height and width of other images."""
-GREY = ("1", "L", "LA", "I", "I;16", "F")
-"""Pillow's modes without colour."""
+GREY = ("1", "L", "LA", "F")
+"""Pillow's modes without colour, besides those of integers, which begin with I."""
 
 
 class Looks(NamedTuple):
     """What one image file holds."""
 
+    name: Path
+    """Relative to the folder."""
     place: float
     """That decides its split, see `hash_position`."""
     width: int
@@ -53,13 +56,14 @@ def look(options: NewRunOptions) -> Starter:
     files = data_files(folder, SUFFIXES, KIND)
     listing = list_split(folder, "train")
     every = max(1, -(-len(files) // MOST_LOOKED_AT))
-    looked = Looked(partial(_read, folder), files[::every], what="images looked at")
+    looked = ReadFiles(partial(_read, folder), files[::every], what="images looked at")
     looked.check(folder, least=LEAST, what=KIND)
     found = looked.found
     n_images = len(files) - len(looked.reasons) * every
     n_train = n_images if listing.hashed_splits < {"validation", "test"} else n_images * 0.8
     settings = {"data.source.directory": Setting(options.data)}
-    settings |= _shares(found, listing.hashed_splits, all_read=every == 1)
+    if every == 1:
+        settings |= _shares(found, listing)
     settings |= _shape(found)
     if listing.class_names:
         n_classes = len(listing.class_names)
@@ -70,45 +74,48 @@ def look(options: NewRunOptions) -> Starter:
     settings |= _model(n_images)
     epochs = 60 if n_images < 1000 else 20 if n_images < 20_000 else 5
     settings |= steps(batches=n_train / batch_size, epochs=epochs, least=300, most=20_000)
-    return Starter("folder", _sentences(looked, listing.class_names, len(files)), settings, [
+    advice = (
         "for photographs of more than 32 x 32 pixels raise height and width: time and memory grow "
-        "with their product",
-    ])  # fmt: skip
+        "with their product"
+    )
+    sentences = _sentences(looked, listing.class_names, len(files))
+    return Starter("folder", sentences, settings, [advice])
 
 
 def _read(folder: Path, path: Path) -> Looks | str:
     """Return what an image file holds, or its name where it is damaged."""
-    import io
-
     from PIL import Image
 
     try:
         content = path.read_bytes()
         with Image.open(io.BytesIO(content)) as image:
             image.load()  # finds a truncated file
-            return Looks(hash_position(content), image.width, image.height, image.mode)
+            name = path.relative_to(folder)
+            return Looks(name, hash_position(content), image.width, image.height, image.mode)
     # Pillow raises a dozen types of exception for damaged files.
     except Exception:
         return str(path.relative_to(folder))
 
 
-def _shares(found: list[Looks], hashed: frozenset[str], *, all_read: bool) -> dict[str, Setting]:
-    """Return the shares of the splits that have no folder."""
-    if not hashed or not all_read:
+def _shares(found: list[Looks], listing: Listing) -> dict[str, Setting]:
+    """Return the shares of the splits that have no folder, which the training images give."""
+    order = [name for name in ("validation", "test") if name in listing.hashed_splits]
+    if not order:
         return {}
-    order = [name for name in ("validation", "test") if name in hashed]
-    share, counts = held_out_share([image.place for image in found], order, usual=0.1)
+    training = {path for path, _ in listing.files}
+    places = [image.place for image in found if image.name in training]
+    share, counts = held_out_share(places, order, usual=0.1)
     return {f"data.source.{name}_share": Setting(share, f"{counts[name]} images") for name in order}
 
 
 def _shape(found: list[Looks]) -> dict[str, Setting]:
     """Return height, width and channels of the images that the model sees."""
-    one_size = len({image[1:3] for image in found}) == 1
+    one_size = len({(image.width, image.height) for image in found}) == 1
     width, height = found[0].width, found[0].height
     why = "pixels, the size of all images"
     if not one_size or max(width, height) > LONGEST_SIDE:
         why, width, height = "pixels; images are cropped and scaled", SIDE, SIDE
-    grey = all(image.mode in GREY for image in found)
+    grey = all(image.mode in GREY or image.mode.startswith("I") for image in found)
     return {
         "data.source.height": Setting(height, why),
         "data.source.width": Setting(width),
@@ -128,19 +135,15 @@ def _model(n_images: int) -> dict[str, Setting]:
 
 
 def _sentences(
-    looked: Looked[Path, Looks], class_names: tuple[str, ...], n_files: int
+    looked: ReadFiles[Path, Looks], class_names: tuple[str, ...], n_files: int
 ) -> list[str]:
     found = looked.found
-    part = (
-        ""
-        if len(found) + len(looked.reasons) == n_files
-        else f", of which {len(found):,} were looked at"
-    )
-    modes = ", ".join(
-        f"{count:,} {mode}" for mode, count in Counter(image.mode for image in found).most_common()
-    )
+    all_read = len(found) + len(looked.reasons) == n_files
+    part = "" if all_read else f", of which {len(found):,} were looked at"
+    modes = Counter(image.mode for image in found).most_common()
+    shown_modes = ", ".join(f"{count:,} {mode}" for mode, count in modes)
     lines = [
-        f"{n_files - len(looked.reasons):,} images{part}; modes {modes}",
+        f"{n_files - len(looked.reasons):,} images{part}; modes {shown_modes}",
         f"width {span([image.width for image in found])} and height "
         f"{span([image.height for image in found])} pixels",
     ]

@@ -16,7 +16,7 @@ from triptych.domains.music.tokenizers.instruments import DRUMS, program_names
 from triptych.domains.options import NewRunOptions
 from triptych.domains.sources import hash_position
 from triptych.domains.starter import (
-    Looked,
+    ReadFiles,
     Starter,
     data_files,
     held_out_share,
@@ -57,7 +57,7 @@ def look(options: NewRunOptions) -> Starter:
     folder = Path(options.data).expanduser()
     data_files(folder, (*MIDI_SUFFIXES, ".tar.gz", ".tgz"), KIND)
     files = list(contents(list_files(folder, MIDI_SUFFIXES)))
-    looked = Looked(_read, files, what="MIDI files looked at")
+    looked = ReadFiles(_read, files, what="MIDI files looked at")
     looked.check(folder, least=LEAST, what=KIND)
     pieces = looked.found
     band, advice = _is_band(pieces)
@@ -126,7 +126,7 @@ def _shares(folder: Path, pieces: list[Looks]) -> dict[str, Setting]:
     return {f"data.source.{name}_share": Setting(share, f"{counts[name]} pieces") for name in order}
 
 
-def _sentences(looked: Looked[Content, Looks]) -> list[str]:
+def _sentences(looked: ReadFiles[Content, Looks]) -> list[str]:
     pieces = looked.found
     seconds = [piece.seconds for piece in pieces]
     names = program_names()
