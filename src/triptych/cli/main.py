@@ -30,6 +30,7 @@ COMMANDS = (
     "explain",
     "complexity",
     "report",
+    "export",
 )
 
 _HELP = """\
@@ -48,6 +49,8 @@ commands:
   explain NAME --out DIR              draw a figure of the lectures (--list shows their names)
   complexity DOMAIN --config FILE     print and measure what layers and models cost
   report RUN [RUN ...] --out FILE     write an HTML file about runs, side by side
+  export CHECKPOINT --format NAME --out FOLDER
+                                      write a model for Triptych and other libraries
 
 domains: {train}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)
@@ -115,7 +118,7 @@ def _dispatch(arguments: list[str]) -> int:
         near = nearest(command, COMMANDS)
         instead = f"did you mean {near}?" if near else f"expected one of {', '.join(COMMANDS)}"
         raise UserError(f"unknown command {command!r}; {instead}")
-    if command in ("pretrained", "explain", "report"):
+    if command in ("pretrained", "explain", "report", "export"):
         return int(importlib.import_module(f"triptych.cli.{command}").run(rest))
     allowed = offering(command)
     usage = f"triptych {command} {'|'.join(allowed)} [OPTIONS]"
