@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from typing import Any
 
 import torch
@@ -39,7 +41,16 @@ def randomised(model: nn.Module) -> nn.Module:
 
 
 def source_of(domain: str, settings: dict[str, Any], vocabulary: Any) -> Source:
-    """A random model as `open_source` would return it. vocabulary: as in a checkpoint's header."""
+    """A random model as `open_source` would return it. vocabulary: as in a checkpoint's header.
+
+    Tests that change its weights copy it first.
+    """
+    return _source_of(domain, json.dumps(settings), json.dumps(vocabulary))
+
+
+@functools.cache
+def _source_of(domain: str, settings_text: str, vocabulary_text: str) -> Source:
+    settings, vocabulary = json.loads(settings_text), json.loads(vocabulary_text)
     found = find_domain(domain)
     config = from_plain(found.config_class(), settings)
     read = found._find("inference", "restore")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,10 +22,21 @@ ROWS = 3
 """Rows of the batch with which a graph is compared; graphs are made with two."""
 
 
+class Compared(NamedTuple):
+    """A graph beside the model, over all positions of random sequences."""
+
+    difference: float
+    """Largest difference of an output."""
+    seconds: float
+    """Processor time of a step of onnxruntime."""
+    own_seconds: float
+    """Processor time of a step of the model."""
+
+
 def compare_decoder(
     core: DecoderOnly, classes: nn.Embedding | None, folder: Path, length: int
-) -> float:
-    """Return the largest difference of an output, over all positions of random sequences."""
+) -> Compared:
+    """Compare the graph of a decoder-only model."""
     generator = torch.Generator().manual_seed(0)
     head: Any = core.head
     high = head.levels if core.value_shape else head.n_parameters
@@ -39,11 +51,11 @@ def compare_decoder(
     before = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)
     plain = core.init_cache(ROWS, length)
     feed |= dict(zip(cache_names(plain), map(_array, flatten(plain)), strict=True))
-    return _largest_difference(core, cache, before, folder, feed)
+    return _compare_steps(core, cache, before, folder, feed)
 
 
-def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> float:
-    """Return the largest difference of a logit, over all positions of random translations."""
+def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> Compared:
+    """Compare both graphs of a translator."""
     source, padding = random_sources(model, ROWS)
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(3, model.head.n_parameters, (ROWS, length), generator=generator)
@@ -56,31 +68,36 @@ def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> floa
     zeros = dict(zip(cache_names(cache), map(_array, flatten(cache)), strict=True))
     found = dict(zip(names, encoder.run(None, inputs), strict=True))
     feed = {**zeros, **found, "padding": padding.numpy()}
-    return _largest_difference(model, cache, tokens, folder, feed)
+    return _compare_steps(model, cache, tokens, folder, feed)
 
 
 @torch.no_grad()
-def _largest_difference(
+def _compare_steps(
     model: AutoregressiveModel, cache: KVCache, before: Tensor, folder: Path, feed: dict[str, Any]
-) -> float:
-    """Return the largest difference between the graph of a step and the model's own step.
+) -> Compared:
+    """Compare the graph of a step with the model's own step.
 
     before: the value before each position [B, L, ...], below 0 for none.
     """
     step = open_graph(folder / STEP)
     outputs = [output.name for output in step.get_outputs()]
-    worst = 0.0
-    for position in range(before.shape[1]):
+    worst = seconds = own_seconds = 0.0
+    length = before.shape[1]
+    for position in range(length):
+        start = time.process_time()
         value, at = before[:, position : position + 1], torch.tensor([position])
         if position == 0 and bool((value < 0).all()):
             expected = model.prefill(value[:, :0], cache)  # [B, Z]
         else:
             expected = model.step(value, at, cache)[:, 0]  # [B, Z]
+        middle = time.process_time()
         feed |= {"value": value.numpy(), "position": at.numpy()}
         logits, *caches = step.run(outputs, feed)
+        own_seconds += middle - start
+        seconds += time.process_time() - middle
         feed |= dict(zip((name.removesuffix("_out") for name in outputs[1:]), caches, strict=True))
         worst = max(worst, float(np.abs(logits - expected.numpy()).max()))
-    return worst
+    return Compared(worst, seconds / length, own_seconds / length)
 
 
 def random_sources(model: EncoderDecoder, rows: int) -> tuple[Tensor, Tensor]:
