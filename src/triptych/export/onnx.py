@@ -91,8 +91,8 @@ def write(source: Source, folder: Path) -> Written:
         ),
         checks=[
             f"Largest difference between onnxruntime {need('onnxruntime').__version__} and "
-            f"Triptych's step: {found.difference:.2g}, over the outputs at each of {length} positions of "
-            f"{ROWS} random sequences, float32 on a CPU.",
+            f"Triptych's step: {found.difference:.2g}, over the outputs at each of {length} "
+            f"positions of {ROWS} random sequences, float32 on a CPU.",
             f"Processor time of a step of these {ROWS} rows: {found.seconds * 1e3:.2f} ms with "
             f"onnxruntime, {found.own_seconds * 1e3:.2f} ms with Triptych.",
         ],
