@@ -30,6 +30,7 @@ COMMANDS = (
     "explain",
     "complexity",
     "report",
+    "play",
 )
 
 _HELP = """\
@@ -48,6 +49,7 @@ commands:
   explain NAME --out DIR              draw a figure of the lectures (--list shows their names)
   complexity DOMAIN --config FILE     print and measure what layers and models cost
   report RUN [RUN ...] --out FILE     write an HTML file about runs, side by side
+  play [--checkpoint FILE ...]        use models in the browser: draw, play, translate
 
 domains: {train}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)
@@ -115,7 +117,7 @@ def _dispatch(arguments: list[str]) -> int:
         near = nearest(command, COMMANDS)
         instead = f"did you mean {near}?" if near else f"expected one of {', '.join(COMMANDS)}"
         raise UserError(f"unknown command {command!r}; {instead}")
-    if command in ("pretrained", "explain", "report"):
+    if command in ("pretrained", "explain", "report", "play"):
         return int(importlib.import_module(f"triptych.cli.{command}").run(rest))
     allowed = offering(command)
     usage = f"triptych {command} {'|'.join(allowed)} [OPTIONS]"
