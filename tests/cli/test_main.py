@@ -42,7 +42,7 @@ def in_a_new_process(*lines: list[str], cwd: Path) -> list[dict[str, Any]]:
 def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "slip.yaml").write_text("model:\n  n_layers: 3\n d_model: 4\n")
     quick = [["--help"], ["--version"], ["train", "--help"], ["evaluat"], ["train", "imag"]]
-    quick += [["pretrained", "--help"], ["pretrained", "nothing"]]
+    quick += [["pretrained", "--help"], ["pretrained", "nothing"], ["play", "--help"]]
     others = [
         ["train", "image"],
         ["train", "image", "--config", "nowhere.yaml"],
@@ -57,6 +57,7 @@ def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
         *(["attention", domain, "--checkpoint", "no.ckpt", "--out", "out"] for domain in DOMAINS),
         ["translate", "--checkpoint", "nowhere.ckpt"],
         ["translate", "--checkpoint", "pretrained:nothing"],
+        ["play", "--checkpoint", "nowhere.ckpt"],
     ]
     found = in_a_new_process(*quick, *others, cwd=tmp_path)
     assert [row["heavy"] for row in found] == [[]] * len(found)

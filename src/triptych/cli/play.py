@@ -56,13 +56,15 @@ def run(arguments: Sequence[str]) -> int:
     if not names:
         raise UserError("no model is shipped with this installation; name one with --checkpoint")
 
-    import triptych
     from triptych.cli.options import check_checkpoint
-    from triptych.play.app import serve
-    from triptych.training.devices import device_named
 
     for name in names:
         check_checkpoint(name)
+
+    import triptych
+    from triptych.play.app import serve
+    from triptych.training.devices import device_named
+
     device_named(options.device)  # a wrong device is refused before a file is read
     print(f"opening {', '.join(names)}", file=sys.stderr)
     models = {name: triptych.load(name, device=options.device) for name in names}

@@ -57,6 +57,8 @@ def build(models: dict[str, TrainedModel]) -> Any:
     """
     import gradio as gr
 
+    from triptych.play.pages.shared import stop_work
+
     pages = {name: page_of(model.domain, name) for name, model in models.items()}
     domains = [model.domain for model in models.values()]
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks, gr.Tabs():
@@ -66,6 +68,7 @@ def build(models: dict[str, TrainedModel]) -> Any:
             with gr.Tab(label, id=number):
                 gr.Markdown(f"Model: `{name}`")
                 pages[name].layout(model, name, f"{model.domain}-{number}")
+        blocks.unload(stop_work)
     return blocks
 
 
@@ -86,7 +89,7 @@ def serve(models: dict[str, TrainedModel], *, port: int | None, browser: bool) -
         import gradio as gr
         from starlette.middleware import Middleware
 
-        from triptych.play.pages.shared import STOP
+        from triptych.play.pages.shared import Work
 
         blocks = build(models).queue(default_concurrency_limit=1, max_size=16)
         try:
@@ -115,7 +118,7 @@ def serve(models: dict[str, TrainedModel], *, port: int | None, browser: bool) -
         try:
             threading.Event().wait()
         finally:
-            STOP.set()  # work that runs would keep the process alive
+            Work.stopped.set()  # work that runs would keep the process alive
             blocks.close(verbose=False)
 
 

@@ -19,7 +19,7 @@ from triptych.play.image import (
 )
 from triptych.play.limits import MAX_COUNT
 from triptych.play.pages.shared import (
-    IMAGE_BUTTONS,
+    result_image,
     run_button,
     sampling_fields,
     stop_button,
@@ -38,10 +38,7 @@ def layout(model: Any, name: str, key: str) -> None:
     # The script of a button fills the first one; the second one goes to the canvas.
     drawing = gr.Textbox(visible=False)
     address = gr.Textbox(visible=False)
-    result = gr.Image(
-        render=False, label="Images", show_label=False, format="png", interactive=False, buttons=IMAGE_BUTTONS,
-        elem_id=f"{key}-result",
-    )  # fmt: skip
+    result = result_image("Images", elem_id=f"{key}-result")
     with gr.Row():
         with gr.Column():
             label = gr.Dropdown(
@@ -83,7 +80,7 @@ def layout(model: Any, name: str, key: str) -> None:
                 )  # fmt: skip
                 run_button("New images", partial(sample, shown), [label, *fields], [result])
                 stop_button()
-    made.success(None, address, js=f"(address) => {{ showDrawing('{canvas}', address); }}")
+    made.success(None, address, address, js=f"(address) => showDrawing('{canvas}', address)")
     part.change(
         partial(passes_for, shown), part, passes, js=f"(part) => hidePart('{canvas}', part)",
         queue=False, show_progress="hidden", api_visibility="private",

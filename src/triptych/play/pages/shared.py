@@ -21,11 +21,30 @@ IMAGE_BUTTONS = ["download", "fullscreen"]
 """Of an image; gradio's own list has one that uploads it."""
 SHOWN_EVERY = 0.2
 """Seconds between two displays of progress."""
-STOP = Event()
-"""Ends the work that runs, at its next step."""
 _TEMPLATES = Environment(
     loader=PackageLoader("triptych.play"), autoescape=True, undefined=StrictUndefined
 )
+
+
+class Work:
+    """Work that a model does for one tab of a browser; there is one at a time."""
+
+    stopped = Event()
+    """Ends the work at its next step."""
+    session: str | None = None
+    """Tab that asked for it."""
+
+    @classmethod
+    def begin(cls, session: str | None) -> None:
+        """Note that the work of a tab begins."""
+        cls.session = session
+        cls.stopped.clear()
+
+
+def stop_work(request: gr.Request) -> None:
+    """End the work of the tab of a request; work of other tabs goes on."""
+    if request.session_hash == Work.session:
+        Work.stopped.set()
 
 
 def template(name: str, **values: Any) -> str:
@@ -72,15 +91,19 @@ def run_button(
     """
     button = gr.Button(text, variant="primary" if primary else "secondary", min_width=120)
 
-    # gradio looks for a parameter whose default is a Progress, and passes it at its place.
-    def answer(progress: gr.Progress = gr.Progress(), *values: Any) -> Any:  # noqa: B008
-        STOP.clear()
+    # gradio finds a Progress by its default and a Request by its type, and passes both.
+    def answer(
+        request: gr.Request,
+        progress: gr.Progress = gr.Progress(),  # noqa: B008
+        *values: Any,
+    ) -> Any:
+        Work.begin(request.session_hash)
         try:
             return function(*values, _display(progress))
         except UserError as error:
-            # gradio shows a message as HTML.
-            sentence = html.escape(" ".join(str(error).split()))
-            raise gr.Error(sentence, duration=None, print_exception=False, title="") from None
+            # gradio shows a message as HTML. After an exception it would cover the results.
+            gr.Warning(html.escape(" ".join(str(error).split())), duration=None, title="Triptych")
+            return gr.skip()
 
     triggers = [button.click, *([] if enter is None else [enter.submit])]
     return gr.on(
@@ -89,10 +112,18 @@ def run_button(
     )  # fmt: skip
 
 
+def result_image(label: str, **options: Any) -> Any:
+    """Return an image of a result, to be rendered where it is to stand."""
+    return gr.Image(
+        render=False, label=label, show_label=False, format="png", interactive=False,
+        buttons=IMAGE_BUTTONS, **options,
+    )  # fmt: skip
+
+
 def stop_button() -> None:
     """Add a button that ends the work that runs."""
     gr.Button("Stop", variant="stop", min_width=80).click(
-        STOP.set, queue=False, show_progress="hidden", api_visibility="private"
+        stop_work, queue=False, show_progress="hidden", api_visibility="private"
     )
 
 
@@ -102,7 +133,7 @@ def _display(progress: gr.Progress) -> Progress:
 
     def show(done: int, total: int) -> None:
         nonlocal latest
-        if STOP.is_set():
+        if Work.stopped.is_set():
             raise UserError("Stopped.")
         if time.monotonic() - latest > SHOWN_EVERY:
             latest = time.monotonic()

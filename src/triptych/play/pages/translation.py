@@ -12,7 +12,7 @@ from triptych.domains.options import TranslateOptions
 from triptych.domains.translation.inference import TranslationModel
 from triptych.play.limits import MAX_COUNT
 from triptych.play.pages.shared import (
-    IMAGE_BUTTONS,
+    result_image,
     run_button,
     sampling_fields,
     stop_button,
@@ -40,17 +40,14 @@ def layout(model: Any, name: str, key: str) -> None:
         template("table.html.j2", caption="Translations", columns=COLUMNS, rows=[]),
         render=False, apply_default_css=False,
     )  # fmt: skip
-    picture = gr.Image(
-        render=False, label="Attention of the best translation", show_label=False, format="png", interactive=False,
-        buttons=IMAGE_BUTTONS, height=420,
-    )  # fmt: skip
+    picture = result_image("Attention of the best translation", height=420)
     with gr.Row():
         with gr.Column():
             text = gr.Textbox(
                 EXAMPLES.get(source.source_language, ""),
                 label=f"Sentence, {source.source_language} to {source.target_language}",
                 lines=1,
-                max_lines=6,
+                max_lines=1,
                 max_length=MAX_CHARACTERS,
                 elem_id=f"{key}-text",
             )

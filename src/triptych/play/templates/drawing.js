@@ -76,11 +76,14 @@ function drawingOf(id) {
   return document.querySelector(`#${id} canvas`).toDataURL("image/png");
 }
 
+/* Show a picture unless its address is empty; return an empty one, so that it is shown once. */
 async function showDrawing(id, address) {
+  if (!address) return "";
   const picture = new Image();
   picture.src = address;
   await picture.decode();
   cover(document.querySelector(`#${id} canvas`), picture);
+  return "";
 }
 
 function hidePart(id, part) {
