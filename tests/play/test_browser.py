@@ -85,6 +85,7 @@ def page(browser: Any, server: Server) -> Iterator[Any]:
     opened.on("pageerror", lambda error: errors.append(str(error)))
     opened.on("request", lambda request: asked.append(request.url))
     opened.goto(server.address)
+    opened.wait_for_function("typeof attachAll === 'function'")  # gradio adds scripts late
     yield opened
     opened.close()
     assert errors == []
@@ -173,7 +174,7 @@ def test_half_a_drawing_is_completed(page: Any) -> None:
     page.get_by_label("Class of the image").click()
     page.get_by_role("option", name="3", exact=True).click()
     page.get_by_label("Number of images").first.fill("2")
-    button(page, "Finish the drawing").click()
+    button(page, "Finish drawing").click()
     image = page.locator("[id$=-result] img")
     image.wait_for()
     size = image.evaluate("async (one) => { await one.decode(); return one.naturalWidth; }")

@@ -36,17 +36,18 @@ def test_the_hypotheses_are_those_of_translate(model: TranslationModel) -> None:
 
 
 def test_layer_and_head_choose_the_drawing(model: TranslationModel) -> None:
-    drawings = {search(model, SENTENCE, 1, "0", layer, head).attention for layer, head in
-                ((0, 0), (1, 0), (0, 1))}  # fmt: skip
-    assert len(drawings) == 3
+    mean_of_last, first = (
+        search(model, SENTENCE, 1, "0", *chosen).attention for chosen in ((0, 0), (1, 1))
+    )
+    assert mean_of_last != first
 
 
 def test_samples_are_those_of_the_seed(model: TranslationModel) -> None:
-    shown = sample(model, SENTENCE, 3, 1.5, 4)
-    expected = model.translate([SENTENCE] * 4, sample=True, seed=3, temperature=1.5)
+    shown = sample(model, SENTENCE, 3, 1.5, 2)
+    expected = model.translate([SENTENCE] * 2, sample=True, seed=3, temperature=1.5)
     assert [row[1] for row in shown.rows] == expected
     assert shown.attention is None
-    assert sample(model, SENTENCE, 4, 1.5, 4).rows != shown.rows
+    assert sample(model, SENTENCE, 4, 1.5, 2).rows != shown.rows
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--checkpoint",
+        type=str,
         action="append",
         metavar="FILE",
         help="Checkpoint file of a model (.ckpt), or pretrained:NAME; may be given several times. "

@@ -67,7 +67,7 @@ def layout(model: Any, name: str, key: str) -> None:
             seed, temperature, _ = fields
             with buttons:
                 run_button(
-                    "Finish the drawing",
+                    "Finish drawing",
                     partial(complete, shown),
                     [drawing, part, label, passes, *fields],
                     [result],
@@ -75,7 +75,7 @@ def layout(model: Any, name: str, key: str) -> None:
                     primary=True,
                 )
                 made = run_button(
-                    "Example drawing", partial(example, shown), [label, seed, temperature],
+                    "Example", partial(example, shown), [label, seed, temperature],
                     [address], shown_on=[result],
                 )  # fmt: skip
                 run_button("New images", partial(sample, shown), [label, *fields], [result])

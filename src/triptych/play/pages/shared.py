@@ -57,15 +57,15 @@ def sampling_fields(*, count: int, most: int, what: str) -> list[Any]:
     with gr.Row():
         return [
             gr.Number(
-                0, label="Seed", precision=0, minimum=0, maximum=MAX_SEED, min_width=140,
+                0, label="Seed", precision=0, minimum=0, maximum=MAX_SEED, min_width=180,
                 info="Another seed gives another result.",
             ),
             gr.Slider(
-                0, MAX_TEMPERATURE, 1, step=0.05, label="Temperature", min_width=140,
+                0, MAX_TEMPERATURE, 1, step=0.05, label="Temperature", min_width=180,
                 info="Below 1 safer, above 1 more varied.",
             ),
             gr.Slider(
-                1, most, count, step=1, label=f"Number of {what}", min_width=140,
+                1, most, count, step=1, label=f"Number of {what}", min_width=180,
                 info="More take more time.",
             ),
         ]  # fmt: skip
@@ -89,7 +89,7 @@ def run_button(
     components over which the progress is shown, None for the outputs. enter: text field in which
     the Enter key does the same.
     """
-    button = gr.Button(text, variant="primary" if primary else "secondary", min_width=120)
+    button = gr.Button(text, variant="primary" if primary else "secondary", min_width=100)
 
     # gradio finds a Progress by its default and a Request by its type, and passes both.
     def answer(
