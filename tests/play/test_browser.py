@@ -29,7 +29,7 @@ pytestmark = [
 ]
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
          "--disable-component-update", "--no-first-run", "--disable-quic"]  # fmt: skip
-PATIENCE = 120_000  # milliseconds, for a busy machine
+PATIENCE = 60_000  # milliseconds, for a busy machine
 STEP = 0.2  # seconds of a sixteenth
 TUNE = [("h", 69), ("h", 69), ("k", 72), ("j", 71), ("g", 67)]
 """Keys of the computer and the pitches that they play."""

@@ -57,8 +57,8 @@ def layout(model: Any, name: str, key: str) -> None:
             part = gr.Radio(HALVES, value=FIRST_PART, label="Part that the model fills")
             passes = gr.Slider(
                 0, MAX_PASSES, passes_for(shown, FIRST_PART), step=1, label="Passes",
-                info="The model samples from the top to the bottom. Each pass, which is slow, lets "
-                "it take account of given pixels that come later.",
+                info="Each pass of resampling, which is slow, lets the model take account of given "
+                "pixels that come later in its order.",
             )  # fmt: skip
         with gr.Column():
             buttons = gr.Row()
