@@ -11,7 +11,8 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "triptych"
 LAYERS = [
-    "core", "decoding", "training", "domains", "export", "report", "explain", "complexity", "cli",
+    "core", "decoding", "training", "domains", "export", "report", "explain", "complexity", "play",
+    "cli",
 ]  # fmt: skip
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
 EVERYBODY = {"errors", "config", "pretrained", "shipped_configs", "datasets"}
