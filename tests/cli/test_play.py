@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
 
@@ -36,3 +37,11 @@ def test_help_needs_no_gradio(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     answer = cli("play", "--help")
     assert answer.code == 0
     assert all(word in answer.out for word in ("--checkpoint", "--port", "--no_browser"))
+
+
+def test_a_port_in_use_is_refused(refused) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused("play", "--port", port, says=[f"port {port} is taken"])

@@ -229,14 +229,3 @@ def test_a_mistake_is_a_sentence_and_stop_ends_the_work(page: Any) -> None:
     button(page, "Stop").click()
     page.get_by_text("Stopped.").wait_for()
     assert page.locator("figure.piece").count() == 0
-
-
-def test_a_second_server_on_the_port_is_refused(server: Server) -> None:
-    port = str(urlsplit(server.address).port)
-    command = ["play", "--no_browser", "--checkpoint", "pretrained:mnist", "--port", port]
-    done = subprocess.run(
-        [sys.executable, "-m", "triptych.cli", *command],
-        capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert f"port {port} is taken" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -46,11 +47,23 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+def check_port(port: int) -> None:
+    """Raise UserError for a port outside of the usual range, or that another program uses."""
+    if not 1024 <= port <= 65535:
+        raise UserError(f"--port must be from 1024 to 65535, got {port}")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"port {port} is taken; choose another one with --port") from error
+
+
 def run(arguments: Sequence[str]) -> int:
     """Serve the pages until Ctrl-C; raises UserError for bad input before a model is read."""
     options = parser().parse_args(arguments)
-    if options.port is not None and not 1024 <= options.port <= 65535:
-        raise UserError(f"--port must be from 1024 to 65535, got {options.port}")
+    if options.port is not None:
+        check_port(options.port)
     if find_spec("gradio") is None:
         raise UserError('play needs gradio: pip install "triptych[play]"')
     names = options.checkpoint or [f"{pretrained.PREFIX}{name}" for name in pretrained.names()]
