@@ -50,6 +50,11 @@ CASES = [
     (Similarity, TWO, ("a", "b")),
     (MultipleChoice, CHOICE, ("1", "2", "3")),
 ]
+READERS = {
+    "cls": {"base": "encoder"},
+    "mean": {"base": "encoder", "pooling": "mean"},
+    "decoder": {"base": "decoder"},
+}
 
 
 def ready(
@@ -67,14 +72,16 @@ def ready(
     return model, task.encode_examples(examples, words, 32)
 
 
-def vector(model: SequenceTaskModel, base: str, texts: list[list[int]]) -> torch.Tensor:
-    """The vector of one row, without padding: by the definition of both bases."""
-    if base == "encoder":
+def vector(model: SequenceTaskModel, reader: str, texts: list[list[int]]) -> torch.Tensor:
+    """The vector of one row, without padding: by the definitions."""
+    if reader != "decoder":
         tokens, segments = [CLS], [0]
         for number, text in enumerate(texts):
             tokens += [*text, SEP]
             segments += [number] * (len(text) + 1)
         features = model.reader.encoder(torch.tensor([tokens]), torch.tensor([segments]))
+        if reader == "mean":
+            return torch.stack([features[0, t] for t in range(len(tokens))]).mean(0)
         return torch.tanh(model.reader.pooler.linear(features[0, 0]))
     tokens = [token for text in texts for token in [*text, SEP]]
     decoder = model.reader.model
@@ -82,12 +89,12 @@ def vector(model: SequenceTaskModel, base: str, texts: list[list[int]]) -> torch
     return decoder.features(torch.tensor([[*tokens, 7]]))[0, len(tokens)]
 
 
-@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(("kind", "examples", "labels"), CASES)
 def test_loss_and_scores_equal_a_plain_loop(
-    base: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
+    reader: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
-    task = kind(base=base)
+    task = kind(**READERS[reader])
     model, encoded = ready(task, examples, labels, vocabulary, model_config)
     encode = vocabulary.tokenizer.encode
     weight, bias = model.task_head.linear.weight, model.task_head.linear.bias
@@ -95,13 +102,13 @@ def test_loss_and_scores_equal_a_plain_loop(
     for example in examples:
         texts = [encode(text) for text in example.texts]
         if kind is Similarity:
-            both = vector(model, base, texts) + vector(model, base, texts[::-1])
+            both = vector(model, reader, texts) + vector(model, reader, texts[::-1])
             logits = weight @ both + bias
         elif kind is MultipleChoice:
-            each = [vector(model, base, [texts[0], text]) for text in texts[1:]]
+            each = [vector(model, reader, [texts[0], text]) for text in texts[1:]]
             logits = torch.stack([weight[0] @ one + bias[0] for one in each])
         else:
-            logits = weight @ vector(model, base, texts) + bias
+            logits = weight @ vector(model, reader, texts) + bias
         answer = labels.index(example.label)
         nats.append(torch.log(logits.exp().sum()) - logits[answer])
         right.append(int(logits.argmax()) == answer)
@@ -122,23 +129,23 @@ def test_loss_and_scores_equal_a_plain_loop(
     )
 
 
-@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(("kind", "examples", "labels"), CASES)
 def test_a_new_model_gives_all_classes_equal_probability(
-    base: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
+    reader: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
-    task = kind(base=base)
+    task = kind(**READERS[reader])
     words = Vocabulary(vocabulary.tokenizer, labels)
     model = task.build_model(model_config, words, 32).eval()
     found = task.probabilities(model, task.encode_examples(examples, words, 32), 64)
     torch.testing.assert_close(found, torch.full_like(found, 1 / len(labels)))
 
 
-@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize("reader", READERS)
 def test_padding_and_the_other_rows_of_a_batch_do_not_change_logits(
-    base: str, vocabulary: Vocabulary, model_config: ModelConfig
+    reader: str, vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
-    task = Entailment(base=base)
+    task = Entailment(**READERS[reader])
     model, encoded = ready(task, TWO, ("a", "b"), vocabulary, model_config)
     together = task.logits(model, encoded.batch([0, 1, 2], None))
     for item in range(3):
@@ -149,18 +156,23 @@ def test_padding_and_the_other_rows_of_a_batch_do_not_change_logits(
         torch.testing.assert_close(task.logits(model, padded)[0], together[item])
 
 
-@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize("reader", READERS)
 def test_similarity_has_no_order_and_entailment_has_one(
-    base: str, vocabulary: Vocabulary, model_config: ModelConfig
+    reader: str, vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
     swapped = [Labelled(each.texts[::-1], each.label) for each in TWO]
     for kind, same in ((Similarity, True), (Entailment, False)):
-        task = kind(base=base)
+        task = kind(**READERS[reader])
         model, one = ready(task, TWO, ("a", "b"), vocabulary, model_config)
         other = task.encode_examples(swapped, Vocabulary(vocabulary.tokenizer, ("a", "b")), 32)
         first = task.logits(model, one.batch(range(3), None))
         second = task.logits(model, other.batch(range(3), None))
         assert torch.allclose(first, second) == same
+
+
+def test_a_decoder_has_no_pooling() -> None:
+    with pytest.raises(ValueError, match="pooling is mean"):
+        Classification(base="decoder", pooling="mean")
 
 
 def test_the_longer_text_of_a_pair_is_cut() -> None:
