@@ -156,32 +156,6 @@ def test_weights_are_copied_and_frozen_ones_stay(train, kind: str) -> None:
         torch.testing.assert_close(still[name], weight, rtol=0, atol=1e-9)
 
 
-def test_the_mean_of_the_vectors_has_no_pooler(train) -> None:
-    first = pretrain(train, "next_sentence")
-    rate = ["--optim.learning_rate", 1e-12]
-    mean, alone = {"pooling": "mean"}, ["--run.train_only", "[task_head]"]
-    start = ["--run.init_from", first, *rate, *alone]
-    tuned = fine_tune(train, "classification", *start, name="mean", **mean)
-    kept = {
-        name: w for name, w in copied("encoder", weights(first)).items() if "pooler" not in name
-    }
-    found = weights(tuned)
-    assert all(torch.equal(found[name], weight) for name, weight in kept.items())
-    assert {name.removesuffix(".weight").removesuffix(".bias") for name in found.keys() - kept} == {
-        "model.task_head.linear"
-    }
-    # From a model with a pooler to one without, and back: the pooler starts anew.
-    start = ["--run.init_from", tuned, *rate]
-    pooled = weights(fine_tune(train, "classification", *start, name="pooled"))
-    for name, weight in found.items():
-        torch.testing.assert_close(pooled[name], weight, rtol=0, atol=1e-9)
-    start = ["--run.init_from", fine_tune(train, "classification", name="cls"), *rate]
-    assert not any(
-        "pooler" in name
-        for name in weights(fine_tune(train, "classification", *start, name="again", **mean))
-    )
-
-
 def test_a_head_is_taken_over_with_its_labels_alone(train, cli, tmp_path: Path) -> None:
     first = fine_tune(train, "classification")
     rate = ["--optim.learning_rate", 1e-12]

@@ -18,7 +18,9 @@ from triptych.domains.language.sources.docstring_labels import (
 )
 from triptych.domains.language.sources.labelled import Labelled
 from triptych.domains.language.sources.parallel_lines import Languages, TranslationPairs
+from triptych.domains.language.sources.shuffled_words import ShuffledWords
 from triptych.domains.language.sources.tab_separated import TabSeparated
+from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.tasks.classification import Classification
 from triptych.domains.language.tasks.entailment import Entailment
 from triptych.domains.language.tasks.labelled import LabelledTask
@@ -170,6 +172,35 @@ def test_similarity_has_no_order_and_entailment_has_one(
         assert torch.allclose(first, second) == same
 
 
+@pytest.mark.parametrize("before", ["cls", "mean"])
+@pytest.mark.parametrize("now", ["cls", "mean"])
+@pytest.mark.parametrize("language_model", [True, False])
+def test_a_pooler_is_taken_over_where_both_models_have_one(
+    language_model: bool, now: str, before: str, vocabulary: Vocabulary, model_config: ModelConfig
+) -> None:
+    words = Vocabulary(vocabulary.tokenizer, ("a", "b"))
+    own = f"{Classification.__module__}.Classification"
+    if language_model:
+        model = model_config.build_masked(len(words), 32, next_sentence=before == "cls")
+    else:
+        model = Classification(pooling=before).build_model(model_config, words, 32)
+    weights = {f"model.{name}": weight for name, weight in model.state_dict().items()}
+    kind = "MaskedTokens" if language_model else own
+    header = {"config": {"task": {"class_path": kind}}, "vocabulary": {"labels": ["a", "b"]}}
+    task = Classification(pooling=now)
+    found = task.initial_weights(header, ("a", "b"), weights)
+    target = task.build_model(model_config, words, 32).state_dict()
+    anew = {f"model.{name}" for name in target} - found.weights.keys()
+    assert not found.weights.keys() - {f"model.{name}" for name in target}
+    assert {".".join(name.split(".")[:-2]) for name in anew} == (
+        {"model.task_head"} if language_model else set()
+    ) | ({"model.reader.pooler"} if (now, before) == ("cls", "mean") else set())
+    assert all(name.startswith(found.new) for name in anew)
+    for name, weight in found.weights.items():
+        first = name.replace("reader.", "", 1) if language_model else name
+        assert torch.equal(weight, weights[first])
+
+
 def test_a_decoder_has_no_pooling() -> None:
     with pytest.raises(ValueError, match="pooling is mean"):
         Classification(base="decoder", pooling="mean")
@@ -281,6 +312,34 @@ def test_languages_are_cut_to_windows(tmp_path: Path) -> None:
     found = source.examples("train")
     assert len(found) == 80
     assert all(0 < len(each.texts[0]) <= 4 for each in found)
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_shuffled_sentences_have_the_words_of_the_original(
+    tmp_path: Path, window: int | None
+) -> None:
+    draw = np.random.default_rng(0)
+    lines = [" ".join(f"w{n}" for n in draw.integers(0, 50, 8)) + "." for _ in range(200)]
+    bad = ["too few words.", "same " * 8 + "word.", "long " * 40]
+    (tmp_path / "train.txt").write_text("\n".join(lines[:150] + lines[:20] + bad) + "\n")
+    (tmp_path / "test.txt").write_text("\n".join(lines[100:]) + "\n")
+    files = {"train": ["train.txt"], "test": ["test.txt"]}
+    source = ShuffledWords(TextFiles(str(tmp_path), files, one_per_line=True), window)
+    assert source.splits() == ["train", "test"]
+    train, test = source.examples("train"), source.examples("test")
+    assert train == source.examples("train")
+    assert len(train) == 150, "each sentence once"
+    assert len(test) == 50, "no sentence of the training"
+    for line, (texts, label, _) in zip(lines, [*train, *test], strict=True):
+        words, found = line.split(), texts[0].split()
+        assert (found == words) == (label == "original")
+        assert sorted(found) == sorted(words)
+        assert (found[0], found[-1]) == (words[0], words[-1])
+        for start in range(1, 7, window or 6):
+            group = slice(start, start + (window or 6))
+            assert sorted(found[group]) == sorted(words[group])
+    labels = [each.label for each in train]
+    assert 50 < labels.count("shuffled") < 100
 
 
 def examples_of(rows: list[list[int]], labels: list[int], n_rows: int = 1) -> LabelledExamples:
