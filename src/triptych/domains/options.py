@@ -176,6 +176,28 @@ class AttentionOptions(FolderOptions):
         at_least(self, 1, "layer", "head")
 
 
+@dataclass(frozen=True, kw_only=True)
+class NewRunOptions:
+    """Options of `triptych new-run`."""
+
+    data: str
+    """Folder of your data."""
+    out: str
+    """YAML file to write."""
+    timed_steps: int = 3
+    """Training steps that are timed on this machine for an estimate of the run's length; 0 for no
+    estimate, which leaves the data unread but for the look at them."""
+
+    description: ClassVar[str] = (
+        "Look at your data and write a settings file for them, with comments: what was found, a "
+        "size of model to begin with, and the time that the run takes on this machine."
+    )
+    overwrite_help: ClassVar[str | None] = "Replace an existing --out."
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "timed_steps")
+
+
 def check_layer_and_head(
     layer: int | None, head: int | None, *, n_layers: int, n_heads: int
 ) -> None:
