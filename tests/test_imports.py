@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "triptych"
-LAYERS = ["core", "decoding", "training", "domains", "report", "explain", "complexity", "cli"]
+LAYERS = [
+    "core", "decoding", "training", "domains", "export", "report", "explain", "complexity", "play",
+    "cli",
+]  # fmt: skip
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
 EVERYBODY = {"errors", "config", "pretrained", "shipped_configs", "datasets"}
 FILES = sorted(SOURCE.rglob("*.py"))

@@ -44,6 +44,7 @@ def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
     quick = [["--help"], ["--version"], ["train", "--help"], ["evaluat"], ["train", "imag"]]
     quick += [["pretrained", "--help"], ["pretrained", "nothing"], ["new-run", "--help"]]
     quick += [["configs", "nothing"], ["data", "fetch", "nothing"], ["completion", "--help"]]
+    quick += [["play", "--help"]]
     others = [
         ["train", "image"],
         ["train", "image", "--config", "nowhere.yaml"],
@@ -58,6 +59,7 @@ def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
         *(["attention", domain, "--checkpoint", "no.ckpt", "--out", "out"] for domain in DOMAINS),
         ["translate", "--checkpoint", "nowhere.ckpt"],
         ["translate", "--checkpoint", "pretrained:nothing"],
+        ["play", "--checkpoint", "nowhere.ckpt"],
     ]
     found = in_a_new_process(*quick, *others, cwd=tmp_path)
     assert [row["heavy"] for row in found] == [[]] * len(found)

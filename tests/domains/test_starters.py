@@ -251,6 +251,9 @@ def test_shares_leave_no_split_empty() -> None:
             shares = dict.fromkeys(shares, other)
             found = [split_at(place, shares) for place in places]
             assert min(found.count("test"), found.count("validation")) < 2
+    # With 0.1 and 0.15 one item is below the first share; with 0.2 both splits have two or more.
+    places = [0.05, 0.16, 0.17, 0.25, 0.35, 0.5, 0.6, 0.7]
+    assert held_out_share(places, ("test", "validation"), usual=0.1)[0] == 0.2
     with pytest.raises(UserError, match="too few"):
         held_out_share([0.9, 0.95], ("test", "validation"), usual=0.1)
 

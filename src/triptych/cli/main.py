@@ -31,11 +31,13 @@ COMMANDS = (
     "explain",
     "complexity",
     "report",
+    "export",
+    "play",
     "configs",
     "data",
     "completion",
 )
-ALONE = ("pretrained", "explain", "report", "configs", "data", "completion")
+ALONE = ("pretrained", "explain", "report", "export", "play", "configs", "data", "completion")
 """Commands without a domain."""
 WITH_SETTINGS = ("train", "pack", "complexity")
 """Commands that read settings files."""
@@ -60,6 +62,9 @@ commands:
   explain NAME --out DIR              draw a figure of the lectures (--list shows their names)
   complexity DOMAIN --config FILE     print and measure what layers and models cost
   report RUN [RUN ...] --out FILE     write an HTML file about runs, side by side
+  export CHECKPOINT --format NAME --out FOLDER
+                                      write a model for Triptych and other libraries
+  play [--checkpoint FILE ...]        use models in the browser: draw, play, translate
 
 domains: {train}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)

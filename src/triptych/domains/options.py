@@ -21,7 +21,7 @@ class ModelOptions:
     """Options of every command that uses a trained model."""
 
     checkpoint: str
-    """Checkpoint file of the model (.ckpt), or pretrained:NAME."""
+    """Checkpoint file of the model (.ckpt), folder of `triptych export`, or pretrained:NAME."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
     plugin: str | None = None

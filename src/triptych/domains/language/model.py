@@ -32,6 +32,9 @@ class ModelConfig:
 
     transformer: TransformerConfig = field(default_factory=TransformerConfig)
     """Sizes and parts of the stack."""
+    output_bias: bool = True
+    """Whether the output layer of a decoder has a bias. Decoders of other libraries have none, see
+    `triptych export --format hf`."""
 
     def build_masked(
         self, vocabulary: int, max_length: int, *, next_sentence: bool
@@ -55,7 +58,12 @@ class ModelConfig:
             embedding,
             parts.input_positions(raster((max_length,))),
             parts.decoder((max_length,)),
-            CategoricalHead(parts.d_model, vocabulary, weight=embedding.table.weight),
+            CategoricalHead(
+                parts.d_model,
+                vocabulary,
+                bias=self.output_bias,
+                weight=embedding.table.weight,
+            ),
             d_model=parts.d_model,
             dropout=parts.dropout,
         )
