@@ -14,7 +14,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
 from triptych.training.checks import check_settings
-from triptych.training.muon import hidden_matrices
+from triptych.training.muon import hidden_matrices, orthogonalized
 from triptych.training.optim import OptimConfig, build
 from triptych.training.run_config import RunSettings
 
@@ -71,7 +71,10 @@ def test_a_table_of_distances_is_not_a_hidden_matrix() -> None:
     assert {tuple(value.shape) for value in hidden_matrices(decoder)} == {(24, 8), (8, 8)}
 
 
-def test_one_step_is_muons_on_the_blocks_and_adamws_on_the_rest() -> None:
+def test_one_step_is_muons_on_the_blocks_and_adamws_on_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("triptych.training.devices.cpu_has_bf16", lambda: True)  # as torch's Muon
     ours, theirs = translator(), translator()
     optimizer = build(SETTINGS, ours)
     hidden = hidden_matrices(theirs)
@@ -111,6 +114,18 @@ def test_an_update_has_singular_values_of_one_size() -> None:
             values = torch.linalg.svdvals((value.detach() - before[name]) / size)
             assert float(values.min()) == pytest.approx(1.0, abs=0.5), name
             assert float(values.max()) == pytest.approx(1.0, abs=0.5), name
+
+
+def test_without_bf16_hardware_the_iteration_is_the_same_in_float32(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matrices = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
+    found = {}
+    for has_bf16 in (False, True):
+        monkeypatch.setattr("triptych.training.devices.cpu_has_bf16", lambda has=has_bf16: has)
+        found[has_bf16] = orthogonalized(matrices, (3.4445, -4.775, 2.0315), 5, 1e-7)
+    assert [found[False].dtype, found[True].dtype] == [torch.float32, torch.bfloat16]
+    torch.testing.assert_close(found[False], found[True].float(), rtol=0.05, atol=0.05)
 
 
 def test_the_rate_is_read_at_every_step() -> None:
