@@ -111,7 +111,8 @@ def test_words_are_found_in_sentences_and_rare_ones_are_not() -> None:
 
 
 def test_equal_sentence_pairs_count_once() -> None:
-    assert phrase_pairs([("하나 둘.", "Two one.")] * 9, 2) == []
+    once = sentences(40)
+    assert phrase_pairs(once * 3, 5) == phrase_pairs(once, 5) != phrase_pairs(once, 2)
 
 
 def test_compounds_join_two_words_of_a_script_without_spaces() -> None:
