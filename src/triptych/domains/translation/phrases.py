@@ -113,9 +113,9 @@ def align(sources: Rows, targets: Rows) -> list[Links]:
     table = np.ones(len(pairs))  # t, by pair of units
     for _ in range(ITERATIONS):
         posterior = table[index]
-        posterior /= np.bincount(position, posterior)[position]
-        table = np.bincount(index, posterior, len(pairs))
-        table /= np.bincount(source_unit, table)[source_unit]
+        posterior /= np.bincount(position, weights=posterior)[position]
+        table = np.bincount(index, weights=posterior, minlength=len(pairs))
+        table /= np.bincount(source_unit, weights=table)[source_unit]
     parts = np.split(table[index], np.cumsum([key.size for key in keys])[:-1])
     scores = [part.reshape(key.shape) for part, key in zip(parts, keys, strict=True)]
     best = [score.argmax(1).tolist() if score.size else [] for score in scores]
