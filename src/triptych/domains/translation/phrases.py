@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
@@ -110,12 +111,12 @@ def align(sources: Rows, targets: Rows) -> list[Links]:
     position = np.repeat(np.arange(len(n_sources)), n_sources)  # [P]
     pairs, index = np.unique(flat, return_inverse=True)
     source_unit = pairs // n_units
-    table = np.ones(len(pairs))  # t, by pair of units
+    table: NDArray[np.float64] = np.ones(len(pairs))  # t, by pair of units
     for _ in range(ITERATIONS):
         posterior = table[index]
-        posterior /= np.bincount(position, weights=posterior)[position]
-        table = np.bincount(index, weights=posterior, minlength=len(pairs))
-        table /= np.bincount(source_unit, weights=table)[source_unit]
+        posterior /= np.bincount(position, posterior)[position]
+        table = np.bincount(index, posterior, len(pairs)).astype(np.float64)
+        table /= np.bincount(source_unit, table)[source_unit]
     parts = np.split(table[index], np.cumsum([key.size for key in keys])[:-1])
     scores = [part.reshape(key.shape) for part, key in zip(parts, keys, strict=True)]
     best = [score.argmax(1).tolist() if score.size else [] for score in scores]
