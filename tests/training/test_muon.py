@@ -14,7 +14,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
 from triptych.training.checks import check_settings
-from triptych.training.muon import hidden_matrices
+from triptych.training.muon import hidden_matrices, orthogonalized
 from triptych.training.optim import OptimConfig, build
 from triptych.training.run_config import RunSettings
 
@@ -71,7 +71,10 @@ def test_a_table_of_distances_is_not_a_hidden_matrix() -> None:
     assert {tuple(value.shape) for value in hidden_matrices(decoder)} == {(24, 8), (8, 8)}
 
 
-def test_one_step_is_muons_on_the_blocks_and_adamws_on_the_rest() -> None:
+def test_one_step_is_muons_on_the_blocks_and_adamws_on_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("triptych.training.muon.cpu_has_bf16", lambda: True)  # as torch's Muon
     ours, theirs = translator(), translator()
     optimizer = build(SETTINGS, ours)
     hidden = hidden_matrices(theirs)
@@ -97,6 +100,22 @@ def test_one_step_is_muons_on_the_blocks_and_adamws_on_the_rest() -> None:
     expected = weights(theirs)
     for name, value in weights(ours).items():
         torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-6)
+
+
+def test_a_processor_without_bf16_iterates_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("triptych.training.muon.cpu_has_bf16", lambda: False)
+    matrices = torch.randn(2, 12, 8, generator=torch.Generator().manual_seed(0))
+    a, b, c = 3.4445, -4.775, 2.0315
+    expected = []
+    for matrix in matrices.double():
+        x = matrix / matrix.norm()
+        for _ in range(5):
+            gram = x @ x.T
+            x = a * x + (b * gram + c * gram @ gram) @ x
+        expected.append(x)
+    found = orthogonalized(matrices, (a, b, c), 5, 1e-7)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found.double(), torch.stack(expected), rtol=0, atol=1e-5)
 
 
 def test_an_update_has_singular_values_of_one_size() -> None:

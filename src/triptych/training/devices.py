@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -78,6 +79,7 @@ def uses_cuda(trainer: dict[str, Any]) -> bool:
     return accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
 
 
+@cache
 def cpu_has_bf16() -> bool:
     """Return whether the processor multiplies bf16 in hardware (AMX or AVX512-BF16; Linux only)."""
     # PyTorch has no public function for this in all supported versions.

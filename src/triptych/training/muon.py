@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.transformer import Block
+from triptych.training.devices import cpu_has_bf16
 
 
 def hidden_matrices(module: nn.Module) -> list[Tensor]:
@@ -95,14 +96,16 @@ class MuonAdamW(torch.optim.Optimizer):
 def orthogonalized(
     matrices: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
 ) -> Tensor:
-    """Approximations of the nearest orthogonal matrices: [n, A, B] -> bfloat16 [n, A, B].
+    """Approximations of the nearest orthogonal matrices: [n, A, B] -> [n, A, B].
 
     Newton-Schulz iteration of a polynomial with three coefficients (Jordan et al. 2024); singular
-    values between 0.5 and 1.5.
+    values between 0.5 and 1.5. In bfloat16, and in float32 on processors without bf16 hardware,
+    which emulate it slowly.
     """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
-    x = (matrices.mT if tall else matrices).bfloat16()
+    emulated = matrices.device.type == "cpu" and not cpu_has_bf16()
+    x = (matrices.mT if tall else matrices).to(torch.float32 if emulated else torch.bfloat16)
     # The spectral norm is at most the Frobenius norm.
     x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=eps)
     for _ in range(steps):
