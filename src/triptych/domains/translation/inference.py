@@ -323,7 +323,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         with those of baselines in the details. data: folder in place of the corpus's directory.
         batch_size: lines to translate at a time, None for 64; no effect on the scores. limit:
         number of lines from the first on, None for all. beam, length_penalty, no_repeat_ngram,
-        frequent_words: see `search`. All translations are in the details. Raises UserError for missing data.
+        frequent_words: see `search`. All translations are in the details. Raises UserError for
+        missing data.
         """
         return evaluate_split(
             self,
