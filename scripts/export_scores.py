@@ -1,4 +1,4 @@
-"""Scores of a shipped model: read from `triptych evaluate --json`, written into its card."""
+"""Scores of a shipped model: read from `triptych evaluate --json`."""
 
 from __future__ import annotations
 
@@ -59,17 +59,3 @@ def joined(before: dict[str, Any], scores: dict[str, Any]) -> dict[str, Any]:
         old = before.get(split, {})
         both[split] = {**(old if old.get("options") == found["options"] else {}), **found}
     return both
-
-
-def score_table(metrics: dict[str, Any]) -> str:
-    """Return the scores as a Markdown table, one metric per row; — for a missing score."""
-    rows = ["| split | metric | fp32 | these weights |", "|---|---|---|---|"]
-    for split, scores in metrics.items():
-        label = f"{split}, `{scores['options']}`" if scores.get("options") else split
-        for metric in dict.fromkeys([*scores.get("fp32", {}), *scores.get("bf16", {})]):
-            cells = (
-                f"{scores[kind][metric]:.4f}" if metric in scores.get(kind, {}) else "—"
-                for kind in ("fp32", "bf16")
-            )
-            rows.append(f"| {label} | {metric} | {' | '.join(cells)} |")
-    return "\n".join(rows)

@@ -14,7 +14,7 @@ from triptych import pretrained
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = pretrained.names()
 ENDINGS = (pretrained.WEIGHTS, pretrained.METADATA, pretrained.CARD)
-MOST = 25_000_000  # bytes of all files together
+MOST = 26_000_000  # bytes of all files together
 SHIPPED = ("image", "music", "translation")
 
 

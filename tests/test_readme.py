@@ -1,9 +1,12 @@
-"""What the README shows exists and parses."""
+"""What the README shows exists and parses; the commands in docs/ too."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
+import io
+import itertools
 import os
 import re
 import shlex
@@ -18,14 +21,24 @@ from triptych import pretrained
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.M | re.S)
-COMMANDS = [
-    shlex.split(line, comments=True)
-    for kind, block in BLOCKS
-    if kind == "bash"
-    for line in block.replace("\\\n", " ").splitlines()
-    if line.strip() and not line.startswith("#")
-]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+BLOCKS = BLOCK.findall(README)
+
+
+def commands_of(page: Path) -> list[str]:
+    """The commands of Triptych in the bash blocks of a page, without what they are piped to."""
+    return [
+        command.strip()
+        for kind, block in BLOCK.findall(page.read_text(encoding="utf-8"))
+        if kind == "bash"
+        for line in block.replace("\\\n", " ").splitlines()
+        for command in re.split(r"(?<!\|)\|(?!\|)", line)
+        if command.strip().startswith("triptych ")
+    ]
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+COMMANDS = sorted({command for page in PAGES for command in commands_of(page)})
 # Commands with models that are shipped, each with the comment below it: what it prints or makes.
 SHOWN = re.findall(r"^(\S.*pretrained:[a-z0-9].*)\n# (.*)$", "".join(b for _, b in BLOCKS), re.M)
 
@@ -85,23 +98,30 @@ def test_every_config_named_is_there(path: str) -> None:
     assert (ROOT / path).is_file()
 
 
-@pytest.mark.parametrize(
-    "command", [c for c in COMMANDS if c[0] == "triptych"], ids=lambda c: " ".join(c)[:60]
-)
-def test_every_option_shown_is_known_to_its_command(
-    command: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+@functools.cache
+def options_of(*words: str) -> frozenset[str]:
+    """The options that the help of a command names."""
     from triptych.cli.main import main
 
-    words = command[1:2] if command[1] == "translate" else command[1:3]
-    with contextlib.suppress(SystemExit):  # argparse leaves so after printing the help
-        main([*words, "--help"])
-    known = set(re.findall(r"--[\w.]+", capsys.readouterr().out))
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        main([*words, "--help"])  # argparse leaves so after printing the help
+    return frozenset(re.findall(r"--[\w.]+", out.getvalue()))
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda c: c[:60])
+def test_every_option_shown_is_known_to_its_command(command: str) -> None:
+    _, *words = shlex.split(command.replace(" DOMAIN ", " translation "), comments=True)
+    known = options_of(*itertools.takewhile(lambda word: word[0] not in "-<", words))
     # The settings of a source depend on the class that the YAML names.
     shown = {
-        word for word in command if word.startswith("--") and not word.startswith("--data.source.")
+        word.partition("=")[0]
+        for word in words
+        if word.startswith("--") and not word.startswith("--data.source.")
     }
     assert shown <= known, shown - known
+    for config in re.findall(r"configs/[\w/-]+\.yaml", command):
+        assert (ROOT / config).is_file(), config
 
 
 def test_the_yaml_shown_builds() -> None:

@@ -19,8 +19,9 @@ def load(
 ) -> TrainedModel:
     """Open a checkpoint and return its trained model, ready to evaluate, sample or translate.
 
-    checkpoint: a `.ckpt` file written by `triptych train`, or "pretrained:NAME" for a model that
-    is shipped with the package (`triptych pretrained` lists them).
+    checkpoint: a `.ckpt` file written by `triptych train`, a folder written by `triptych export`
+    with --format safetensors or hf, or "pretrained:NAME" for a model that is shipped with the
+    package (`triptych pretrained` lists them).
     device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:1".
     domain: expected domain; needed only for one outside Triptych, as the dotted path of its
     package, because a checkpoint by itself never causes an import of another package.

@@ -12,6 +12,7 @@ from export_cases import OPTIONS, SCRIPT, TEXTS, rewritten
 
 from triptych import pretrained
 from triptych.errors import UserError
+from triptych.export.card import portable
 
 
 @pytest.fixture
@@ -116,9 +117,9 @@ def test_which_paths(key: str, path: str, becomes: str | None) -> None:
     settings = {first: inner}
     if becomes is None:
         with pytest.raises(UserError, match=f"{key} is "):
-            SCRIPT.portable(settings)
+            portable(settings)
     else:
-        text = json.dumps(SCRIPT.portable(settings))
+        text = json.dumps(portable(settings))
         assert text == json.dumps(settings).replace(json.dumps(path), json.dumps(becomes))
 
 

@@ -42,7 +42,9 @@ def in_a_new_process(*lines: list[str], cwd: Path) -> list[dict[str, Any]]:
 def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
     (tmp_path / "slip.yaml").write_text("model:\n  n_layers: 3\n d_model: 4\n")
     quick = [["--help"], ["--version"], ["train", "--help"], ["evaluat"], ["train", "imag"]]
-    quick += [["pretrained", "--help"], ["pretrained", "nothing"]]
+    quick += [["pretrained", "--help"], ["pretrained", "nothing"], ["new-run", "--help"]]
+    quick += [["configs", "nothing"], ["data", "fetch", "nothing"], ["completion", "--help"]]
+    quick += [["play", "--help"]]
     others = [
         ["train", "image"],
         ["train", "image", "--config", "nowhere.yaml"],
@@ -57,6 +59,7 @@ def test_help_and_quick_answers_import_nothing_heavy(tmp_path: Path) -> None:
         *(["attention", domain, "--checkpoint", "no.ckpt", "--out", "out"] for domain in DOMAINS),
         ["translate", "--checkpoint", "nowhere.ckpt"],
         ["translate", "--checkpoint", "pretrained:nothing"],
+        ["play", "--checkpoint", "nowhere.ckpt"],
     ]
     found = in_a_new_process(*quick, *others, cwd=tmp_path)
     assert [row["heavy"] for row in found] == [[]] * len(found)
@@ -84,7 +87,7 @@ def test_version(cli) -> None:
     ("words", "says"),
     [
         (["trian", "image"], ["'trian'", "did you mean train?"]),
-        (["xyz"], ["'xyz'", "expected one of train, pack, evaluate, translate, sample"]),
+        (["xyz"], ["'xyz'", "expected one of train, new-run, pack, evaluate"]),
         (["train"], ["train needs a domain", "image|language|music|translation"]),
         (["evaluate", "imgae"], ["'imgae'", "did you mean image?"]),
         (["evaluate", "xyz"], ["'xyz'", "expected one of image, language, music, translation"]),

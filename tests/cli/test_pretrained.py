@@ -188,7 +188,7 @@ def cut(path: Path) -> None:
         (lambda f: cut(f / "tiny-image.safetensors"), ["safetensors are damaged", "sha256"]),
         (lambda f: cut(f / "tiny-image.json"), ["tiny-image.json is missing or damaged"]),
         (lambda f: change_facts(f, "tiny-image", format=2), ["format 2;", "reads format 1"]),
-        (lambda f: change_facts(f, "tiny-image", tied=None), ["is cut off or damaged"]),
+        (lambda f: change_facts(f, "tiny-image", tied=None), ["do not fit together"]),
         (lambda f: change_facts(f, "tiny-image", triptych={}), ["not written by Triptych"]),
         (lambda f: (f / "tiny-image.json").unlink(), ["no pretrained model 'tiny-image'"]),
         (lambda f: (f / "tiny-image.safetensors").unlink(), ["No such file or directory"]),

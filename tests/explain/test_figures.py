@@ -7,7 +7,19 @@ import math
 import numpy as np
 import pytest
 
-from triptych.explain.figures import local_2d, mask, norms, positions, schedule, skewing
+from triptych.explain.figures import (
+    levels,
+    local_2d,
+    logistics,
+    mask,
+    norms,
+    patterns,
+    positions,
+    relations,
+    sampling,
+    schedule,
+    skewing,
+)
 from triptych.explain.registry import find_figure, summaries
 
 
@@ -78,6 +90,71 @@ def test_local_2d_blocks_are_rectangles_cut_by_the_order(order: local_2d.Order) 
         np.testing.assert_array_equal(step.query_block, block)
         np.testing.assert_array_equal(step.visible, near & (rank <= rank[pixel]))
         np.testing.assert_array_equal(step.memory_block, near & (rank <= rank[block].max()))
+
+
+def test_sampling_settings_are_those_of_their_formulas() -> None:
+    found, p = sampling.distributions(), sampling.PROBABILITIES
+    roots = [x**0.5 for x in p]
+    wanted = {
+        "temperature 0.5": [x**2 / sum(y**2 for y in p) for x in p],
+        "temperature 2": [x / sum(roots) for x in roots],
+        "top-k 3": [x / sum(p[:3]) if index < 3 else 0 for index, x in enumerate(p)],
+        "top-p 0.75": [x / sum(p[:4]) if index < 4 else 0 for index, x in enumerate(p)],
+    }
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values, atol=1e-12)
+
+
+def test_the_mass_of_a_level_is_that_of_its_bin() -> None:
+    found = logistics.masses()
+    assert found.levels.sum() == pytest.approx(1)
+    np.testing.assert_allclose(found.of_components.sum(0), found.levels, atol=1e-12)
+    last = logistics.LEVELS - 1
+    for level in range(logistics.LEVELS):
+        total = 0.0
+        for weight, mean, scale in zip(
+            logistics.WEIGHTS, logistics.MEANS, logistics.SCALES, strict=True
+        ):
+            low, high = ((level + half) * 2 / last - 1 for half in (-0.5, 0.5))
+            below = 0 if level == 0 else 1 / (1 + math.exp(-(low - mean) / scale))
+            above = 1 if level == last else 1 / (1 + math.exp(-(high - mean) / scale))
+            total += weight * (above - below)
+        assert found.levels[level] == pytest.approx(total, abs=1e-9)
+
+
+def test_patterns_are_those_of_their_definitions() -> None:
+    found = list(patterns.visible().values())
+    row, column = np.indices((patterns.LENGTH, patterns.LENGTH))
+    past = column <= row
+    compressed = np.where(column < (row + 1) // 3 * 3, 0.5, 1.0) * past
+    wanted = {0: np.ones_like(past), 1: past, 2: past & (column > row - 6),
+              3: past & (column >= row // 6 * 6 - 6), 5: compressed}  # fmt: skip
+    for index, keys in wanted.items():
+        np.testing.assert_array_equal(found[index].keys, keys)
+        if index != 5:
+            assert found[index].n_pairs == keys.sum()
+    assert found[5].n_pairs == sum((query + 1) // 3 + (query + 1) % 3 for query in range(24))
+
+
+def test_relations_are_those_of_the_notes() -> None:
+    found, pitches = relations.relations(), relations.PITCHES
+    for query in range(len(pitches)):
+        for key in range(query + 1):
+            assert found.distance[query, key] == query - key
+            assert found.time[query, key] == query // 4 - (key - 1) // 4
+            if key:  # the pitches that were read are those one position before
+                interval = pitches[key - 1] - pitches[query - 1]
+                assert found.interval[query, key] == interval
+            else:
+                assert np.isnan(found.interval[query, key])
+
+
+def test_vectors_of_levels_are_alike_and_those_of_tokens_are_not() -> None:
+    found = levels.similarity(0)
+    near, far = (found["levels"].diagonal(apart).mean() for apart in (1, 40))
+    assert near > 0.9
+    assert abs(far) < 0.3
+    assert abs(found["tokens"].diagonal(1).mean()) < 0.1
 
 
 def test_every_figure_says_what_it_shows_and_names_its_own_files() -> None:

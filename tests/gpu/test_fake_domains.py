@@ -138,7 +138,7 @@ def test_sampling_chosen_instruments_never_waits() -> None:
             "music/jsb-modern",
             {"ranges": "textbook", "scale": "C:major", "no_parallels": True, "no_repeat": 2},
         ),
-        (
+        pytest.param(
             "music/maestro",
             {
                 "ranges": "48-72",
@@ -147,6 +147,7 @@ def test_sampling_chosen_instruments_never_waits() -> None:
                 "max_polyphony": 3,
                 "no_repeat": 2,
             },
+            marks=pytest.mark.slow,
         ),
     ],
 )

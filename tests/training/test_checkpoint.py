@@ -123,7 +123,7 @@ def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) 
         torch.save(newer, tmp_path / "newer")
         return {
             "missing": "No such file",
-            "folder": "Is a directory",
+            "folder": "is a folder without config.json",
             "empty": "is no checkpoint file",
             "text": "is no checkpoint file",
             "short": r"cut off or damaged \(9,000 bytes",

@@ -60,7 +60,12 @@ def test_augmentation_depends_on_seed_epoch_and_batch_not_on_other_randomness() 
 
 
 @pytest.mark.parametrize(
-    ("cut", "workers"), [(cut, workers) for cut in range(9) for workers in (0, 2)]
+    ("cut", "workers"),
+    [
+        *((cut, 0) for cut in range(9)),
+        (3, 2),
+        *(pytest.param(cut, 2, marks=pytest.mark.slow) for cut in range(9) if cut != 3),
+    ],
 )
 def test_state_of_a_cut_loader_gives_the_rest(cut: int, workers: int) -> None:
     """Batches that workers have prepared and nobody has taken do not count."""

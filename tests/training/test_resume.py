@@ -138,6 +138,7 @@ def test_cut_and_resumed_run_is_bit_exact(variant: str, tmp_path: Path) -> None:
         assert rows(tmp_path, name) == rows(tmp_path, "uncut"), cut
 
 
+@pytest.mark.slow
 def test_a_run_with_workers_is_the_run_without(tmp_path: Path) -> None:
     uncut = go(tmp_path, "uncut", settings(), uneven=True)
     tasks = []

@@ -77,8 +77,10 @@ def leveldb_records(content: bytes) -> Iterator[bytes]:
 
 def wandb_records(folder: Path) -> tuple[list[dict[str, Any]], list[Any]]:
     """Return the rows of history and the artifacts of an offline run."""
+    import wandb
     from wandb.proto import wandb_internal_pb2
 
+    wandb.teardown()  # the service may still be writing
     (file,) = folder.glob("wandb/offline-run-*/*.wandb")
     rows, artifacts = [], []
     for data in leveldb_records(file.read_bytes()):

@@ -71,11 +71,12 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 def costs(domain: Domain, config: Any, options: Options) -> tuple[list[Any], str]:
     """Return the rows of the table and the text to print."""
     from triptych.cli.progress import ProgressLine
+    from triptych.cli.train import prepare_data
     from triptych.complexity import model, render
     from triptych.complexity.layers import layer_kinds
     from triptych.complexity.table import table
 
-    task, train_loader, _ = domain.prepare(config)
+    task, train_loader, _ = prepare_data(domain, config)
     cost = model.model_cost(task, next(iter(train_loader)))
     try:
         width, n_heads = model.width_and_heads(task)

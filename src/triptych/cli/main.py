@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 import triptych
-from triptych import domains
+from triptych import domains, shipped_configs
 from triptych.cli.progress import ProgressLine, end_line
 from triptych.domains.base import Domain
 from triptych.domains.reading import displayed_by
@@ -21,6 +21,7 @@ from triptych.errors import TrainingStopped, UserError, nearest
 
 COMMANDS = (
     "train",
+    "new-run",
     "pack",
     "evaluate",
     "translate",
@@ -30,7 +31,16 @@ COMMANDS = (
     "explain",
     "complexity",
     "report",
+    "export",
+    "play",
+    "configs",
+    "data",
+    "completion",
 )
+ALONE = ("pretrained", "explain", "report", "export", "play", "configs", "data", "completion")
+"""Commands without a domain."""
+WITH_SETTINGS = ("train", "pack", "complexity")
+"""Commands that read settings files."""
 
 _HELP = """\
 usage: triptych COMMAND [DOMAIN] [OPTIONS]
@@ -39,19 +49,27 @@ A toolkit for generative Transformers of text, images and music.
 
 commands:
   train DOMAIN --config FILE          train a model; every setting of the file is an option too
+  new-run DOMAIN --data DIR --out F   look at your data and write a settings file for them
   pack DOMAIN --config F --out FOLDER write data larger than memory into files for training
   evaluate DOMAIN --checkpoint FILE   score a checkpoint on a held-out split
   translate --checkpoint FILE         translate lines from standard input to standard output
   sample DOMAIN --checkpoint FILE     sample into a folder ({sample})
   attention DOMAIN --checkpoint FILE  draw attention weights ({attention})
   pretrained [NAME]                   list the models shipped with Triptych, or describe one
+  configs [DOMAIN | NAME]             list the settings files shipped with Triptych, or print one
+  data list | fetch NAME              list public data sets, or download one
+  completion bash|zsh|fish            print a script that completes words in a shell
   explain NAME --out DIR              draw a figure of the lectures (--list shows their names)
   complexity DOMAIN --config FILE     print and measure what layers and models cost
   report RUN [RUN ...] --out FILE     write an HTML file about runs, side by side
+  export CHECKPOINT --format NAME --out FOLDER
+                                      write a model for Triptych and other libraries
+  play [--checkpoint FILE ...]        use models in the browser: draw, play, translate
 
 domains: {train}, or the dotted path of an installed package with a
 domain of its own (see triptych.domains.base)
-FILE may be pretrained:NAME in place of your own checkpoint.
+In place of files of your own, a checkpoint may be pretrained:NAME and a config the NAME of a
+shipped one.
 
 `triptych COMMAND [DOMAIN] --help` shows every option with its unit and default.
 `triptych --version` prints the version.
@@ -100,7 +118,7 @@ def offering(command: str) -> list[str]:
 
 
 def _offers(domain: Domain, command: str) -> bool:
-    return getattr(domain, f"{command}_options", command) is not None
+    return getattr(domain, f"{command.replace('-', '_')}_options", command) is not None
 
 
 def _dispatch(arguments: list[str]) -> int:
@@ -115,7 +133,7 @@ def _dispatch(arguments: list[str]) -> int:
         near = nearest(command, COMMANDS)
         instead = f"did you mean {near}?" if near else f"expected one of {', '.join(COMMANDS)}"
         raise UserError(f"unknown command {command!r}; {instead}")
-    if command in ("pretrained", "explain", "report"):
+    if command in ALONE:
         return int(importlib.import_module(f"triptych.cli.{command}").run(rest))
     allowed = offering(command)
     usage = f"triptych {command} {'|'.join(allowed)} [OPTIONS]"
@@ -134,11 +152,14 @@ def _dispatch(arguments: list[str]) -> int:
             f"the domain {domain.name} has no command {command}; expected one of "
             f"{', '.join(allowed)}"
         )
+    if command in WITH_SETTINGS:
+        rest = shipped_configs.with_files(domain.name, rest)
     if command in ("sample", "attention"):
         from triptych.cli.options import write_to_folder
 
         return write_to_folder(command, domain, rest)
-    return int(importlib.import_module(f"triptych.cli.{command}").run(domain, rest))
+    module = importlib.import_module(f"triptych.cli.{command.replace('-', '_')}")
+    return int(module.run(domain, rest))
 
 
 def _say(message: object) -> None:

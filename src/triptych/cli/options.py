@@ -57,10 +57,13 @@ def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tupl
 def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
     """Return the path of a checkpoint, also of `pretrained:NAME`; UserError where there is none.
 
-    `./pretrained:NAME` is a file of that name.
+    `./pretrained:NAME` is a file of that name. A folder is one of `triptych export`.
     """
     if path.startswith(pretrained.PREFIX):
         return pretrained.find(path)
+    if path and Path(path).is_dir():
+        pretrained.weights_in(Path(path))
+        return Path(path)
     name = path if path in pretrained.names() else "NAME"
     expected = f"a file such as runs/NAME/checkpoints/best.ckpt, or {pretrained.PREFIX}{name}"
     return check_input_file(path, option, expected=expected)

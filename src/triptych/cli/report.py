@@ -6,8 +6,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
+from triptych.cli.plain import PlainParser
 from triptych.domains.files import check_result_file
 from triptych.errors import UserError
 
@@ -15,14 +15,9 @@ MOST_NAMED = 4
 """Runs whose names are the title of the page; the title of more runs is their number."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"report: {message}; `triptych report --help` shows the options")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    made = _Parser(
+    made = PlainParser(
         prog="triptych report",
         usage="triptych report RUN [RUN ...] --out FILE [OPTIONS]",
         description="Write one HTML file about a run, or about several side by side: settings, "

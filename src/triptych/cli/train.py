@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,10 @@ from triptych.config.parser import (
     split_config,
 )
 from triptych.config.schema import build, to_plain
+from triptych.datasets import catalogue
 from triptych.domains.base import Domain
 from triptych.errors import UserError
+from triptych.shipped_configs import without_files
 
 BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 """Names that domains give to the size of a batch."""
@@ -63,7 +66,8 @@ def _train(domain: Domain, config: Any, values: Namespace, probe: Any) -> Path:
     vocabulary, config = given_vocabulary(
         config, domain.name, folder if resumes else None, max_epochs=trainer.get("max_epochs")
     )
-    task, train_loader, validation_loader = prepare_in_turn(domain.prepare, config, vocabulary)
+    prepare = partial(prepare_data, domain)
+    task, train_loader, validation_loader = prepare_in_turn(prepare, config, vocabulary)
     checks.check_batches(probe, len(train_loader), len(validation_loader))
     with out_of_memory_advice(memory_advice(config)):
         return train(task, train_loader, validation_loader, trainer, resume=resume)
@@ -82,10 +86,28 @@ def check_settings_file(command: str, domain: Domain, arguments: Sequence[str]) 
     if not paths and not wants_text:
         raise UserError(
             f"{command} {domain.name} needs a settings file: triptych {command} {domain.name} "
-            f"--config FILE (complete ones are in configs/{domain.name}/)"
+            f"--config FILE (`triptych configs {domain.name}` lists those that come with Triptych)"
         )
     for path in paths:
         read_settings_file(path)
+
+
+def prepare_data(domain: Domain, config: Any, vocabulary: Any = None) -> Any:
+    """Return what `domain.prepare` returns; where the data are missing, say how to get them."""
+    try:
+        return domain.prepare(config, vocabulary)
+    except UserError as error:
+        folder = getattr(getattr(config.data, "source", None), "directory", None)
+        if folder is None or Path(folder).expanduser().exists():
+            raise
+        known = catalogue.of_folder(folder)
+        fetch = f" (`triptych data fetch {known.name}` downloads them)" if known else ""
+        free = ", ".join(sorted(without_files(domain.name), key=len)[:3])
+        listed = f"such as {free}; `triptych configs {domain.name}` marks them with *"
+        others = f", or take a config that reads no files ({listed})" if free else ""
+        raise UserError(
+            f"{error}; set --data.source.directory to the folder of your data{fetch}{others}"
+        ) from error
 
 
 def memory_advice(config: Any) -> str:

@@ -20,6 +20,7 @@ from triptych.domains.files import OutputFolder
 from triptych.domains.options import (
     AttentionOptions,
     EvaluateOptions,
+    NewRunOptions,
     SampleOptions,
     TranslateOptions,
 )
@@ -29,6 +30,7 @@ from triptych.types import Dtype, Progress
 if TYPE_CHECKING:
     from torch import nn
 
+    from triptych.domains.starter import Starter
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.evaluate import Evaluation
     from triptych.training.module import TrainingModule
@@ -196,6 +198,8 @@ class Domain:
     """Options of `triptych sample`; None where the models have no `write_samples`."""
     attention_options: ClassVar[type[AttentionOptions] | None] = None
     """Options of `triptych attention`; None where the models have no `write_attention`."""
+    new_run_options: ClassVar[type[NewRunOptions] | None] = None
+    """Options of `triptych new-run`; None for a domain without a module `starter`."""
 
     def config_class(self) -> type[RunSettings]:
         """Return the dataclass of a run's settings."""
@@ -231,6 +235,15 @@ class Domain:
             writer.discard()
             raise
         return summary
+
+    def starter(self, options: NewRunOptions) -> Starter:
+        """Look at a user's data; return the settings of a first run on them.
+
+        Calls `look` of the module `starter`. options: of the class `new_run_options`. Raises
+        UserError for data that cannot be used.
+        """
+        found: Starter = self._find("starter", "look")(options)
+        return found
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
         """Return the trained model of a checkpoint's content, on a device.

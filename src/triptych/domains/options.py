@@ -21,7 +21,7 @@ class ModelOptions:
     """Options of every command that uses a trained model."""
 
     checkpoint: str
-    """Checkpoint file of the model (.ckpt), or pretrained:NAME."""
+    """Checkpoint file of the model (.ckpt), folder of `triptych export`, or pretrained:NAME."""
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
     plugin: str | None = None
@@ -174,6 +174,28 @@ class AttentionOptions(FolderOptions):
 
     def __post_init__(self) -> None:
         at_least(self, 1, "layer", "head")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRunOptions:
+    """Options of `triptych new-run`."""
+
+    data: str
+    """Folder of your data."""
+    out: str
+    """YAML file to write."""
+    timed_steps: int = 3
+    """Training steps that are timed on this machine for an estimate of the run's length; 0 for no
+    estimate, which leaves the data unread but for the look at them."""
+
+    description: ClassVar[str] = (
+        "Look at your data and write a settings file for them, with comments: what was found, a "
+        "size of model to begin with, and the time that the run takes on this machine."
+    )
+    overwrite_help: ClassVar[str | None] = "Replace an existing --out."
+
+    def __post_init__(self) -> None:
+        at_least(self, 0, "timed_steps")
 
 
 def check_layer_and_head(

@@ -32,7 +32,16 @@ def split_by_hash(key: bytes, shares: Mapping[str, float]) -> str:
     Equal keys are in one split, and new items move no other item. shares: split -> share of the
     items, 0 to 1, in a fixed order; the remaining items are in the split train.
     """
-    position = int.from_bytes(hashlib.sha256(key).digest()[:8], "big") / 2**64
+    return split_at(hash_position(key), shares)
+
+
+def hash_position(key: bytes) -> float:
+    """Return the place of a key in [0, 1), uniform over keys."""
+    return int.from_bytes(hashlib.sha256(key).digest()[:8], "big") / 2**64
+
+
+def split_at(position: float, shares: Mapping[str, float]) -> str:
+    """Return the split of a place in [0, 1), as `split_by_hash` does."""
     end = 0.0
     for split, share in shares.items():
         end += share

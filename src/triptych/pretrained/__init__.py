@@ -2,7 +2,8 @@
 
 A model NAME is three files in this folder: NAME.safetensors (weights in bf16), NAME.json (settings,
 vocabulary, versions, metrics and the hash of the weights) and NAME.md (the model card).
-`scripts/export_pretrained` writes them and `training.checkpoint` opens the weights.
+`scripts/export_pretrained` writes them. A folder of `triptych export` has the same content as
+model.safetensors, config.json and README.md. `training.model_files` reads and writes the weights.
 Imports nothing heavy, so that a wrong name is reported at once.
 """
 
@@ -22,6 +23,10 @@ FORMAT = 1
 """Number of the layout of the three files; others are refused."""
 
 WEIGHTS, METADATA, CARD = ".safetensors", ".json", ".md"
+FOLDER_WEIGHTS, FOLDER_METADATA, FOLDER_CARD = "model.safetensors", "config.json", "README.md"
+"""Names of the three files in a folder of `triptych export`."""
+EXPORTED = "triptych_export"
+"""Key of the metadata in a config.json that is of another library too."""
 
 
 def names() -> list[str]:
@@ -41,22 +46,42 @@ def find(name: str) -> Path:
     raise UserError(f"there is no pretrained model {name!r}; {listed}")
 
 
+def weights_in(folder: Path) -> Path:
+    """Return the weights file of a folder of `triptych export`; UserError for another folder."""
+    for name in (FOLDER_METADATA, FOLDER_WEIGHTS):
+        if not (folder / name).is_file():
+            raise UserError(
+                f"{folder} is a folder without {name}; expected a checkpoint file, or a folder of "
+                "`triptych export --format safetensors` or hf"
+            )
+    return folder / FOLDER_WEIGHTS
+
+
 def read_metadata(weights: Path) -> dict[str, Any]:
-    """Return the content of NAME.json for a weights file.
+    """Return the content of NAME.json for a weights file, of config.json for model.safetensors.
 
     "triptych" holds the header (see `training.checkpoint`), "metrics" the scores by split and
     dtype, "card" the texts of the model card, "tied" the tensors that share storage, name by name.
-    Raises UserError where the file is missing, damaged or of another format.
+    Raises UserError where the file is missing, damaged, of another format or not of Triptych.
     """
-    path = weights.with_suffix(METADATA)
+    exported = weights.name == FOLDER_WEIGHTS
+    path = weights.with_name(FOLDER_METADATA) if exported else weights.with_suffix(METADATA)
+    again = "export the model again" if exported else "install Triptych again"
     try:
         metadata: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path} is missing or damaged ({error}); install Triptych again") from None
+        raise UserError(f"{path} is missing or damaged ({error}); {again}") from None
+    if exported and isinstance(metadata, dict):
+        metadata = metadata.get(EXPORTED, metadata)
+    if not isinstance(metadata, dict) or "triptych" not in metadata:
+        raise UserError(
+            f"{path} was not written by Triptych (it has no key 'triptych'); expected a model that "
+            "Triptych exported"
+        )
     if metadata.get("format") != FORMAT:
         raise UserError(
             f"{path} has format {metadata.get('format')}; this version of Triptych reads format "
-            f"{FORMAT} of pretrained models"
+            f"{FORMAT} of exported models"
         )
     return metadata
 

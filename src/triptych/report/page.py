@@ -16,12 +16,17 @@ import triptych
 from triptych.report.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, charts, short
 from triptych.report.metrics import summary
 from triptych.report.piano_roll import piano_roll
+from triptych.report.pieces import Piece
 from triptych.report.run import Run
 from triptych.report.samples import Items
 from triptych.report.settings import differences
 
 N_COLOURS = 6
-"""Colours of lines and voices in style.css; dashes tell the lines of further runs apart."""
+"""Colours of lines and voices in colours.css; dashes tell the lines of further runs apart."""
+STYLES = ("colours.css", "style.css")
+"""Files of the page's style; the rules of the second one may be nested below an element."""
+PLAYER = "player.js"
+"""File of the script that plays a figure of `piece_figure`, by its function attachPiece."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +56,7 @@ def report(
     and apply no style but the page's own, which it knows by their hashes. So text of a sample can
     do nothing even where it were not escaped.
     """
-    style, script = (_text(name) for name in ("style.css", "script.js"))
+    style, script = template_text(*STYLES), template_text(PLAYER, "script.js")
     policy = (
         f"default-src 'none'; img-src data:; style-src '{_hash(style)}'; "
         f"script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
@@ -69,6 +74,15 @@ def report(
         version=triptych.__version__,
     )  # fmt: skip
     return page.encode("utf-8")
+
+
+def piece_figure(piece: Piece, where: str) -> str:
+    """Return the HTML of a piano roll with its controls and its MIDI file.
+
+    where: end of the accessible names of its parts, such as the name of the run.
+    """
+    module = _environment().get_template("items.html.j2").module
+    return str(module.piece_figure(piece, where))  # type: ignore[attr-defined]
 
 
 def _environment() -> Environment:
@@ -99,8 +113,10 @@ def breakable(text: str) -> Markup:
     return Markup(".<wbr>").join(re.split(r"\.(?=[A-Za-z_])", text))
 
 
-def _text(name: str) -> str:
-    return (files("triptych.report") / "templates" / name).read_text(encoding="utf-8")
+def template_text(*names: str) -> str:
+    """Return the files of the folder of templates, one after the other."""
+    folder = files("triptych.report") / "templates"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 def _hash(text: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from triptych.domains.music.midi import read_midi
+from triptych.domains.music.midi import ParsedMidi, parse_midi, read_midi
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,15 @@ class Piece:
 
 def read_piece(path: Path) -> Piece:
     """Read a MIDI file; raises UserError for one that is damaged or has no notes."""
-    parsed = read_midi(path)
+    return _piece(read_midi(path), path.stem, path.read_bytes())
+
+
+def parse_piece(content: bytes, name: str) -> Piece:
+    """Return the piece of the content of a MIDI file; raises UserError as `read_piece`."""
+    return _piece(parse_midi(content, name=name), name, content)
+
+
+def _piece(parsed: ParsedMidi, name: str, content: bytes) -> Piece:
     parts = []
     for number, part in enumerate(parsed.parts):
         starts = parsed.seconds([note.onset for note in part.notes])
@@ -66,11 +74,11 @@ def read_piece(path: Path) -> Piece:
             PlayedNote(float(start), float(end - start), note.pitch, note.velocity)
             for note, start, end in zip(part.notes, starts, ends, strict=True)
         ]
-        name = part.name or ("drums" if part.is_drum else f"part {number + 1}")
-        parts.append(PlayedPart(name, part.is_drum, notes))
+        label = part.name or ("drums" if part.is_drum else f"part {number + 1}")
+        parts.append(PlayedPart(label, part.is_drum, notes))
     # A note of zero length at 0 s would divide by 0.
     end = max(note.start + note.duration for part in parts for note in part.notes)
-    return Piece(path.stem, parts, max(end, 0.1), path.read_bytes())
+    return Piece(name, parts, max(end, 0.1), content)
 
 
 def pitch_name(pitch: int) -> str:

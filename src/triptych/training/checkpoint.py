@@ -1,11 +1,10 @@
-"""Checkpoint files and shipped models: header, reading, and refusals in one sentence.
+"""Checkpoint files and exported models: header, reading, and refusals in one sentence.
 
 Needs no Lightning; `callbacks.checkpointing` writes the files.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pickle
 import platform
@@ -17,11 +16,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load
 
 import triptych
 from triptych.errors import UserError
-from triptych.pretrained import WEIGHTS, read_metadata
+from triptych.pretrained import WEIGHTS, weights_in
+from triptych.training.model_files import read_model
 
 FORMAT = 1
 """Version of the checkpoint's layout; a reader refuses a higher one."""
@@ -82,15 +81,19 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
 
     content["triptych"] is the header: format, domain, config, vocabulary, versions, commit, seed,
     step and metrics. content["state_dict"] contains the weights. Tensors are memory-mapped.
-    A `.safetensors` file is a shipped model, see `triptych.pretrained`.
+    A `.safetensors` file is a shipped model, a folder one of `triptych export`, see
+    `triptych.pretrained`.
     Raises UserError for a file that is missing, damaged, of a newer format or no checkpoint.
     """
     file = Path(path)
+    if file.is_dir():
+        file = weights_in(file)
 
     def refusal(why: str) -> UserError:
         return UserError(
             f"the checkpoint {file} {why}; expected a file such as "
-            "runs/NAME/checkpoints/best.ckpt from `triptych train`"
+            "runs/NAME/checkpoints/best.ckpt from `triptych train`, or a folder of "
+            "`triptych export`"
         )
 
     try:
@@ -101,7 +104,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     content: Any
     try:
         if file.suffix == WEIGHTS:
-            content = unpack(file.read_bytes(), read_metadata(file), name=str(file))
+            content = read_model(file)
         elif start == ZIP_START:
             content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
         else:
@@ -136,24 +139,3 @@ def check_domain(header: dict[str, Any], domain: str, named: object) -> None:
         raise UserError(
             f"{named} is of the domain {found}; expected a checkpoint of the domain {domain}"
         )
-
-
-def unpack(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any]:
-    """Return the content that `read_checkpoint` returns, with the weights in float32.
-
-    facts: content of NAME.json, see `triptych.pretrained.read_metadata`. name: of the weights, for
-    the message. Raises UserError if the hash of the weights is not the one in NAME.json.
-    """
-    found = hashlib.sha256(weights).hexdigest()
-    if found != facts["sha256"]:
-        raise UserError(
-            f"the weights {name} are damaged: their sha256 is {found[:12]}..., expected "
-            f"{facts['sha256'][:12]}...; install Triptych again"
-        )
-    state = {
-        key: tensor.float() if tensor.dtype is torch.bfloat16 else tensor
-        for key, tensor in load(weights).items()
-    }
-    for key, shared in facts["tied"].items():
-        state[key] = state[shared]
-    return {"triptych": facts["triptych"], "state_dict": state}

@@ -99,13 +99,11 @@ def orthogonalized(
     """Approximations of the nearest orthogonal matrices: [n, A, B] -> [n, A, B].
 
     Newton-Schulz iteration of a polynomial with three coefficients (Jordan et al. 2024); singular
-    values between 0.5 and 1.5. In bfloat16, and in float32 on processors without bf16 hardware,
-    which emulate it slowly.
+    values between 0.5 and 1.5. In bfloat16 where the hardware has it, else in float32.
     """
     a, b, c = coefficients
     tall = matrices.shape[1] > matrices.shape[2]
-    emulated = matrices.device.type == "cpu" and not cpu_has_bf16()
-    x = (matrices.mT if tall else matrices).to(torch.float32 if emulated else torch.bfloat16)
+    x = (matrices.mT if tall else matrices).to(_format_of(matrices.device))
     # The spectral norm is at most the Frobenius norm.
     x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=eps)
     for _ in range(steps):
@@ -113,3 +111,9 @@ def orthogonalized(
         polynomial = torch.baddbmm(gram, gram, gram, beta=b, alpha=c)
         x = torch.baddbmm(x, polynomial, x, beta=a)
     return x.mT if tall else x
+
+
+def _format_of(device: torch.device) -> torch.dtype:
+    """Return the number format of the iteration; a CPU that only emulates bf16 is slow in it."""
+    emulated = device.type == "cpu" and not cpu_has_bf16()
+    return torch.float32 if emulated else torch.bfloat16

@@ -18,7 +18,9 @@ from triptych.domains.language.sources.docstring_labels import (
 )
 from triptych.domains.language.sources.labelled import Labelled
 from triptych.domains.language.sources.parallel_lines import Languages, TranslationPairs
+from triptych.domains.language.sources.shuffled_words import ShuffledWords
 from triptych.domains.language.sources.tab_separated import TabSeparated
+from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.tasks.classification import Classification
 from triptych.domains.language.tasks.entailment import Entailment
 from triptych.domains.language.tasks.labelled import LabelledTask
@@ -50,6 +52,11 @@ CASES = [
     (Similarity, TWO, ("a", "b")),
     (MultipleChoice, CHOICE, ("1", "2", "3")),
 ]
+READERS = {
+    "cls": {"base": "encoder"},
+    "mean": {"base": "encoder", "pooling": "mean"},
+    "decoder": {"base": "decoder"},
+}
 
 
 def ready(
@@ -67,14 +74,16 @@ def ready(
     return model, task.encode_examples(examples, words, 32)
 
 
-def vector(model: SequenceTaskModel, base: str, texts: list[list[int]]) -> torch.Tensor:
-    """The vector of one row, without padding: by the definition of both bases."""
-    if base == "encoder":
+def vector(model: SequenceTaskModel, reader: str, texts: list[list[int]]) -> torch.Tensor:
+    """The vector of one row, without padding: by the definitions."""
+    if reader != "decoder":
         tokens, segments = [CLS], [0]
         for number, text in enumerate(texts):
             tokens += [*text, SEP]
             segments += [number] * (len(text) + 1)
         features = model.reader.encoder(torch.tensor([tokens]), torch.tensor([segments]))
+        if reader == "mean":
+            return torch.stack([features[0, t] for t in range(len(tokens))]).mean(0)
         return torch.tanh(model.reader.pooler.linear(features[0, 0]))
     tokens = [token for text in texts for token in [*text, SEP]]
     decoder = model.reader.model
@@ -82,12 +91,12 @@ def vector(model: SequenceTaskModel, base: str, texts: list[list[int]]) -> torch
     return decoder.features(torch.tensor([[*tokens, 7]]))[0, len(tokens)]
 
 
-@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(("kind", "examples", "labels"), CASES)
 def test_loss_and_scores_equal_a_plain_loop(
-    base: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
+    reader: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
-    task = kind(base=base)
+    task = kind(**READERS[reader])
     model, encoded = ready(task, examples, labels, vocabulary, model_config)
     encode = vocabulary.tokenizer.encode
     weight, bias = model.task_head.linear.weight, model.task_head.linear.bias
@@ -95,13 +104,13 @@ def test_loss_and_scores_equal_a_plain_loop(
     for example in examples:
         texts = [encode(text) for text in example.texts]
         if kind is Similarity:
-            both = vector(model, base, texts) + vector(model, base, texts[::-1])
+            both = vector(model, reader, texts) + vector(model, reader, texts[::-1])
             logits = weight @ both + bias
         elif kind is MultipleChoice:
-            each = [vector(model, base, [texts[0], text]) for text in texts[1:]]
+            each = [vector(model, reader, [texts[0], text]) for text in texts[1:]]
             logits = torch.stack([weight[0] @ one + bias[0] for one in each])
         else:
-            logits = weight @ vector(model, base, texts) + bias
+            logits = weight @ vector(model, reader, texts) + bias
         answer = labels.index(example.label)
         nats.append(torch.log(logits.exp().sum()) - logits[answer])
         right.append(int(logits.argmax()) == answer)
@@ -122,23 +131,23 @@ def test_loss_and_scores_equal_a_plain_loop(
     )
 
 
-@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(("kind", "examples", "labels"), CASES)
 def test_a_new_model_gives_all_classes_equal_probability(
-    base: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
+    reader: str, kind, examples, labels, vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
-    task = kind(base=base)
+    task = kind(**READERS[reader])
     words = Vocabulary(vocabulary.tokenizer, labels)
     model = task.build_model(model_config, words, 32).eval()
     found = task.probabilities(model, task.encode_examples(examples, words, 32), 64)
     torch.testing.assert_close(found, torch.full_like(found, 1 / len(labels)))
 
 
-@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize("reader", READERS)
 def test_padding_and_the_other_rows_of_a_batch_do_not_change_logits(
-    base: str, vocabulary: Vocabulary, model_config: ModelConfig
+    reader: str, vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
-    task = Entailment(base=base)
+    task = Entailment(**READERS[reader])
     model, encoded = ready(task, TWO, ("a", "b"), vocabulary, model_config)
     together = task.logits(model, encoded.batch([0, 1, 2], None))
     for item in range(3):
@@ -149,18 +158,52 @@ def test_padding_and_the_other_rows_of_a_batch_do_not_change_logits(
         torch.testing.assert_close(task.logits(model, padded)[0], together[item])
 
 
-@pytest.mark.parametrize("base", ["encoder", "decoder"])
+@pytest.mark.parametrize("reader", READERS)
 def test_similarity_has_no_order_and_entailment_has_one(
-    base: str, vocabulary: Vocabulary, model_config: ModelConfig
+    reader: str, vocabulary: Vocabulary, model_config: ModelConfig
 ) -> None:
     swapped = [Labelled(each.texts[::-1], each.label) for each in TWO]
     for kind, same in ((Similarity, True), (Entailment, False)):
-        task = kind(base=base)
+        task = kind(**READERS[reader])
         model, one = ready(task, TWO, ("a", "b"), vocabulary, model_config)
         other = task.encode_examples(swapped, Vocabulary(vocabulary.tokenizer, ("a", "b")), 32)
         first = task.logits(model, one.batch(range(3), None))
         second = task.logits(model, other.batch(range(3), None))
         assert torch.allclose(first, second) == same
+
+
+@pytest.mark.parametrize("before", ["cls", "mean"])
+@pytest.mark.parametrize("now", ["cls", "mean"])
+@pytest.mark.parametrize("language_model", [True, False])
+def test_a_pooler_is_taken_over_where_both_models_have_one(
+    language_model: bool, now: str, before: str, vocabulary: Vocabulary, model_config: ModelConfig
+) -> None:
+    words = Vocabulary(vocabulary.tokenizer, ("a", "b"))
+    own = f"{Classification.__module__}.Classification"
+    if language_model:
+        model = model_config.build_masked(len(words), 32, next_sentence=before == "cls")
+    else:
+        model = Classification(pooling=before).build_model(model_config, words, 32)
+    weights = {f"model.{name}": weight for name, weight in model.state_dict().items()}
+    kind = "MaskedTokens" if language_model else own
+    header = {"config": {"task": {"class_path": kind}}, "vocabulary": {"labels": ["a", "b"]}}
+    task = Classification(pooling=now)
+    found = task.initial_weights(header, ("a", "b"), weights)
+    target = task.build_model(model_config, words, 32).state_dict()
+    anew = {f"model.{name}" for name in target} - found.weights.keys()
+    assert not found.weights.keys() - {f"model.{name}" for name in target}
+    assert {".".join(name.split(".")[:-2]) for name in anew} == (
+        {"model.task_head"} if language_model else set()
+    ) | ({"model.reader.pooler"} if (now, before) == ("cls", "mean") else set())
+    assert all(name.startswith(found.new) for name in anew)
+    for name, weight in found.weights.items():
+        first = name.replace("reader.", "", 1) if language_model else name
+        assert torch.equal(weight, weights[first])
+
+
+def test_a_decoder_has_no_pooling() -> None:
+    with pytest.raises(ValueError, match="pooling is mean"):
+        Classification(base="decoder", pooling="mean")
 
 
 def test_the_longer_text_of_a_pair_is_cut() -> None:
@@ -269,6 +312,34 @@ def test_languages_are_cut_to_windows(tmp_path: Path) -> None:
     found = source.examples("train")
     assert len(found) == 80
     assert all(0 < len(each.texts[0]) <= 4 for each in found)
+
+
+@pytest.mark.parametrize("window", [None, 2])
+def test_shuffled_sentences_have_the_words_of_the_original(
+    tmp_path: Path, window: int | None
+) -> None:
+    draw = np.random.default_rng(0)
+    lines = [" ".join(f"w{n}" for n in draw.integers(0, 50, 8)) + "." for _ in range(200)]
+    bad = ["too few words.", "same " * 8 + "word.", "long " * 40]
+    (tmp_path / "train.txt").write_text("\n".join(lines[:150] + lines[:20] + bad) + "\n")
+    (tmp_path / "test.txt").write_text("\n".join(lines[100:]) + "\n")
+    files = {"train": ["train.txt"], "test": ["test.txt"]}
+    source = ShuffledWords(TextFiles(str(tmp_path), files, one_per_line=True), window)
+    assert source.splits() == ["train", "test"]
+    train, test = source.examples("train"), source.examples("test")
+    assert train == source.examples("train")
+    assert len(train) == 150, "each sentence once"
+    assert len(test) == 50, "no sentence of the training"
+    for line, (texts, label, _) in zip(lines, [*train, *test], strict=True):
+        words, found = line.split(), texts[0].split()
+        assert (found == words) == (label == "original")
+        assert sorted(found) == sorted(words)
+        assert (found[0], found[-1]) == (words[0], words[-1])
+        for start in range(1, 7, window or 6):
+            group = slice(start, start + (window or 6))
+            assert sorted(found[group]) == sorted(words[group])
+    labels = [each.label for each in train]
+    assert 50 < labels.count("shuffled") < 100
 
 
 def examples_of(rows: list[list[int]], labels: list[int], n_rows: int = 1) -> LabelledExamples:

@@ -36,6 +36,20 @@ class FirstTokenReader(SequenceReader):
         return vectors
 
 
+class MeanReader(SequenceReader):
+    """The mean of an encoder's vectors of all tokens (Reimers and Gurevych 2019, section 3)."""
+
+    def __init__(self, encoder: EncoderOnly) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, tokens: Tensor, segments: Tensor, padding: Tensor) -> Tensor:
+        features = self.encoder(tokens, segments, padding)  # [B, L, D]
+        real = (~padding).unsqueeze(-1)  # [B, L, 1]
+        vectors: Tensor = (features * real).sum(1) / real.sum(1)  # [B, D]
+        return vectors
+
+
 class LastTokenReader(SequenceReader):
     """The vector of a decoder that has read the last token (Radford et al. 2018, section 3.2).
 

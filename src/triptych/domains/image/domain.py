@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from triptych.domains.base import Domain
-from triptych.domains.options import AttentionOptions, EvaluateOptions, SampleOptions
+from triptych.domains.options import AttentionOptions, EvaluateOptions, NewRunOptions, SampleOptions
 from triptych.errors import at_least, check_seed
 
 GRID, DRAWING, NUMBERS = "grid.png", "attention.png", "attention.json"
@@ -155,6 +155,7 @@ class ImageDomain(Domain):
     evaluate_options = ImageEvaluateOptions
     sample_options = ImageSampleOptions
     attention_options = ImageAttentionOptions
+    new_run_options = NewRunOptions
 
 
 DOMAIN = ImageDomain()

@@ -68,7 +68,7 @@ def write_grid(
     columns = math.ceil(math.sqrt(len(scaled)))
     if 0 < n_classes <= 16 and n_classes < len(scaled):
         columns = n_classes
-    grid = _lay_out(scaled, columns)
+    grid = lay_out(scaled, columns)
     write_png(path, grid)
     return grid
 
@@ -80,7 +80,7 @@ def write_rows(path: str | Path, columns: Sequence[NDArray[np.uint8]]) -> NDArra
     in `write_grid`.
     """
     cells = np.stack(list(columns), axis=1)  # [N, columns, H, W, C]
-    grid = _lay_out(cells.reshape(-1, *cells.shape[2:]), len(columns))
+    grid = lay_out(cells.reshape(-1, *cells.shape[2:]), len(columns))
     write_png(path, grid)
     return grid
 
@@ -102,7 +102,7 @@ def in_colour(scaled: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.broadcast_to(scaled, (*scaled.shape[:-1], 3)).copy()
 
 
-def _lay_out(scaled: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
+def lay_out(scaled: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
     """Return images [N, H, W, C] row by row in one, enlarged as in `write_grid`."""
     zoom = max(1, 96 // max(scaled.shape[1:3]))
     scaled = scaled.repeat(zoom, axis=1).repeat(zoom, axis=2)

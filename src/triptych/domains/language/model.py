@@ -13,6 +13,7 @@ from triptych.core.models.encoder_only import EncoderOnly, MaskedTokenModel, Poo
 from triptych.core.models.sequence_vector import (
     FirstTokenReader,
     LastTokenReader,
+    MeanReader,
     SequenceReader,
     SequenceTaskModel,
     TaskHead,
@@ -21,6 +22,8 @@ from triptych.core.transformer import TransformerConfig
 
 Base: TypeAlias = Literal["encoder", "decoder"]
 """Model under the head of a task: that of masked tokens or that of the next token."""
+Pooling: TypeAlias = Literal["cls", "mean"]
+"""Vector of a row of tokens that an encoder has read."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,9 @@ class ModelConfig:
 
     transformer: TransformerConfig = field(default_factory=TransformerConfig)
     """Sizes and parts of the stack."""
+    output_bias: bool = True
+    """Whether the output layer of a decoder has a bias. Decoders of other libraries have none, see
+    `triptych export --format hf`."""
 
     def build_masked(
         self, vocabulary: int, max_length: int, *, next_sentence: bool
@@ -52,20 +58,31 @@ class ModelConfig:
             embedding,
             parts.input_positions(raster((max_length,))),
             parts.decoder((max_length,)),
-            CategoricalHead(parts.d_model, vocabulary, weight=embedding.table.weight),
+            CategoricalHead(
+                parts.d_model,
+                vocabulary,
+                bias=self.output_bias,
+                weight=embedding.table.weight,
+            ),
             d_model=parts.d_model,
             dropout=parts.dropout,
         )
 
     def build_task_model(
-        self, base: Base, vocabulary: int, max_length: int, *, n_outputs: int
+        self, base: Base, pooling: Pooling, vocabulary: int, max_length: int, *, n_outputs: int
     ) -> SequenceTaskModel:
-        """Return an encoder or decoder with the head of a task; sizes in tokens."""
+        """Return an encoder or decoder with the head of a task; sizes in tokens.
+
+        pooling: ignored by a decoder.
+        """
         parts = self.transformer
         reader: SequenceReader
         if base == "encoder":
             encoder = EncoderOnly(parts, vocabulary=vocabulary, max_length=max_length)
-            reader = FirstTokenReader(encoder, Pooler(parts.d_model))
+            mean = pooling == "mean"
+            reader = (
+                MeanReader(encoder) if mean else FirstTokenReader(encoder, Pooler(parts.d_model))
+            )
         else:
             reader = LastTokenReader(self.build_decoder(vocabulary, max_length))
         head = TaskHead(parts.d_model, n_outputs, dropout=parts.dropout)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from triptych.domains.base import Domain
 from triptych.domains.files import json_bytes
 from triptych.domains.music.constraints.options import ConstraintOptions
-from triptych.domains.options import AttentionOptions, EvaluateOptions, SampleOptions
+from triptych.domains.options import AttentionOptions, EvaluateOptions, NewRunOptions, SampleOptions
 from triptych.errors import at_least, check_seed
 
 DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
@@ -193,6 +193,7 @@ class MusicDomain(Domain):
     evaluate_options = MusicEvaluateOptions
     sample_options = MusicSampleOptions
     attention_options = MusicAttentionOptions
+    new_run_options = NewRunOptions
 
 
 DOMAIN = MusicDomain()

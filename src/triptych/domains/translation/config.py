@@ -21,12 +21,19 @@ class DataConfig:
     """Settings of the corpus, the vocabulary, the batches and the decoding in validation."""
 
     source: Corpus = field(default_factory=NumberWords)
-    """Corpus: NumberWords, ReversedSentences, ParallelText, TabSeparated or DocstringSummaries."""
+    """Corpus: NumberWords, ReversedSentences, ParallelText, TabSeparated, TwoLanguages or
+    DocstringSummaries."""
     packed: str | None = None
     """Folder that `triptych pack translation` has written, from which training and validation pairs
     and the vocabulary are read in place of the source; null for none."""
     tokenizer: TokenizerConfig = field(default_factory=BytePairs)
     """Kind of tokens, by class path: BytePairs, Characters, Words or SimplifiedChinese."""
+    phrase_min_count: int = 0
+    """Number of training pairs in which a pair of short phrases must be found to be an additional
+    training pair, 0 for no such pairs. The phrases are learnt from word alignments."""
+    phrase_compounds: int = 0
+    """Number of training pairs that join two random words of the phrase pairs, for source scripts
+    without spaces such as Chinese; 0 for none. Needs phrase_min_count above 0."""
     vocabulary_size: int = 8_000
     """Maximum size of the vocabulary in tokens, special ids included, and 256 bytes for byte-level
     BPE; a small corpus gives fewer."""
@@ -48,8 +55,18 @@ class DataConfig:
 
     def __post_init__(self) -> None:
         at_least(self, self.tokenizer.min_size, "vocabulary_size")
-        at_least(self, 0, "validation_lines", "shown")
+        at_least(self, 0, "validation_lines", "shown", "phrase_min_count", "phrase_compounds")
         at_least(self, 1, "validation_beam")
+        if self.packed is not None and self.phrase_min_count:
+            raise ValueError(
+                f"phrase_min_count is {self.phrase_min_count}, but packed is {self.packed}, which "
+                "holds ids; expected phrase_min_count 0 or packed null"
+            )
+        if self.phrase_compounds and not self.phrase_min_count:
+            raise ValueError(
+                f"phrase_compounds is {self.phrase_compounds} and phrase_min_count is 0; expected "
+                "phrase_min_count above 0, as compounds are made of phrase pairs"
+            )
         if not 2 <= self.max_length <= self.max_tokens:
             raise ValueError(
                 f"max_length is {self.max_length}; expected at least 2 tokens and at most "

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.packed import read_pack
+from triptych.domains.translation.phrases import compounds, phrase_pairs
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizers.base import END, PAD, START, Tokenizers
 from triptych.errors import UserError
@@ -169,6 +170,10 @@ def _read_source(
     """Return the vocabulary, the training pairs and the number of pairs with an empty side."""
     read = config.source.pairs("train")
     pairs = [pair for pair in read if pair[0] and pair[1]]
+    left_out = len(read) - len(pairs)
+    if config.phrase_min_count:
+        phrases = phrase_pairs(pairs, config.phrase_min_count)
+        pairs += [*phrases, *compounds(phrases, config.phrase_compounds)]
     if vocabulary is None:
         tokenizers = Tokenizers.train(
             [source for source, _ in pairs],
@@ -183,7 +188,7 @@ def _read_source(
             "the vocabulary is the checkpoint's; the settings of data do not apply to it",
             file=sys.stderr,
         )
-    return tokenizers, EncodedPairs.of(pairs, tokenizers), len(read) - len(pairs)
+    return tokenizers, EncodedPairs.of(pairs, tokenizers), left_out
 
 
 def read_validation_pairs(config: DataConfig) -> list[Pair]:

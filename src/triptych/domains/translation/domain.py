@@ -6,7 +6,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from triptych.domains.base import Domain
-from triptych.domains.options import AttentionOptions, EvaluateOptions, TranslateOptions
+from triptych.domains.options import (
+    AttentionOptions,
+    EvaluateOptions,
+    NewRunOptions,
+    TranslateOptions,
+)
 from triptych.domains.translation.output_constraints import OutputConstraints
 from triptych.errors import at_least, check_sampling, check_seed
 
@@ -130,6 +135,20 @@ class TranslationAttentionOptions(AttentionOptions):
         return [NUMBERS]
 
 
+@dataclass(frozen=True, kw_only=True)
+class TranslationNewRunOptions(NewRunOptions):
+    """Options of `triptych new-run translation`."""
+
+    data: str
+    """Folder of two text files whose lines belong together, such as train.fr and train.en, also
+    with files for validation and test; or a .tsv file with a header, or its folder."""
+    source_language: str | None = None
+    """Code of the language to translate from, such as fr; null for the one that the names of files
+    or columns and the script of the text suggest."""
+    target_language: str | None = None
+    """Code of the language to translate into; null as for source_language."""
+
+
 class TranslationDomain(Domain):
     """Sentences in one language and their translations into another."""
 
@@ -137,6 +156,7 @@ class TranslationDomain(Domain):
     evaluate_options = TranslationEvaluateOptions
     translate_options = TranslationTranslateOptions
     attention_options = TranslationAttentionOptions
+    new_run_options = TranslationNewRunOptions
 
 
 DOMAIN = TranslationDomain()

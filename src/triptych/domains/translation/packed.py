@@ -34,6 +34,11 @@ def pack(config: Config, writer: PackWriter) -> str:
             f"data.tokenizer is {type(data.tokenizer).__name__}, whose ids do not give every text "
             "back, and a pack holds ids alone; expected BytePairs"
         )
+    if data.phrase_min_count:
+        raise UserError(
+            f"data.phrase_min_count is {data.phrase_min_count}; a pack is written pair by pair, "
+            "without phrase pairs: expected 0"
+        )
     first = list(islice(_not_empty(data.source.read("train")), VOCABULARY_PAIRS))
     tokenizers = Tokenizers.train(
         [source for source, _ in first],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triptych.domains.files import read_lines
@@ -237,6 +237,57 @@ class TabSeparated(FileCorpus):
             for source, target, *row_split in read_columns(path, columns):
                 if not row_split or row_split[0] == self.split_names[split]:
                     yield source, target
+
+
+def _chinese() -> FileCorpus:
+    return TabSeparated(
+        source_language="zh",
+        directory="zh-en",
+        files=["tatoeba/tatoeba-zh-en.tsv.gz"],
+        source_column="zh",
+    )
+
+
+@dataclass(frozen=True)
+class TwoLanguages(Corpus):
+    """Corpora of two source languages and one target language, for one model of both.
+
+    The model shares what it learns of the target language (Johnson et al. 2017, arXiv 1611.04558);
+    nothing but the sentence tells it the source language. Each split has the pairs of both corpora;
+    ko.test is the split test of the corpus whose source language is ko.
+    """
+
+    source_language: str = "mul"
+    """Language code of the source; mul for several languages."""
+    target_language: str = "en"
+    """Language code of the target; BLEU of ko, zh and ja counts characters."""
+    directory: str = "../shared/data"
+    """Folder to which the folders of both corpora are relative."""
+    first: FileCorpus = field(
+        default_factory=lambda: TabSeparated(source_language="ko", directory="ko-en")
+    )
+    """Corpus of one source language, whose pairs are read first."""
+    second: FileCorpus = field(default_factory=_chinese)
+    """Corpus of the other source language."""
+
+    def __post_init__(self) -> None:
+        if self.first.source_language == self.second.source_language:
+            raise ValueError(
+                f"first and second both have the source_language {self.first.source_language}; "
+                "expected two languages, which name the splits"
+            )
+
+    def splits(self) -> list[str]:
+        corpora = (self.first, self.second)
+        both = dict.fromkeys(split for corpus in corpora for split in corpus.splits())
+        return [*both, *(f"{c.source_language}.{split}" for c in corpora for split in c.splits())]
+
+    def read(self, split: str) -> Iterator[Pair]:
+        for corpus in (self.first, self.second):
+            own = split.removeprefix(f"{corpus.source_language}.")
+            if own in corpus.splits():
+                folder = Path(self.directory) / corpus.directory
+                yield from replace(corpus, directory=str(folder)).read(own)
 
 
 def read_columns(path: Path, columns: list[str]) -> list[list[str]]:

@@ -22,7 +22,7 @@ from triptych.domains.language.labelled_examples import (
     LabelledExamples,
     join_texts,
 )
-from triptych.domains.language.model import Base, ModelConfig
+from triptych.domains.language.model import Base, ModelConfig, Pooling
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
 from triptych.domains.language.tasks.base import FurtherScores, Task
@@ -47,8 +47,11 @@ class LabelledTask(Task):
     """
 
     base: Base = "encoder"
-    """Model under the head: the `encoder` of masked tokens, of which [CLS] is read, or the
-    `decoder` of next tokens, of which the last token is read."""
+    """Model under the head: the `encoder` of masked tokens, or the `decoder` of next tokens, of
+    which the last token is read."""
+    pooling: Pooling = "cls"
+    """Vector of a row that the encoder has read: `cls`, that of [CLS] after the pooler, or `mean`,
+    the mean of the vectors of all tokens."""
     train_examples: int | None = None
     """Number of training examples, chosen by hash; null for all. The vocabulary is learnt from the
     texts of all."""
@@ -59,6 +62,11 @@ class LabelledTask(Task):
 
     def __post_init__(self) -> None:
         at_least(self, 1, "train_examples")
+        if self.pooling != "cls" and self.base == "decoder":
+            raise ValueError(
+                f"pooling is {self.pooling} with base decoder, of which the last token is read; "
+                "expected base encoder"
+            )
 
     @abstractmethod
     def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
@@ -93,7 +101,11 @@ class LabelledTask(Task):
         self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
     ) -> SequenceTaskModel:
         return model.build_task_model(
-            self.base, len(vocabulary), max_length, n_outputs=self.n_outputs(vocabulary.labels)
+            self.base,
+            self.pooling,
+            len(vocabulary),
+            max_length,
+            n_outputs=self.n_outputs(vocabulary.labels),
         )
 
     def encode(
@@ -226,32 +238,40 @@ class LabelledTask(Task):
     ) -> InitialWeights:
         """Return those of a language model, or of a model of a task with labels.
 
-        The head starts anew unless task and labels are the same, and so does the pooler where the
-        language model has none. Raises UserError for a model of the other kind than `base`.
+        The head starts anew unless task and labels are the same. A pooler starts anew if the other
+        model has none, and is left out with the pooling `mean`. Raises UserError for a model of the
+        other kind than `base`.
         """
         before = header["config"]["task"]["class_path"]
-        if any(name.startswith(HEAD) for name in weights):
-            own = f"{type(self).__module__}.{type(self).__qualname__}"
-            if before == own and tuple(header["vocabulary"]["labels"]) == labels:
-                return InitialWeights(weights)
-            kept = {k: weight for k, weight in weights.items() if not k.startswith(HEAD)}
-            return InitialWeights(kept, (HEAD,))
+        own = f"{type(self).__module__}.{type(self).__qualname__}"
+        if not any(name.startswith(HEAD) for name in weights):
+            weights = self._of_language_model(before, weights)
+        elif before != own or tuple(header["vocabulary"]["labels"]) != labels:
+            weights = {name: w for name, w in weights.items() if not name.startswith(HEAD)}
+        pooled = self.base == "encoder" and self.pooling == "cls"
+        kept = {name: w for name, w in weights.items() if pooled or not name.startswith(POOLER)}
+        parts = (HEAD, POOLER) if pooled else (HEAD,)
+        absent = (part for part in parts if not any(name.startswith(part) for name in kept))
+        return InitialWeights(kept, tuple(absent))
+
+    def _of_language_model(self, kind: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the weights of the encoder and its pooler, or of the decoder, by the names here.
+
+        kind: class path of the other model's task. Raises UserError for one without `base`.
+        """
         part = f"model.{self.base}."
         if not any(name.startswith(part) for name in weights):
             raise UserError(
-                f"run.init_from is a model of the task {before.rpartition('.')[2]} without "
+                f"run.init_from is a model of the task {kind.rpartition('.')[2]} without "
                 f"{self.base}, and task.base is {self.base}; expected the other base"
             )
         if self.base == "decoder":
-            renamed = {f"model.reader.{name}": weight for name, weight in weights.items()}
-            return InitialWeights(renamed, (HEAD,))
-        kept = {
+            return {f"model.reader.{name}": weight for name, weight in weights.items()}
+        return {
             name.replace("model.", "model.reader.", 1): weight
             for name, weight in weights.items()
             if name.startswith((part, "model.pooler."))
         }
-        new = () if any(name.startswith(POOLER) for name in kept) else (POOLER,)
-        return InitialWeights(kept, (HEAD, *new))
 
 
 def labelled_source(source: Source, task: Task) -> LabelledSource:

@@ -12,7 +12,7 @@ from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer, Grid
 from triptych.errors import UserError
 
-FILE = "Jsb16thSeparated.json.gz"
+FILES = ("Jsb16thSeparated.json.gz", "Jsb16thSeparated.json")
 
 
 @dataclass(frozen=True)
@@ -20,14 +20,15 @@ class JSBChorales(PieceSource):
     """The JSB chorales in the split of Boulanger-Lewandowski (2012): 229, 76 and 77 pieces."""
 
     directory: str
-    """Folder with Jsb16thSeparated.json.gz."""
+    """Folder with Jsb16thSeparated.json, plain or .gz."""
 
     tokenizer = ChoraleTokenizer()
 
     def load(self, split: str) -> list[Piece]:
-        path = Path(self.directory).expanduser() / FILE
-        if not path.is_file():
-            raise UserError(f"JSBChorales directory: {path} does not exist")
+        folder = Path(self.directory).expanduser()
+        path = next((folder / name for name in FILES if (folder / name).is_file()), None)
+        if path is None:
+            raise UserError(f"JSBChorales directory: {folder / FILES[0]} does not exist")
         grids = read_jsb(path, split)
         return [Piece(f"jsb-{split}-{number:03d}", grid) for number, grid in enumerate(grids)]
 
@@ -39,7 +40,8 @@ def read_jsb(path: Path, split: str) -> list[Grid]:
     Raises UserError for any other content.
     """
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as file:
             pieces = json.load(file)["valid" if split == "validation" else split]
         grids = [np.array(piece, dtype=np.int64) for piece in pieces]
         for grid in grids:

@@ -1,0 +1,40 @@
+"""Build step of setuptools (see pyproject.toml): puts configs/ into the wheel and the sdist.
+
+The settings files lie at the top of the repository and inside the package `triptych` of a wheel. An
+editable install copies nothing: `triptych.shipped_configs` finds the folder of the repository.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parents[1]
+OTHERS = ("scripts/wheel_configs.py",)
+"""Files of the repository that building from the sdist needs."""
+
+
+class BuildWithConfigs(build_py):
+    """Build of the package that also copies the settings files."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            for source, target in self._copies().items():
+                self.mkpath(str(Path(target).parent))
+                self.copy_file(source, target)
+
+    def get_outputs(self, include_bytecode: bool = True) -> list[str]:
+        copied = [] if self.editable_mode else list(self._copies().values())
+        return [*super().get_outputs(include_bytecode), *copied]
+
+    def get_source_files(self) -> list[str]:
+        return [*super().get_source_files(), *self._copies(), *OTHERS]
+
+    def _copies(self) -> dict[str, str]:
+        """Where each settings file goes, both paths relative to the repository."""
+        folder = Path(self.build_lib) / "triptych"
+        files = sorted((ROOT / "configs").rglob("*.yaml"))
+        names = [file.relative_to(ROOT) for file in files]
+        return {str(name): str(folder / name) for name in names}

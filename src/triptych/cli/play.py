@@ -1,0 +1,86 @@
+"""`triptych play`: trained models in the browser."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import NoReturn
+
+from triptych import pretrained
+from triptych.errors import UserError
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(f"play: {message}; `triptych play --help` shows the options")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    made = _Parser(
+        prog="triptych play",
+        usage="triptych play [OPTIONS]",
+        description="Serve trained models to the browser of this machine: translate a sentence, "
+        "finish a drawing, harmonise a melody. It needs no network, and no other machine can open "
+        "the pages. Ctrl-C ends it.",
+    )
+    made.add_argument(
+        "--checkpoint",
+        type=str,
+        action="append",
+        metavar="FILE",
+        help="Checkpoint file of a model (.ckpt), or pretrained:NAME; may be given several times. "
+        "By default all models shipped with Triptych.",
+    )
+    made.add_argument(
+        "--device", type=str, default="auto", help="auto (a GPU where there is one), cpu or cuda."
+    )
+    made.add_argument(
+        "--port", type=int, help="Port of the server; by default the first free one from 7860 on."
+    )
+    made.add_argument(
+        "--no_browser", action="store_true", help="Print the address without opening a browser."
+    )
+    return made
+
+
+def check_port(port: int) -> None:
+    """Raise UserError for a port outside of the usual range, or that another program uses."""
+    if not 1024 <= port <= 65535:
+        raise UserError(f"--port must be from 1024 to 65535, got {port}")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            raise UserError(f"port {port} is taken; choose another one with --port") from error
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Serve the pages until Ctrl-C; raises UserError for bad input before a model is read."""
+    options = parser().parse_args(arguments)
+    if options.port is not None:
+        check_port(options.port)
+    if find_spec("gradio") is None:
+        raise UserError('play needs gradio: pip install "triptych[play]"')
+    names = options.checkpoint or [f"{pretrained.PREFIX}{name}" for name in pretrained.names()]
+    if not names:
+        raise UserError("no model is shipped with this installation; name one with --checkpoint")
+
+    from triptych.cli.options import check_checkpoint
+
+    for name in names:
+        check_checkpoint(name)
+
+    import triptych
+    from triptych.play.app import serve
+    from triptych.training.devices import device_named
+
+    device_named(options.device)  # a wrong device is refused before a file is read
+    print(f"opening {', '.join(names)}", file=sys.stderr)
+    models = {name: triptych.load(name, device=options.device) for name in names}
+    serve(models, port=options.port, browser=not options.no_browser)
+    return 0

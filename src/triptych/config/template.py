@@ -1,0 +1,80 @@
+"""Filling of a commented settings file: new values in the text, with its comments kept."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import yaml
+
+
+class Setting(NamedTuple):
+    """New value of a setting, and the comment that says why."""
+
+    value: Any
+    why: str = ""
+
+
+def fill(text: str, settings: Mapping[str, Setting], header: list[str]) -> str:
+    """Return the text of a settings file with other values and another comment at its beginning.
+
+    settings: by dotted key as on the command line, without `init_args`; a comment at the end of the
+    line gives way to the reason. A mapping replaces all of a mapping. header: lines of the new
+    comment, without `# `. Raises KeyError for a key that the text does not set.
+    """
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    assert isinstance(root, yaml.MappingNode)
+    spans = [(*_span(_find(root, key)), setting) for key, setting in settings.items()]
+    for start, end, setting in sorted(spans, key=lambda span: span[0], reverse=True):
+        indent = " " * (start - text.rfind("\n", 0, start) - 1)
+        rest = text.find("\n", end)
+        if isinstance(setting.value, dict):
+            why = f"# {setting.why}\n{indent}" if setting.why else ""
+            block = yaml.safe_dump(setting.value, sort_keys=False, allow_unicode=True).rstrip()
+            new = why + block.replace("\n", f"\n{indent}") + text[end:rest]
+        else:
+            why = f"  # {setting.why}" if setting.why else text[end:rest]
+            new = _flow(setting.value) + why
+        text = text[:start] + new + text[rest:]
+    body = text.splitlines(keepends=True)
+    while body and (body[0].startswith("#") or not body[0].strip()):
+        del body[0]
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in header)
+    return f"{comment}\n{''.join(body)}"
+
+
+def _flow(value: Any) -> str:
+    """Return a value as YAML on one line."""
+    listed = yaml.safe_dump([value], default_flow_style=True, width=10**6, allow_unicode=True)
+    return listed.strip().removeprefix("[").removesuffix("]")
+
+
+def _find(node: yaml.Node, key: str) -> yaml.Node:
+    """Return the node of a dotted key; `init_args` stands for nothing in it."""
+    for name in key.split("."):
+        found = _child(node, name)
+        if found is None and (arguments := _child(node, "init_args")) is not None:
+            found = _child(arguments, name)
+        if found is None:
+            raise KeyError(key)
+        node = found
+    return node
+
+
+def _child(node: yaml.Node, name: str) -> yaml.Node | None:
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    return next((value for key, value in node.value if key.value == name), None)
+
+
+def _span(node: yaml.Node) -> tuple[int, int]:
+    """Return the first character of a value and the one after its last.
+
+    The end of a block in YAML's sense lies behind the comments and blank lines that follow it.
+    """
+    if node.end_mark.line == node.start_mark.line or not isinstance(node, yaml.CollectionNode):
+        return node.start_mark.index, node.end_mark.index
+    if getattr(node, "flow_style", False):
+        return node.start_mark.index, node.end_mark.index
+    last = node.value[-1]
+    return node.start_mark.index, _span(last[1] if isinstance(last, tuple) else last)[1]

@@ -1,0 +1,1 @@
+"""Public data sets: a catalogue of addresses and checksums, and their download."""

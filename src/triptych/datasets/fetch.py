@@ -1,0 +1,114 @@
+"""Download of a data set: all its files, with archives unpacked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from triptych.datasets.catalogue import DataSet, RemoteFile
+from triptych.datasets.download import PART, download, sha256_of
+from triptych.errors import UserError
+from triptych.types import Progress
+
+MIRROR = "TRIPTYCH_DATA_MIRROR"
+"""Environment variable: address of a folder with one folder for each data set."""
+
+
+def base_address(data: DataSet, url: str | None) -> str:
+    """Return the address of the folder that holds the files: given, of the mirror, or its own."""
+    if url is not None:
+        return url.rstrip("/")
+    mirror = os.environ.get(MIRROR)
+    return f"{mirror.rstrip('/')}/{data.name}" if mirror else data.address
+
+
+def fetch(
+    data: DataSet, folder: Path, *, url: str | None = None, start: Callable[[], Progress]
+) -> list[str]:
+    """Bring the files of a data set into a folder; return the names of those downloaded.
+
+    Complete files are left alone. url: address of the folder of the files, None for the usual one.
+    start: returns a display of kilobytes, called when the first byte is needed.
+    Raises UserError as `download` does, for a wrong file in the folder, for an archive that cannot
+    be unpacked, and where the disk has too little room.
+    """
+    missing = [file for file in data.files if not is_there(folder, file)]
+    if not missing:
+        return []
+    here = sum(_size(folder / (file.name + PART)) for file in missing)
+    total = sum(file.size for file in missing)
+    check_room(folder, total - here)
+    progress, done = start(), 0
+
+    def shown(count: int) -> None:
+        # What earlier calls have received is left out, so that the rate is that of this call.
+        progress(max(0, done + count - here) // 1000, max(1, (total - here) // 1000))
+
+    for file in missing:
+        target = folder / file.name
+        if not target.exists():
+            download(f"{base_address(data, url)}/{file.name}", target, file, shown)
+        if file.unpacks_to is not None:
+            unpack(target, folder / file.unpacks_to)
+        done += file.size
+    return [file.name for file in missing]
+
+
+def is_there(folder: Path, file: RemoteFile) -> bool:
+    """Return whether a file is in the folder, or what its archive holds.
+
+    Raises UserError for a file of this name with another content, which is not replaced.
+    """
+    if file.unpacks_to is not None and (folder / file.unpacks_to).is_dir():
+        return True
+    path = folder / file.name
+    if not path.exists():
+        return False
+    if not path.is_file() or sha256_of(path) != file.sha256:
+        raise UserError(
+            f"{path} exists and is not the file of the catalogue (sha256 {file.sha256}); move it "
+            "away, or choose another folder with --out"
+        )
+    return file.unpacks_to is None  # an archive that is not unpacked yet
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Raise UserError where the disk of a folder, which may be missing, has too few bytes left."""
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    if free < needed:
+        raise UserError(
+            f"{folder} needs {needed / 1e6:,.1f} MB more, and its disk has {free / 1e6:,.1f} MB "
+            "left; choose a folder on another disk with --out"
+        )
+
+
+def unpack(archive: Path, folder: Path) -> None:
+    """Replace an archive by the folder that it holds, which appears when it is complete.
+
+    Raises UserError for a damaged archive and one without this folder.
+    """
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}.") as temporary:
+        try:
+            if zipfile.is_zipfile(archive):
+                with zipfile.ZipFile(archive) as zipped:
+                    zipped.extractall(temporary)
+            else:
+                with tarfile.open(archive) as packed:
+                    packed.extractall(temporary, filter="data")  # no link and no path outside
+            os.replace(Path(temporary) / folder.name, folder)
+        except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
+            raise UserError(f"{archive} cannot be unpacked into {folder}: {error}") from error
+    archive.unlink()
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

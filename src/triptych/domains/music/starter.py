@@ -1,0 +1,147 @@
+"""Starter config for a folder of MIDI files: pieces, lengths and instruments, and their meaning."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple
+
+from triptych.config.template import Setting
+from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
+from triptych.domains.music.sources.midi_folder import read_split_table
+from triptych.domains.music.sources.stored_files import Content, contents, list_files
+from triptych.domains.music.tokenizers.instruments import DRUMS, program_names
+from triptych.domains.options import NewRunOptions
+from triptych.domains.sources import hash_position
+from triptych.domains.starter import (
+    ReadFiles,
+    Starter,
+    data_files,
+    held_out_share,
+    sizes,
+    span,
+    steps,
+)
+from triptych.errors import UserError
+
+KIND = "MIDI files"
+LEAST = 4
+"""Fewest pieces of which some can be trained on and others held out."""
+TOKENS_PER_NOTE = {"own-midi": 4, "band-midi": 5}
+"""Rough number of tokens of a note, by template."""
+LONGEST_WINDOW = {"own-midi": 2048, "band-midi": 1024}
+SHORTEST_WINDOW = 256
+MANY_NOTES = 50_000
+"""Notes from which the template's own size is suggested."""
+
+
+class Looks(NamedTuple):
+    """What one MIDI file holds."""
+
+    place: float
+    """That decides its split, see `hash_position`."""
+    seconds: float
+    n_notes: int
+    n_parts: int
+    programs: frozenset[int]
+    """General MIDI programs; DRUMS for drums."""
+
+
+def look(options: NewRunOptions) -> Starter:
+    """Look at a folder of MIDI files; return the settings of a first run.
+
+    Raises UserError for a damaged csv of splits and as `data_files` does.
+    """
+    folder = Path(options.data).expanduser()
+    data_files(folder, (*MIDI_SUFFIXES, ".tar.gz", ".tgz"), KIND)
+    files = list(contents(list_files(folder, MIDI_SUFFIXES)))
+    looked = ReadFiles(_read, files, what="MIDI files looked at")
+    looked.check(folder, least=LEAST, what=KIND)
+    pieces = looked.found
+    band, advice = _is_band(pieces)
+    template = "band-midi" if band else "own-midi"
+    n_notes = sum(piece.n_notes for piece in pieces)
+    tokens = [TOKENS_PER_NOTE[template] * piece.n_notes for piece in pieces]
+    length = _window(tokens, LONGEST_WINDOW[template])
+    settings = {"data.source.directory": Setting(options.data), **_shares(folder, pieces)}
+    settings |= {
+        "data.sequence_length": Setting(length, "tokens of a window; most pieces fill it"),
+        "data.overlap": Setting(length // 2),
+    }
+    if n_notes < MANY_NOTES:
+        why = f"a size for {n_notes:,} notes"
+        settings |= sizes(n_layers=3, d_model=128, n_heads=4, d_ff=512, dropout=0.2, why=why)
+    windows = sum(max(1.0, count / length) for count in tokens) * 0.8
+    epochs = 60 if n_notes < MANY_NOTES else 20
+    settings |= steps(batches=windows / 4, epochs=epochs, least=200, most=20_000)
+    return Starter(template, _sentences(looked), settings, advice)
+
+
+def _read(content: Content) -> Looks | str:
+    """Return what a MIDI file holds, or as text why it cannot be used."""
+    data = content.read()
+    try:
+        midi = parse_midi(data, name=content.name)
+    except UserError as error:
+        return str(error)
+    programs = {
+        DRUMS if part.is_drum else note.program for part in midi.parts for note in part.notes
+    }
+    return Looks(
+        hash_position(hashlib.sha256(data).digest()),  # as MidiFolder splits
+        float(midi.seconds([midi.last_tick])[0]),
+        sum(len(part.notes) for part in midi.parts),
+        len(midi.parts),
+        frozenset(programs),
+    )
+
+
+def _is_band(pieces: list[Looks]) -> tuple[bool, list[str]]:
+    """Return whether the music is of several instruments, and advice about the other reading."""
+    several = sum(len(piece.programs) > 1 or DRUMS in piece.programs for piece in pieces)
+    if several * 2 <= len(pieces):
+        return False, []
+    if find_spec("miditok") is None:
+        return False, [
+            "most pieces have several instruments, which are read as one piano, without drums: for "
+            "a model that keeps them, pip install 'triptych[instruments]' and write the file again"
+        ]
+    return True, ["for one piano that plays all instruments but drums see the config own-midi"]
+
+
+def _window(tokens: list[int], longest: int) -> int:
+    """Return the power of two that half of the pieces fill, within the limits."""
+    middle = sorted(tokens)[len(tokens) // 2]
+    return max(SHORTEST_WINDOW, min(longest, 1 << max(1, middle).bit_length() - 1))
+
+
+def _shares(folder: Path, pieces: list[Looks]) -> dict[str, Setting]:
+    """Return the shares of the held-out splits where no csv gives them."""
+    if read_split_table(folder):
+        return {}
+    order = ("test", "validation")  # as in HashedSource
+    share, counts = held_out_share([piece.place for piece in pieces], order, usual=0.1)
+    return {f"data.source.{name}_share": Setting(share, f"{counts[name]} pieces") for name in order}
+
+
+def _sentences(looked: ReadFiles[Content, Looks]) -> list[str]:
+    pieces = looked.found
+    seconds = [piece.seconds for piece in pieces]
+    names = program_names()
+    uses = Counter(program for piece in pieces for program in piece.programs)
+    played = ", ".join(
+        f"{'drums' if program == DRUMS else names[program]} in {count}"
+        for program, count in uses.most_common(6)
+    )
+    lines = [
+        f"{len(pieces):,} pieces, {sum(seconds) / 60:,.0f} minutes: {span(seconds, ' s')} each",
+        f"{sum(piece.n_notes for piece in pieces):,} notes, "
+        f"{span([piece.n_notes for piece in pieces])} a piece, in "
+        f"{span([piece.n_parts for piece in pieces])} tracks",
+        f"instruments: {played}{', ...' if len(uses) > 6 else ''}",
+    ]
+    if len(pieces) < 100:
+        lines.append("few pieces: the model will repeat them; see evaluate music --statistics")
+    return [*lines, *filter(None, [looked.skipped()])]

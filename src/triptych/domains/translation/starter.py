@@ -1,0 +1,191 @@
+"""Starter config for parallel text: pairs, lengths and scripts, and what they suggest."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from triptych.config.template import Setting
+from triptych.domains.sources import hash_position
+from triptych.domains.starter import SHARES, Starter, held_out_share, sizes, span, steps
+from triptych.domains.translation.domain import TranslationNewRunOptions
+from triptych.domains.translation.parallel_files import (
+    LANGUAGE_OF_SCRIPT,
+    LOOKED_AT,
+    UNKNOWN,
+    ParallelFiles,
+    Table,
+    find_text,
+    language_code,
+    scripts,
+)
+from triptych.domains.translation.sources import (
+    FileCorpus,
+    Pair,
+    ParallelText,
+    TabSeparated,
+)
+from triptych.errors import UserError
+
+LEAST = 100
+"""Fewest pairs of which a vocabulary and a model can be learnt."""
+CHARACTERS_PER_TOKEN = 3.5
+"""Rough length of a token of byte-pair encoding."""
+HELD_OUT = ("validation", "test")
+
+
+def look(options: TranslationNewRunOptions) -> Starter:
+    """Look at parallel text; return the settings of a first run.
+
+    Raises UserError as `find_text` does, for files with unequal numbers of lines, for text that is
+    not UTF-8, and for too few pairs.
+    """
+    data = Path(options.data).expanduser()
+    found = find_text(data)
+    if options.source_language == found.sides[1] or options.target_language == found.sides[0]:
+        found = found.swapped()
+    everything = dict.fromkeys(_missing(found), SHARES[0])
+    pairs = list(_corpus(_source(found, UNKNOWN, everything)).read_files("train"))
+    full = [pair for pair in pairs if all(pair)]
+    if len(full) < LEAST:
+        raise UserError(
+            f"--data {data} has {len(full)} sentence pairs to train on; expected {LEAST} or more"
+        )
+    languages, advice = _languages(found, full, options)
+    source = _source(found, languages, _shares(found, full))
+    settings = {"data.source": Setting(source), **_model(full)}
+    splits = [split for split in _corpus(source).file_splits() if split != "train"]
+    sentences = _sentences(found.sides, languages, pairs, full)
+    if splits:
+        sentences.append(f"splits with pairs of their own: {', '.join(splits)}")
+    return Starter("own-text", sentences, settings, advice)
+
+
+def _source(
+    found: ParallelFiles | Table, languages: tuple[str, str], shares: dict[str, float]
+) -> dict[str, Any]:
+    """Return the source of data in the form of a settings file.
+
+    shares: of the held-out splits that the files do not have.
+    """
+    arguments: dict[str, Any] = {
+        "directory": str(found.directory),
+        "source_language": languages[0],
+        "target_language": languages[1],
+    }
+    if isinstance(found, ParallelFiles):
+        kind: type[FileCorpus] = ParallelText
+        files = found.files.items()
+        arguments["files"] = {split: [" | ".join(names)] for split, names in files}
+    else:
+        kind = TabSeparated
+        source, target = found.sides
+        arguments |= {"files": [found.name], "source_column": source, "target_column": target}
+        arguments["split_column"] = found.split_column
+        if found.split_column is not None:
+            arguments["split_names"] = found.split_names
+    arguments |= {f"{split}_share": share for split, share in shares.items()}
+    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": arguments}
+
+
+def _corpus(source: dict[str, Any]) -> FileCorpus:
+    """Return the source of data that settings describe."""
+    corpus: FileCorpus = resolve_name(source["class_path"])(**source["init_args"])
+    return corpus
+
+
+def _languages(
+    found: ParallelFiles | Table, pairs: list[Pair], options: TranslationNewRunOptions
+) -> tuple[tuple[str, str], list[str]]:
+    """Return the language codes of both sides, and advice about them.
+
+    Raises UserError for a language of the options that the names contradict.
+    """
+    advice: list[str] = []
+    codes: list[str] = []
+    given = (options.source_language, options.target_language)
+    for side, (name, asked) in enumerate(zip(found.sides, given, strict=True)):
+        named = language_code(name)
+        if asked is not None and named is not None and asked != named:
+            option = ("source_language", "target_language")[side]
+            raise UserError(f"--{option} is {asked}, but the names say {' and '.join(found.sides)}")
+        script = scripts(pair[side] for pair in pairs[:LOOKED_AT]).most_common(1)
+        guess = LANGUAGE_OF_SCRIPT.get(script[0][0]) if script else None
+        codes.append(asked or named or guess or UNKNOWN[side])
+        if codes[-1] in UNKNOWN:
+            advice.append(
+                f"the language of {name} is not known and is written {codes[-1]}: put its code "
+                "there, which the scores use"
+            )
+    advice.append(
+        f"this translates {found.sides[0]} into {found.sides[1]}; for the other direction swap "
+        "both sides"
+        if UNKNOWN[1] in codes or UNKNOWN[0] in codes
+        else f"for the other direction: --source_language {codes[1]}"
+    )
+    return (codes[0], codes[1]), advice
+
+
+def _missing(found: ParallelFiles | Table) -> list[str]:
+    """Return the held-out splits without files or rows of their own."""
+    own = found.files if isinstance(found, ParallelFiles) else found.split_names
+    return [split for split in HELD_OUT if split not in own]
+
+
+def _shares(found: ParallelFiles | Table, pairs: list[Pair]) -> dict[str, float]:
+    """Return the shares of the missing splits."""
+    missing = _missing(found)
+    if not missing:
+        return {}
+    places = [hash_position(source.encode()) for source, _ in pairs]
+    share, _ = held_out_share(places, missing, usual=0.02, least=20)
+    return dict.fromkeys(missing, share)
+
+
+def _model(pairs: list[Pair]) -> dict[str, Setting]:
+    """Return vocabulary, batch, size and length for a number of pairs."""
+    n, why = len(pairs), f"for {len(pairs):,} pairs"
+    tokens = sum(max(len(a), len(b)) / CHARACTERS_PER_TOKEN + 1 for a, b in pairs)
+    if n < 5000:
+        size = sizes(n_layers=3, d_model=128, n_heads=4, d_ff=256, dropout=0.3, why=why)
+        vocabulary, max_tokens, epochs = 1000, 2048, 40
+    elif n < 50_000:
+        size = sizes(n_layers=4, d_model=160, n_heads=4, d_ff=320, dropout=0.3, why=why)
+        vocabulary, max_tokens, epochs = 4000, 4096, 30
+    elif n < 500_000:
+        size = sizes(n_layers=6, d_model=256, n_heads=8, d_ff=1024, dropout=0.2, why=why)
+        vocabulary, max_tokens, epochs = 8000, 8192, 10
+    else:
+        size = sizes(n_layers=6, d_model=512, n_heads=8, d_ff=2048, dropout=0.1, why=why)
+        vocabulary, max_tokens, epochs = 16_000, 16_384, 5
+    return {
+        "data.vocabulary_size": Setting(
+            vocabulary, f"{why}; scripts with many characters need more"
+        ),
+        "data.max_tokens": Setting(max_tokens, "tokens of a batch"),
+        **size,
+        **steps(batches=tokens / max_tokens, epochs=epochs, least=300, most=30_000),
+    }
+
+
+def _sentences(
+    sides: tuple[str, str], languages: tuple[str, str], pairs: list[Pair], full: list[Pair]
+) -> list[str]:
+    """Return sentences about numbers, lengths and scripts."""
+    empty = len(pairs) - len(full)
+    left_out = f", {empty:,} with an empty side, which are left out" if empty else ""
+    lines = [f"{len(pairs):,} sentence pairs to train on or to hold out{left_out}"]
+    for side, (name, code) in enumerate(zip(sides, languages, strict=True)):
+        texts = [pair[side] for pair in full]
+        counts = scripts(texts[:LOOKED_AT])
+        shown = ", ".join(
+            f"{script.capitalize()} {count / counts.total():.0%}"
+            for script, count in counts.most_common(2)
+        )
+        lines.append(
+            f"{name} ({code}): {span([len(text.split()) for text in texts], ' words')} a line, "
+            f"median {statistics.median(map(len, texts)):.0f} characters; letters: {shown}"
+        )
+    return lines

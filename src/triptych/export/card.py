@@ -1,0 +1,133 @@
+"""Model cards, and settings without paths of the machine that trained the model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+from triptych.errors import UserError
+
+TEXTS = {
+    "what": "one sentence: what the model does",
+    "data": "the data and the split that it was trained on",
+    "terms": "terms of use of the data, and who states them",
+    "time": "how long the training took",
+    "hardware": "on what",
+    "figure": "how good: figure, unit, split",
+}
+"""Texts of a card that a checkpoint does not have -> what each says."""
+MACHINE = {"run.directory": "runs"}
+"""Settings whose paths belong to the machine of the training -> value in the export."""
+COMMANDS = {
+    "translation": "triptych translate --checkpoint {source} < in.txt > out.txt",
+    "image": "triptych sample image --checkpoint {source} --count 16 --out samples",
+    "music": "triptych sample music --checkpoint {source} --count 2 --out samples",
+    "language": "triptych sample language --checkpoint {source} --out samples",
+}
+LIMITS = {
+    "translation": "Sentences unlike those of its data: other subjects, longer texts, other "
+    "languages. It can omit or invert parts of a sentence without a warning; check a translation "
+    "that matters.",
+    "image": "Images of another size or kind than its data, and samples in place of real data.",
+    "music": "Music of another kind than its data, and long form: its context is one window.",
+    "language": "Text unlike its data. It states what is false as fluently as what is true.",
+}
+MEMORY = "Like any model of a small dataset it may reproduce passages of its training data."
+TEMPLATE = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
+
+
+def portable(value: Any, key: str = "", *, strict: bool = True) -> Any:
+    """Return settings without paths of this machine.
+
+    Paths below shared/data become ../shared/data/... Of another absolute path the name of the file
+    is left; where strict, UserError instead.
+    """
+    if isinstance(value, dict):
+        # Keys without init_args, as on the command line.
+        inner = {name: key if name == "init_args" else f"{key}.{name}".strip(".") for name in value}
+        return {name: portable(item, inner[name], strict=strict) for name, item in value.items()}
+    if isinstance(value, list):
+        return [portable(item, key, strict=strict) for item in value]
+    if not isinstance(value, str):
+        return value
+    if below := re.fullmatch(r"(?:.*[/\\])?shared[/\\]data[/\\](.+)", value):
+        return f"../shared/data/{below[1]}"
+    anchored = (PurePosixPath(value).anchor, PureWindowsPath(value).anchor, value.startswith("~"))
+    if any(anchored):
+        if key in MACHINE:
+            return MACHINE[key]
+        if key == "run.init_from" or not strict:
+            return PureWindowsPath(value).name
+        raise UserError(
+            f"{key} is {value}, a path of this machine; expected one like ../shared/data/NAME"
+        )
+    return value
+
+
+def command(domain: str, source: str) -> str:
+    """Return a block of Markdown with the command that uses a model; "" for another domain."""
+    line = COMMANDS.get(domain, "").format(source=source)
+    return f"```bash\n{line}\n```" if line else ""
+
+
+def render_card(
+    metadata: dict[str, Any],
+    *,
+    source: str,
+    use: str,
+    weights: str,
+    sections: Sequence[str] = (),
+) -> str:
+    """Return the text of a card, Markdown.
+
+    metadata: of `model_files.metadata`. source: the model as --checkpoint names it. use: how to use
+    it, weights: their size and number format. sections: further parts, each with its heading.
+    """
+    header = metadata["triptych"]
+    domain = header["domain"]
+    limits = (LIMITS.get(domain, ""), MEMORY, metadata["card"].get("limits", ""))
+    return TEMPLATE.format(
+        **{key: metadata["card"][key] for key in TEXTS},
+        name=metadata["name"],
+        source=source,
+        use=use,
+        step=header["step"],
+        seed=header["seed"],
+        domain=domain,
+        model=f"{domain}: {metadata['parameters']:,} parameters{_sizes(header['config'])}",
+        weights=weights,
+        versions=", ".join(f"{key} {value}" for key, value in header["versions"].items()),
+        commit=header["commit"] or "unknown",
+        scores=score_table(metadata["metrics"]),
+        sections="".join(f"\n{section}\n" for section in sections),
+        limits=" ".join(filter(None, limits)),
+    )
+
+
+def _sizes(config: dict[str, Any]) -> str:
+    """Return depth, width and attention of a model; "" for one without a Transformer."""
+    task = config.get("task", {}).get("class_path", "")
+    if task.endswith(".Gan") or "transformer" not in config.get("model", {}):
+        return ""
+    model = config["model"]["transformer"]
+    attention = model["attention"]["class_path"].rpartition(".")[2]
+    settings = model["attention"].get("init_args") or {}
+    if settings:
+        attention += f" ({', '.join(f'{key} {value}' for key, value in settings.items())})"
+    return f", depth {model['n_layers']}, width {model['d_model']}, {attention}"
+
+
+def score_table(metrics: dict[str, Any]) -> str:
+    """Return the scores as a Markdown table, one metric per row; — for a missing score."""
+    rows = ["| split | metric | fp32 | these weights |", "|---|---|---|---|"]
+    for split, scores in metrics.items():
+        label = f"{split}, `{scores['options']}`" if scores.get("options") else split
+        for metric in dict.fromkeys([*scores.get("fp32", {}), *scores.get("bf16", {})]):
+            cells = (
+                f"{scores[kind][metric]:.4f}" if metric in scores.get(kind, {}) else "—"
+                for kind in ("fp32", "bf16")
+            )
+            rows.append(f"| {label} | {metric} | {' | '.join(cells)} |")
+    return "\n".join(rows)

@@ -1,0 +1,123 @@
+"""Comparison of ONNX graphs, run by onnxruntime, with our own steps at every position."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from triptych.core.attention.context import KVCache
+from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.domains.translation.tokenizers.base import START
+from triptych.export.onnx_modules import ENCODER, STEP, cache_names, flatten
+from triptych.export.parts import need
+
+ROWS = 3
+"""Rows of the batch with which a graph is compared; graphs are made with two."""
+
+
+class Compared(NamedTuple):
+    """A graph beside the model, over all positions of random sequences."""
+
+    difference: float
+    """Largest difference of an output."""
+    seconds: float
+    """Processor time of a step of onnxruntime."""
+    own_seconds: float
+    """Processor time of a step of the model."""
+
+
+def compare_decoder(
+    core: DecoderOnly, classes: nn.Embedding | None, folder: Path, length: int
+) -> Compared:
+    """Compare the graph of a decoder-only model."""
+    generator = torch.Generator().manual_seed(0)
+    head: Any = core.head
+    high = head.levels if core.value_shape else head.n_parameters
+    values = torch.randint(high, (ROWS, length, *core.value_shape), generator=generator)
+    feed: dict[str, Any] = {}
+    condition = NO_CONDITION
+    if classes is not None:
+        label = torch.arange(ROWS) % classes.num_embeddings
+        condition = Condition(vector=classes(label).detach())
+        feed["label"] = label.numpy()
+    cache = core.init_cache(ROWS, length, condition=condition)
+    before = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)
+    plain = core.init_cache(ROWS, length)
+    feed |= dict(zip(cache_names(plain), map(_array, flatten(plain)), strict=True))
+    return _compare_steps(core, cache, before, folder, feed)
+
+
+def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> Compared:
+    """Compare both graphs of a translator."""
+    source, padding = random_sources(model, ROWS)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(3, model.head.n_parameters, (ROWS, length), generator=generator)
+    tokens[:, 0] = START
+    encoder = open_graph(folder / ENCODER)
+    inputs = {"source": source.numpy(), "padding": padding.numpy()}
+    names = [output.name for output in encoder.get_outputs()]
+    with torch.no_grad():
+        cache = model.init_cache(ROWS, length, condition=model.encode(source, padding))
+    zeros = dict(zip(cache_names(cache), map(_array, flatten(cache)), strict=True))
+    found = dict(zip(names, encoder.run(None, inputs), strict=True))
+    feed = {**zeros, **found, "padding": padding.numpy()}
+    return _compare_steps(model, cache, tokens, folder, feed)
+
+
+@torch.no_grad()
+def _compare_steps(
+    model: AutoregressiveModel, cache: KVCache, before: Tensor, folder: Path, feed: dict[str, Any]
+) -> Compared:
+    """Compare the graph of a step with the model's own step.
+
+    before: the value before each position [B, L, ...], below 0 for none.
+    """
+    step = open_graph(folder / STEP)
+    outputs = [output.name for output in step.get_outputs()]
+    worst = seconds = own_seconds = 0.0
+    length = before.shape[1]
+    for position in range(length):
+        start = time.process_time()
+        value, at = before[:, position : position + 1], torch.tensor([position])
+        if position == 0 and bool((value < 0).all()):
+            expected = model.prefill(value[:, :0], cache)  # [B, Z]
+        else:
+            expected = model.step(value, at, cache)[:, 0]  # [B, Z]
+        middle = time.process_time()
+        feed |= {"value": value.numpy(), "position": at.numpy()}
+        logits, *caches = step.run(outputs, feed)
+        own_seconds += middle - start
+        seconds += time.process_time() - middle
+        feed |= dict(zip((name.removesuffix("_out") for name in outputs[1:]), caches, strict=True))
+        worst = max(worst, float(np.abs(logits - expected.numpy()).max()))
+    return Compared(worst, seconds / length, own_seconds / length)
+
+
+def random_sources(model: EncoderDecoder, rows: int) -> tuple[Tensor, Tensor]:
+    """Return random sources int64 [rows, 9] and their padding; the last row is shorter."""
+    generator = torch.Generator().manual_seed(0)
+    size = model.source_embedding.table.num_embeddings
+    source = torch.randint(3, size, (rows, 9), generator=generator)
+    padding = torch.zeros(rows, 9, dtype=torch.bool)
+    padding[-1, 6:] = True
+    return source, padding
+
+
+def _array(tensor: Tensor) -> Any:
+    """Return a copy of a tensor as an array; a model's own steps write into the tensor."""
+    return tensor.numpy().copy()
+
+
+def open_graph(path: Path) -> Any:
+    """Return a session of onnxruntime with one thread."""
+    runtime = need("onnxruntime")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,62 @@
+"""Format `safetensors`: the model as Triptych opens it again, without pickle."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from triptych import pretrained
+from triptych.domains.files import json_bytes
+from triptych.errors import UserError
+from triptych.export.card import command
+from triptych.export.source import Source, Written
+from triptych.export.tokenizer import tokenizer_files
+from triptych.training.model_files import metadata, pack, unpack
+
+USE = """\
+{command}
+
+```python
+import triptych
+
+model = triptych.load("{folder}")
+```
+
+Without Triptych: `safetensors.torch.load_file("model.safetensors")` gives the tensors by name, and
+`config.json` has the settings, the vocabulary and the hash of the weights."""
+
+
+def write(source: Source, folder: Path) -> Written:
+    """Write model.safetensors, config.json and, for text, tokenizer.json."""
+    module = nn.ModuleDict({"model": source.model.full_model})  # names begin with "model."
+    weights, tied = pack(module, torch.float32)
+    config = metadata(
+        weights,
+        source.header,
+        name=source.name,
+        card=source.card,
+        metrics=source.metrics,
+        parameters=source.parameters,
+        tied=tied,
+    )
+    content = json_bytes(config)
+    opened = unpack(weights, json.loads(content), name=pretrained.FOLDER_WEIGHTS)["state_dict"]
+    state = module.state_dict()
+    if opened.keys() != state.keys() or any(
+        not torch.equal(opened[name], tensor) for name, tensor in state.items()
+    ):
+        raise RuntimeError("the export has other weights than the model")
+    (folder / pretrained.FOLDER_WEIGHTS).write_bytes(weights)
+    (folder / pretrained.FOLDER_METADATA).write_bytes(content)
+    with suppress(UserError):  # a tokenizer that config.json alone can hold
+        for name, text in tokenizer_files(source.model).items():
+            (folder / name).write_bytes(text)
+    return Written(
+        weights=f"{len(weights) / 1e6:.1f} MB in float32",
+        use=USE.format(command=command(source.domain, "FOLDER"), folder="FOLDER"),
+        checks=[f"All {len(state)} tensors were read back and are equal to those of the model."],
+    )

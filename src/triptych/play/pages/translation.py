@@ -1,0 +1,92 @@
+"""Page of a translation model."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import gradio as gr
+from PIL import Image
+
+from triptych.domains.options import TranslateOptions
+from triptych.domains.translation.inference import TranslationModel
+from triptych.play.limits import MAX_COUNT
+from triptych.play.pages.shared import (
+    result_image,
+    run_button,
+    sampling_fields,
+    stop_button,
+    template,
+)
+from triptych.play.translation import COLUMNS, MAX_BEAM, MAX_CHARACTERS, Translated, sample, search
+
+EXAMPLES = {"en": "A man plays the guitar.", "de": "Ein Mann spielt Gitarre."}
+"""Text at first, by source language."""
+
+
+def layout(model: Any, name: str, key: str) -> None:
+    """Add the page of a model; see `triptych.play.pages`."""
+    assert isinstance(model, TranslationModel)
+    source = model.config.data.source
+
+    def searched(*values: Any) -> tuple[Any, Any]:
+        return _shown(search(model, *values[:-1]))
+
+    def sampled(*values: Any) -> tuple[Any, Any]:
+        return _shown(sample(model, *values[:-1]))
+
+    # The results stand right of the fields, which name them.
+    table = gr.HTML(
+        template("table.html.j2", caption="Translations", columns=COLUMNS, rows=[]),
+        render=False, apply_default_css=False,
+    )  # fmt: skip
+    picture = result_image("Attention of the best translation", height=420)
+    with gr.Row():
+        with gr.Column():
+            text = gr.Textbox(
+                EXAMPLES.get(source.source_language, ""),
+                label=f"Sentence, {source.source_language} to {source.target_language}",
+                lines=1,
+                max_lines=1,
+                max_length=MAX_CHARACTERS,
+                elem_id=f"{key}-text",
+            )
+            inputs = [text, *_search_fields(model)]
+            run_button("Translate", searched, inputs, [table, picture], primary=True, enter=text)
+            with gr.Accordion("Sample translations instead of searching the best", open=False):
+                fields = sampling_fields(count=4, most=MAX_COUNT, what="translations")
+                run_button("Sample", sampled, [text, *fields], [table, picture])
+                stop_button()
+        with gr.Column():
+            table.render()
+            picture.render()
+
+
+def _search_fields(model: TranslationModel) -> list[Any]:
+    beam = gr.Slider(
+        1, MAX_BEAM, TranslateOptions.beam, step=1, label="Beam", info="Number of hypotheses."
+    )
+    with gr.Accordion("Length penalty, layer and head", open=False):
+        return [
+            beam,
+            gr.Textbox(
+                TranslateOptions.length_penalty,
+                label="Length penalty",
+                info="0 (none), 1 (average) or gnmt:ALPHA; divides log p into the score.",
+            ),
+            gr.Slider(
+                0, model.full_model.n_layers, 0, step=1, label="Layer of the attention",
+                info="0 for the last one.",
+            ),
+            gr.Slider(
+                0, model.config.model.transformer.n_heads, 0, step=1, label="Head of the attention",
+                info="0 for the mean of all heads.",
+            ),
+        ]  # fmt: skip
+
+
+def _shown(found: Translated) -> tuple[Any, Any]:
+    """Return the values of the table and of the picture."""
+    picture = None if found.attention is None else Image.open(io.BytesIO(found.attention))
+    rows = template("table.html.j2", caption="Translations", columns=found.columns, rows=found.rows)
+    return rows, picture

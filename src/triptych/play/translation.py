@@ -1,0 +1,81 @@
+"""What the page of a translation model shows: hypotheses with scores, and attention weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from triptych.domains.translation.attention_maps import sentence_attention
+from triptych.domains.translation.inference import TranslationModel
+from triptych.domains.translation.render import draw
+from triptych.errors import UserError
+from triptych.play.limits import sampling, within
+
+MAX_CHARACTERS = 500
+"""Longest text, in characters."""
+MAX_BEAM = 12
+COLUMNS = ["rank", "translation", "score", "log p in nats"]
+
+
+@dataclass(frozen=True)
+class Translated:
+    """Translations of a sentence, best first."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    attention: bytes | None = None
+    """PNG of the cross-attention of the best one, where it was searched."""
+
+
+def search(
+    model: TranslationModel, text: str, beam: Any, length_penalty: str, layer: Any, head: Any
+) -> Translated:
+    """Return all hypotheses of beam search, and the attention weights of the best one.
+
+    layer, head: from 1; 0 for the last layer and for the mean of all heads. Raises UserError for a
+    text that is empty or too long and for settings that the model does not have.
+    """
+    line = checked_line(model, text)
+    beam = within("Beam", beam, 1, MAX_BEAM)
+    layer = within("Layer", layer, 0, model.full_model.n_layers)
+    head = within("Head", head, 0, model.config.model.transformer.n_heads)
+    (found,) = model.search([line], beam=beam, n_best=beam, length_penalty=length_penalty)
+    (texts,) = model.texts([found])
+    rows = [
+        [str(rank), translation, f"{one.score:.3f}", f"{one.log_probability:.3f}"]
+        for rank, (translation, one) in enumerate(zip(texts, found, strict=True), start=1)
+    ]
+    attended = sentence_attention(
+        model.full_model, model.vocabulary, line, found[0], layer=layer or None, head=head or None
+    )
+    return Translated(COLUMNS, rows, draw(attended, encoder=False)[0])
+
+
+def sample(
+    model: TranslationModel, text: str, seed: Any, temperature: Any, count: Any
+) -> Translated:
+    """Return sampled translations; raises UserError as `search`."""
+    line = checked_line(model, text)
+    options = sampling(seed, temperature, count)
+    texts = model.translate([line] * options.pop("count"), sample=True, **options)
+    rows = [[str(number), str(one)] for number, one in enumerate(texts, start=1)]
+    return Translated(["sample", "translation"], rows)
+
+
+def checked_line(model: TranslationModel, text: str) -> str:
+    """Return the text as one line; UserError where it is empty or longer than the limits."""
+    line = " ".join(text.split())
+    if not line:
+        raise UserError("There is no text yet: type a sentence first.")
+    if len(line) > MAX_CHARACTERS:
+        raise UserError(
+            f"The text has {len(line)} characters; expected one sentence of at most "
+            f"{MAX_CHARACTERS}."
+        )
+    most = model.config.data.max_length
+    if (length := len(model.vocabulary.source.encode(line))) >= most:
+        raise UserError(
+            f"The text has {length} tokens; this model was trained on sentences of fewer than "
+            f"{most}. Translate one sentence at a time."
+        )
+    return line

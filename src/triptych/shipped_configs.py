@@ -1,0 +1,124 @@
+"""Settings files shipped with the package, found by name.
+
+They lie in `configs/` of the repository, which the wheel carries as `triptych/configs/`. A file of
+the domain image is in a folder of that name; its short name leaves the folder out:
+`configs/image/digits.yaml` is `digits`, `configs/gpu/image/mnist.yaml` is `gpu/mnist`.
+Imports nothing heavy, so that a wrong name is reported at once.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from triptych.errors import UserError, nearest
+
+_PACKAGE = Path(__file__).parent
+FOLDER = next(
+    (f for f in (_PACKAGE / "configs", _PACKAGE.parents[1] / "configs") if f.is_dir()), None
+)
+"""Folder of the settings files: of an installation, else of the repository; None without either."""
+OPTION = "--config"
+WIDTH = 90
+"""Characters of a summary."""
+SUFFIXES = (".yaml", ".yml")
+
+
+def find_all(domain: str) -> dict[str, Path]:
+    """Return the settings files of a domain by short name, complete ones first."""
+    if FOLDER is None:
+        return {}
+    files = sorted(FOLDER.rglob(f"{domain}/*.yaml"), key=lambda file: (len(file.parts), file))
+    return {_short(file, domain): file for file in files}
+
+
+def _short(file: Path, domain: str) -> str:
+    assert FOLDER is not None
+    parts = file.relative_to(FOLDER).with_suffix("").parts
+    return "/".join(part for part in parts if part != domain)
+
+
+def find(domain: str, name: str) -> Path | None:
+    """Return the file of a name, short or with the folder of its domain; None where there is none.
+
+    `digits` and `image/digits` are one file, and so are `gpu/mnist` and `gpu/image/mnist`.
+    """
+    short = "/".join(part for part in name.split("/") if part != domain)
+    return find_all(domain).get(short)
+
+
+def summary(file: Path) -> str:
+    """Return the first sentence of the comment that a settings file begins with, at most WIDTH."""
+    lines = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("# "):
+            break
+        lines.append(line.removeprefix("# ").strip())
+    first = re.split(r"(?<!\bal)\. ", " ".join(lines), maxsplit=1)[0]
+    return textwrap.shorten(first, WIDTH, placeholder=" ...")
+
+
+def without_files(domain: str) -> list[str]:
+    """Return the short names of complete settings whose source of data reads no file of the user.
+
+    A source that reads files has a setting `directory`.
+    """
+    import yaml
+
+    found = []
+    for name, file in find_all(domain).items():
+        source = (yaml.safe_load(file.read_text(encoding="utf-8")).get("data") or {}).get("source")
+        if source and "directory" not in (source.get("init_args") or {}):
+            found.append(name)
+    return found
+
+
+def with_files(domain: str, arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command with the file of each name that follows `--config`.
+
+    An existing path stays as it is. Raises UserError for a word that is neither a path nor a name.
+    """
+    found: list[str] = []
+    for argument in arguments:
+        if found and found[-1] == OPTION:
+            found.append(_file_of(domain, argument))
+        elif argument.startswith(f"{OPTION}="):
+            found += [OPTION, _file_of(domain, argument.partition("=")[2])]
+        else:
+            found.append(argument)
+    return found
+
+
+def _file_of(domain: str, word: str) -> str:
+    """Return the path that a word means; a word that ends like a settings file is always a path."""
+    if word.startswith("-") or Path(word).exists():
+        return word
+    if not word.endswith(SUFFIXES):
+        file = find(domain, word)
+        if file is None:
+            raise UserError(
+                f"{OPTION} {word} is no file and no shipped config; {_near(domain, word)}"
+            )
+        return str(file)
+    stem = word.removesuffix(Path(word).suffix).removeprefix("configs/")
+    if find(domain, stem) is not None:
+        raise UserError(
+            f"the settings file {word} does not exist; the config of this name that comes with "
+            f"Triptych is {OPTION} {stem}"
+        )
+    return word
+
+
+def _near(domain: str, word: str) -> str:
+    """Return the end of a sentence: where a name belongs, or the nearest names."""
+    lists = f"triptych configs {domain} lists them"
+    names = list(find_all(domain))
+    if not names:
+        return f"expected a YAML file, as no config of the domain {domain} is shipped"
+    if near := nearest(word, names):
+        return f"did you mean {near}? ({lists})"
+    for file in (FOLDER or Path()).glob(f"*/{Path(word).name}.yaml"):
+        return f"{file.stem} is one of {file.parent.name}: triptych train {file.parent.name}"
+    return f"expected a YAML file, or a name such as {names[0]} ({lists})"

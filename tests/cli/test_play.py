@@ -1,0 +1,47 @@
+"""`triptych play`: mistakes end in a sentence before a model is read."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--prot", "8000"], ["--prot", "triptych play --help"]),
+        (["--port", "80"], ["--port must be from 1024 to 65535, got 80"]),
+        (["--checkpoint", "nowhere.ckpt"], ["nowhere.ckpt"]),
+        (["--checkpoint", "pretrained:mnist", "--checkpoint", "pretrained:minst"], ["mnist"]),
+        (["--device", "tpu"], ["tpu"]),
+    ],
+    ids=str,
+)
+def test_mistakes_are_refused(
+    refused, monkeypatch: pytest.MonkeyPatch, options: list[str], says: list[str]
+) -> None:
+    monkeypatch.setattr("triptych.cli.play.find_spec", lambda name: object())
+    refused("play", *options, says=says)
+
+
+def test_without_gradio_it_says_what_to_install(refused, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    refused("play", says=['pip install "triptych[play]"'])
+
+
+def test_help_needs_no_gradio(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "gradio", None)
+    answer = cli("play", "--help")
+    assert answer.code == 0
+    assert all(word in answer.out for word in ("--checkpoint", "--port", "--no_browser"))
+
+
+def test_a_port_in_use_is_refused(refused) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        refused("play", "--port", port, says=[f"port {port} is taken"])

@@ -1,0 +1,84 @@
+"""Filling of settings files: values change, everything else stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from triptych.config.template import Setting, fill
+
+TEXT = """\
+# Old header: gone.
+# More of it.
+
+data:
+  source:
+    class_path: some.Source
+    init_args:
+      directory: images   # the folder
+      files:
+        train: ["a.{language}"]   # .gz too
+        test: [b]
+
+      # a comment between
+      share: 0.1
+  stretch: [0.9, 1.0]
+model:
+  name: "old"  # in quotes
+"""
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+
+
+def test_values_change_and_comments_stay() -> None:
+    settings = {
+        "data.source.directory": Setting("my: folder"),
+        "data.source.share": Setting(0.25, "of 8 files"),
+        "data.stretch": Setting([1.0]),
+        "model.name": Setting(None),
+    }
+    filled = fill(TEXT, settings, ["New header", ""])
+    assert filled.startswith("# New header\n#\n\ndata:\n")
+    assert "gone" not in filled
+    assert "'my: folder'   # the folder\n" in filled
+    assert "share: 0.25  # of 8 files\n" in filled
+    assert "# a comment between" in filled
+    content = yaml.safe_load(TEXT)
+    content["data"]["source"]["init_args"] |= {"directory": "my: folder", "share": 0.25}
+    content["data"]["stretch"], content["model"]["name"] = [1.0], None
+    assert yaml.safe_load(filled) == content
+
+
+def test_a_mapping_is_replaced_as_a_whole() -> None:
+    files = {"train": ["x | y"], "validation": ["z"]}
+    filled = fill(TEXT, {"data.source.files": Setting(files, "found")}, [])
+    content = yaml.safe_load(TEXT)
+    content["data"]["source"]["init_args"]["files"] = files
+    assert yaml.safe_load(filled) == content
+    assert "# found\n" in filled
+    source = {"class_path": "other.Source", "init_args": {"column": None}}
+    filled = fill(TEXT, {"data.source": Setting(source)}, [])
+    assert yaml.safe_load(filled)["data"] == {"source": source, "stretch": [0.9, 1.0]}
+
+
+def test_a_key_that_the_text_does_not_set() -> None:
+    with pytest.raises(KeyError, match=r"data\.source\.height"):
+        fill(TEXT, {"data.source.height": Setting(3)}, [])
+
+
+@pytest.mark.parametrize(
+    "name", ["image/folder", "music/own-midi", "music/band-midi", "translation/own-text"]
+)
+def test_the_same_values_leave_a_template_as_it_was(name: str) -> None:
+    text = (CONFIGS / f"{name}.yaml").read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    same = {
+        "data.source": Setting(content["data"]["source"]),
+        "optim.betas": Setting(content["optim"]["betas"]),
+        "trainer.max_steps": Setting(content["trainer"]["max_steps"]),
+    }
+    filled = fill(text, same, ["Header"])
+    assert yaml.safe_load(filled) == content
+    line = next(line for line in text.splitlines() if "precision:" in line)
+    assert line in filled.splitlines(), "with its comment"

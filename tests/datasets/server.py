@@ -1,0 +1,76 @@
+"""Server of files on loopback that answers ranges and can misbehave like those on the network."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+
+@dataclass
+class Files:
+    """Content by path, what the server does wrong, and what it was asked for."""
+
+    content: dict[str, bytes]
+    address: str = ""
+    ranges: bool = True
+    breaks_after: list[int | None] = field(default_factory=list)
+    """Of each answer in turn, the number of bytes after which the connection ends; None: all."""
+    failures: list[int] = field(default_factory=list)
+    """Status of the first answers."""
+    says_length: bool = True
+    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    """Path and range of each request."""
+
+
+def handler(files: Files) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked = self.headers.get("Range")
+            files.asked.append((self.path, asked))
+            if files.failures:
+                self.send_error(files.failures.pop(0))
+                return
+            content = files.content.get(self.path)
+            if content is None:
+                self.send_error(404)
+                return
+            start = 0
+            if asked and files.ranges:
+                found = re.fullmatch(r"bytes=(\d+)-", asked)
+                assert found is not None
+                start = int(found[1])
+                self.send_response(206)
+                last = len(content) - 1
+                self.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
+            else:
+                self.send_response(200)
+            if files.says_length:
+                self.send_header("Content-Length", str(len(content) - start))
+            self.end_headers()
+            end = files.breaks_after.pop(0) if files.breaks_after else None
+            self.wfile.write(content[start:][:end])
+            self.close_connection = True
+
+        def log_message(self, *arguments: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+@contextmanager
+def serving(files: Files) -> Iterator[Files]:
+    """Serve until the block ends."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler(files))
+    thread = threading.Thread(target=server.serve_forever, args=[0.01], daemon=True)
+    thread.start()
+    files.address = f"http://127.0.0.1:{server.server_port}"
+    try:
+        yield files
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,240 @@
+"""Downloads from a server on loopback: interrupted, resumed, corrupted, truncated and refused."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import random
+import shutil
+import socket
+import zipfile
+from collections import namedtuple
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server import Files, serving
+
+from triptych.datasets import download as module
+from triptych.datasets.catalogue import DataSet, RemoteFile
+from triptych.datasets.fetch import MIRROR, fetch
+from triptych.errors import UserError
+
+CONTENT = random.Random(0).randbytes(300_000)
+NAME = "numbers.bin"
+
+
+def remote(content: bytes, name: str = NAME, unpacks_to: str | None = None) -> RemoteFile:
+    return RemoteFile(name, len(content), hashlib.sha256(content).hexdigest(), unpacks_to)
+
+
+def data_set(*files: RemoteFile) -> DataSet:
+    return DataSet("numbers", "random bytes", "none", "image", "digits", "http://nowhere", files)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "PAUSES", (0.0, 0.0))
+    monkeypatch.delenv(MIRROR, raising=False)
+
+
+@pytest.fixture
+def files() -> Iterator[Files]:
+    with serving(Files({f"/{NAME}": CONTENT})) as served:
+        yield served
+
+
+def get(files: Files, folder: Path, *, shown: list[int] | None = None) -> list[str]:
+    """Fetch the file; `shown` receives the displayed kilobytes."""
+    seen: list[int] = [] if shown is None else shown
+    return fetch(
+        data_set(remote(CONTENT)), folder, url=files.address,
+        start=lambda: lambda done, total: seen.append(done),
+    )  # fmt: skip
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*")) if folder.exists() else []
+
+
+def test_a_file_arrives_whole_and_is_not_fetched_again(files: Files, tmp_path: Path) -> None:
+    shown: list[int] = []
+    assert get(files, tmp_path / "new/folder", shown=shown) == [NAME]
+    assert (tmp_path / "new/folder" / NAME).read_bytes() == CONTENT
+    assert names(tmp_path / "new/folder") == [NAME]
+    assert shown == sorted(shown)
+    assert shown[-1] == len(CONTENT) // 1000
+    assert get(files, tmp_path / "new/folder") == []
+    assert files.asked == [(f"/{NAME}", None)]
+
+
+def test_a_broken_connection_is_taken_up_where_it_ended(files: Files, tmp_path: Path) -> None:
+    files.breaks_after = [100_000, 150_000]
+    get(files, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert [asked for _, asked in files.asked] == [None, "bytes=100000-", "bytes=250000-"]
+
+
+def test_an_interrupted_command_continues_later(
+    files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+
+        def interrupted(answer: Any) -> bytes:
+            if answer.length < 100_000:
+                raise KeyboardInterrupt
+            return answer.read(module.CHUNK)
+
+        patch.setattr(module, "_next", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            get(files, tmp_path)
+    assert names(tmp_path) == [NAME + module.PART]
+    kept = (tmp_path / (NAME + module.PART)).stat().st_size
+    assert 0 < kept < len(CONTENT)
+    shown: list[int] = []
+    get(files, tmp_path, shown=shown)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert files.asked[-1] == (f"/{NAME}", f"bytes={kept}-")
+    assert shown[-1] == (len(CONTENT) - kept) // 1000, "the rate is that of this command"
+
+
+@pytest.mark.parametrize("says_length", [True, False])
+def test_a_server_without_ranges_sends_all_again(
+    files: Files, tmp_path: Path, says_length: bool
+) -> None:
+    files.ranges, files.says_length, files.breaks_after = False, says_length, [100_000]
+    get(files, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert len(files.asked) == 2
+
+
+def test_a_part_of_another_version_is_replaced(files: Files, tmp_path: Path) -> None:
+    (tmp_path / (NAME + module.PART)).write_bytes(bytes(100_000))
+    get(files, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert [asked for _, asked in files.asked] == ["bytes=100000-", None]
+    (tmp_path / NAME).unlink()
+    (tmp_path / (NAME + module.PART)).write_bytes(bytes(400_000))
+    get(files, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+
+
+def test_a_complete_part_needs_no_network(tmp_path: Path) -> None:
+    (tmp_path / (NAME + module.PART)).write_bytes(CONTENT)
+    get(Files({}, address="http://127.0.0.1:9"), tmp_path)
+    assert names(tmp_path) == [NAME]
+
+
+def test_corrupted_content_is_refused_and_deleted(files: Files, tmp_path: Path) -> None:
+    files.content[f"/{NAME}"] = CONTENT[:-1] + bytes([CONTENT[-1] ^ 1])
+    with pytest.raises(UserError, match=r"has the sha256 .*, expected "):
+        get(files, tmp_path)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("length", "says_length"), [(250_000, True), (310_000, True), (310_000, False)]
+)
+def test_a_file_of_another_size_is_refused(
+    files: Files, tmp_path: Path, length: int, says_length: bool
+) -> None:
+    files.content[f"/{NAME}"], files.says_length = bytes(length), says_length
+    with pytest.raises(UserError, match=r"300,000"):
+        get(files, tmp_path)
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_server_that_always_breaks_off_is_given_up(files: Files, tmp_path: Path) -> None:
+    files.breaks_after = [1000, 0, 0, 0, 0, 0]
+    with pytest.raises(UserError, match=r"ended after 1,000 of 300,000 bytes.*the same command"):
+        get(files, tmp_path)
+    assert names(tmp_path) == [NAME + module.PART]
+    assert len(files.asked) == 2 + len(module.PAUSES)
+
+
+def test_a_busy_server_is_asked_again_and_a_missing_file_is_not(
+    files: Files, tmp_path: Path
+) -> None:
+    files.failures = [503, 429]
+    get(files, tmp_path)
+    assert (tmp_path / NAME).exists()
+    files.content.clear()
+    with pytest.raises(UserError, match=r"404 Not Found.*--url"):
+        get(files, tmp_path / "other")
+    assert len(files.asked) == 4
+
+
+def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        closed = Files({}, address=f"http://127.0.0.1:{free.getsockname()[1]}")
+    with pytest.raises(UserError, match=r"refused.*--url.*by hand"):
+        get(closed, tmp_path)
+
+    def unknown(*arguments: Any, **options: Any) -> Any:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(UserError, match="Name or service not known"):
+        get(Files({}, address="http://data.invalid"), tmp_path)
+    assert names(tmp_path) == []
+    with pytest.raises(UserError, match="expected one that begins with https"):
+        get(Files({}, address="data.invalid"), tmp_path)
+
+
+def test_a_full_disk(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "total used free")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda path: usage(10**6, 10**6, 1000))
+        with pytest.raises(UserError, match=r"needs 0\.3 MB more"):
+            get(files, tmp_path)
+    assert files.asked == []
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(UserError, match=r"cannot be written: No space left"):
+        get(files, tmp_path)
+    assert len(files.asked) == 1, "another attempt does not help"
+
+
+def test_a_file_of_the_user_is_never_replaced(files: Files, tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"mine")
+    with pytest.raises(UserError, match="is not the file of the catalogue"):
+        get(files, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == b"mine"
+    assert files.asked == []
+
+
+def zipped(*members: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        for member in members:
+            archive.writestr(member, "content")
+    return buffer.getvalue()
+
+
+def test_an_archive_becomes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = zipped("pieces/a.mid", "pieces/deep/b.mid", "../outside.mid")
+    data = data_set(remote(content, "pieces.zip", unpacks_to="pieces"))
+    with serving(Files({"/mirror/numbers/pieces.zip": content})) as files:
+        monkeypatch.setenv(MIRROR, f"{files.address}/mirror/")
+        for expected in (["pieces.zip"], []):
+            assert fetch(data, tmp_path / "in", start=lambda: lambda done, total: None) == expected
+    assert names(tmp_path) == ["a.mid", "b.mid", "deep", "in", "pieces"]
+    assert len(files.asked) == 1
+
+
+def test_an_archive_without_its_folder_is_refused(tmp_path: Path) -> None:
+    content = zipped("other/a.mid")
+    data = data_set(remote(content, "pieces.zip", unpacks_to="pieces"))
+    with (
+        serving(Files({"/pieces.zip": content})) as files,
+        pytest.raises(UserError, match="unpacked"),
+    ):
+        fetch(data, tmp_path, url=files.address, start=lambda: lambda done, total: None)
+    assert names(tmp_path) == ["pieces.zip"]

@@ -1,0 +1,153 @@
+"""Phrase pairs: word alignment against a loop over the equations, spans against the definition."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from itertools import permutations, product
+from pathlib import Path
+
+import pytest
+
+from triptych.domains.translation.config import Config, DataConfig
+from triptych.domains.translation.data import read_training_data
+from triptych.domains.translation.packed import pack
+from triptych.domains.translation.phrases import (
+    ITERATIONS,
+    LONGEST,
+    align,
+    compounds,
+    consistent,
+    phrase_pairs,
+    symmetric,
+)
+from triptych.domains.translation.sources import TabSeparated
+from triptych.errors import UserError
+
+WORDS = {"하나": "one", "둘": "two", "三": "three", "四": "four", "fünf": "five"}
+
+
+def sentences(count: int) -> list[tuple[str, str]]:
+    """Sentences of two to four different words, in the opposite order on the target side."""
+    draw = random.Random(0)
+    found = []
+    for _ in range(count):
+        chosen = draw.sample(sorted(WORDS), draw.randint(2, 4))
+        target = " ".join(WORDS[word] for word in reversed(chosen))
+        found.append((" ".join(chosen) + ".", target.capitalize() + "."))
+    return found
+
+
+def probabilities(
+    sources: list[list[int]], targets: list[list[int]]
+) -> dict[tuple[int, int], float]:
+    """t(target unit | source unit) of IBM model 1, by the equations of Brown et al. (1993)."""
+    t: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
+    for _ in range(ITERATIONS):
+        counts: dict[tuple[int, int], float] = defaultdict(float)
+        for source, target in zip(sources, targets, strict=True):
+            for unit in target:
+                total = sum(t[unit, other] for other in source)
+                for other in source:
+                    counts[unit, other] += t[unit, other] / total
+        totals: dict[int, float] = defaultdict(float)
+        for (_, other), count in counts.items():
+            totals[other] += count
+        t = defaultdict(float, {pair: count / totals[pair[1]] for pair, count in counts.items()})
+    return t
+
+
+def test_the_alignment_is_that_of_the_equations() -> None:
+    draw = random.Random(1)
+    sources = [[draw.randrange(6) for _ in range(draw.randint(1, 5))] for _ in range(40)]
+    targets = [[draw.randrange(7) for _ in range(draw.randint(1, 5))] for _ in range(40)]
+    sources, targets = [[], [3], *sources], [[1, 2], [], *targets]
+    t = probabilities(sources, targets)
+    found = align(sources, targets)
+    assert found[:2] == [set(), set()]
+    for source, target, links in zip(sources[2:], targets[2:], found[2:], strict=True):
+        assert sorted(position for _, position in links) == list(range(len(target)))
+        for s, position in links:
+            best = max(t[target[position], other] for other in source)
+            assert t[target[position], source[s]] == pytest.approx(best)
+
+
+def test_both_directions_meet_in_the_middle() -> None:
+    forward, backward = {(0, 0), (1, 1), (2, 4), (5, 5)}, {(0, 0), (2, 1), (1, 2), (3, 3), (5, 0)}
+    found = symmetric(forward, backward)
+    # (1, 1) is next to (0, 0); then (2, 1) and (1, 2) each have one side free, (3, 3) is diagonal
+    # to none before them, and (2, 4), (5, 5) and (5, 0) are next to no link.
+    assert {(0, 0), (1, 1), (2, 1), (1, 2)} <= found
+    assert not found & {(5, 5), (5, 0)}
+    assert symmetric({(0, 0)}, {(1, 1), (0, 0), (1, 0)}) == {(0, 0), (1, 0), (1, 1)}
+    assert symmetric({(0, 0)}, {(2, 2)}) == set()
+
+
+def test_consistent_spans_are_those_of_the_definition() -> None:
+    draw = random.Random(2)
+    for _ in range(60):
+        links = {(draw.randrange(6), draw.randrange(6)) for _ in range(draw.randint(1, 7))}
+        spans = [(a, b) for a in range(6) for b in range(a, min(6, a + LONGEST))]
+        expected = set()
+        for (first, last), (start, end) in product(spans, spans):
+            inside = {(s, t) for s, t in links if first <= s <= last and start <= t <= end}
+            touching = {(s, t) for s, t in links if first <= s <= last or start <= t <= end}
+            edges = {first, last} <= {s for s, _ in inside} and {start, end} <= {
+                t for _, t in inside
+            }
+            if inside == touching and edges:
+                expected.add(((first, last), (start, end)))
+        assert set(consistent(links)) == expected
+
+
+def test_words_are_found_in_sentences_and_rare_ones_are_not() -> None:
+    pairs = [*sentences(200), ("여섯 하나.", "One six.")]
+    found = phrase_pairs(pairs, 3)
+    single = {source: target for source, target in found if " " not in source + target}
+    assert {source: target.lower() for source, target in single.items()} == WORDS
+    assert not any(mark in text for pair in found for text in pair for mark in ".\ufffd")
+    assert len(found) > len(single), "phrases of several words too"
+    assert ("여섯", "six") in phrase_pairs(pairs, 1)
+
+
+def test_equal_sentence_pairs_count_once() -> None:
+    once = sentences(40)
+    assert phrase_pairs(once * 3, 5) == phrase_pairs(once, 5) != phrase_pairs(once, 2)
+
+
+def test_compounds_join_two_words_of_a_script_without_spaces() -> None:
+    words = [("机器", "machine"), ("狗", "dog"), ("人", "person")]
+    others = [("학생", "student"), ("大学", "big school"), ("T恤", "shirt")]
+    found = compounds([*words, *others], 40)
+    possible = {(a + b, f"{x} {y}") for (a, x), (b, y) in permutations(words, 2)}
+    assert set(found) == possible
+    assert len(found) == 40
+    assert found == compounds([*words, *others], 40)
+    assert compounds([words[0], *others], 40) == []
+
+
+def test_training_reads_the_sentences_and_the_phrases(tmp_path: Path) -> None:
+    rows = "".join(f"{ko}\t{en}\n" for ko, en in sentences(60))
+    (tmp_path / "train.tsv").write_text(f"ko\ten\n{rows}", encoding="utf-8")
+    source = TabSeparated(directory=str(tmp_path), files=["{split}.tsv"], split_column=None)
+    found = phrase_pairs(source.pairs("train"), 3)
+    assert found
+    sizes = {(0, 0): 60, (3, 0): 60 + len(found), (3, 5): 60 + len(found) + 5}
+    for (min_count, n_compounds), expected in sizes.items():
+        config = DataConfig(
+            source=source,
+            vocabulary_size=400,
+            phrase_min_count=min_count,
+            phrase_compounds=n_compounds,
+        )
+        assert read_training_data(config, seed=0)[1].n_items == expected
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="phrase_compounds is 9"):
+        DataConfig(phrase_compounds=9)
+    with pytest.raises(ValueError, match="phrase_min_count is 2"):
+        DataConfig(packed="somewhere", phrase_min_count=2)
+    config = Config(data=DataConfig(phrase_min_count=2))
+    with pytest.raises(UserError, match="phrase_min_count is 2"):
+        pack(config, None)  # type: ignore[arg-type]  # refused before the first write

@@ -1,0 +1,66 @@
+"""A folder of an export is complete or absent, and no other file is ever replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from triptych.errors import UserError
+from triptych.export.folder import atomic_folder, check_folder
+
+
+def content(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_a_folder_with_content_needs_overwrite(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert check_folder(str(out), overwrite=False) == out
+    out.mkdir()
+    assert check_folder(str(out), overwrite=False) == out
+    (out / "config.json").write_text("old")
+    with pytest.raises(UserError, match=r"holds config\.json.*--overwrite"):
+        check_folder(str(out), overwrite=False)
+    assert check_folder(str(out), overwrite=True) == out
+
+
+def test_a_file_of_somebody_else_is_never_replaced(tmp_path: Path) -> None:
+    for name in ("thesis.tex", "checkpoints"):
+        out = tmp_path / f"with-{name}"
+        (out / name).mkdir(parents=True)
+        (out / "config.json").write_text("old")
+        with pytest.raises(UserError, match=f"{name}, which no export writes"):
+            check_folder(str(out), overwrite=True)
+    (tmp_path / "file").touch()
+    for out, says in [("file", "is a file"), ("", "is empty"), ("file/below", "is a file")]:
+        with pytest.raises(UserError, match=says):
+            check_folder(out and str(tmp_path / out), overwrite=True)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_fault_leaves_everything_as_it_was(tmp_path: Path, exists: bool) -> None:
+    out = tmp_path / "out"
+    if exists:
+        out.mkdir()
+        (out / "config.json").write_text("old")
+    before = content(tmp_path)
+
+    def fail() -> None:
+        with atomic_folder(out) as folder:
+            (folder / "config.json").write_text("new")
+            assert content(out) == ({"config.json": "old"} if exists else {})
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert content(tmp_path) == before
+    assert list(tmp_path.iterdir()) == ([out] if exists else [])
+    with atomic_folder(out) as folder:
+        (folder / "README.md").write_text("new")
+    assert content(tmp_path) == {"out/README.md": "new"}, "no file of the former export stays"
+    assert list(tmp_path.iterdir()) == [out]

@@ -1,0 +1,136 @@
+"""ONNX: the step with its cache as inputs and outputs is the model's own step."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny_models
+import torch
+from tiny_models import LEARNED, part
+
+from triptych.core.models.base import Condition
+from triptych.errors import UserError
+from triptych.export import onnx as format_module
+from triptych.export import onnx_check
+from triptych.export.onnx_modules import (
+    DecoderStep,
+    Encoder,
+    TranslatorStep,
+    cache_names,
+    flatten,
+)
+
+LOCAL = {"attention": part("attention.local1d.Local1D", block=4, memory=4)}
+DECODERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "image": (tiny_models.image_model, {}),
+    "image of classes": (tiny_models.image_model, {"class_conditional": True}),
+    "whole pixels": (
+        tiny_models.image_model,
+        {"head": part("heads.MixtureOfLogistics", components=2)},
+    ),
+    "local": (tiny_models.image_model, {"transformer": LOCAL}),
+    "relative": (tiny_models.music_model, {}),
+    "pitches and times": (
+        tiny_models.music_model,
+        {"attention": part("attention.pitch_time.PitchTime")},
+    ),
+    "text": (tiny_models.language_model, {"positions": LEARNED}),
+}
+
+
+def step_by_step(step: DecoderStep, values: torch.Tensor, label: torch.Tensor | None) -> Any:
+    """Outputs of the module at all positions: [B, L, Z]."""
+    model = step.model
+    rows, length = values.shape[:2]
+    cache = model.init_cache(rows, length)
+    names, tensors = cache_names(cache), flatten(cache)
+    value, found = torch.full_like(values[:, :1], -1), []
+    for position in range(length):
+        before = [tensor.clone() for tensor in tensors]
+        logits, *after = step(value, torch.tensor([position]), tensors, label)
+        assert all(map(torch.equal, before, tensors)), "the inputs must stay as they are"
+        assert len(after) == len(names)
+        tensors, value = after, values[:, position : position + 1]
+        found.append(logits)
+    return torch.stack(found, dim=1)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@torch.no_grad()
+def test_steps_give_the_whole_pass(name: str) -> None:
+    build, settings = DECODERS[name]
+    model = build(**settings).model.full_model
+    core, classes = getattr(model, "core", model), getattr(model, "classes", None)
+    length, size = 16, getattr(core.head, "levels", core.head.n_parameters)
+    values = torch.randint(size, (2, length, *core.value_shape))
+    label = None if classes is None else torch.tensor([1, 0])
+    names = [list(layer) for layer in core.init_cache(2, length)]
+    found = step_by_step(DecoderStep(core, names, classes), values, label)
+    condition = Condition(vector=None if classes is None else classes(label))
+    torch.testing.assert_close(found, core(values, condition=condition), atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_encoder_and_steps_give_the_whole_pass() -> None:
+    model = tiny_models.translator().model.full_model
+    source, padding = onnx_check.random_sources(model, 2)
+    target = torch.randint(3, 200, (2, 7))
+    cache = model.init_cache(2, 7, condition=model.encode(source, padding))
+    names = cache_names(cache)
+    step = TranslatorStep(model, [list(layer) for layer in cache])
+    memory = iter(Encoder(model)(source, padding))
+    tensors = {
+        name: next(memory) if name.startswith("memory_") else tensor
+        for name, tensor in zip(names, flatten(cache), strict=True)
+    }
+    found = []
+    for position in range(7):
+        value = target[:, position : position + 1]
+        logits, *after = step(value, torch.tensor([position]), padding, list(tensors.values()))
+        own = [name for name in names if not name.startswith("memory_")]
+        tensors |= dict(zip(own, after, strict=True))
+        found.append(logits)
+    expected = model(source, padding, target)
+    torch.testing.assert_close(torch.stack(found, dim=1), expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_without_a_graph(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    upscaling = {"factor": 2, "n_layers": 1}
+    with pytest.raises(UserError, match="decoders without an encoder; this is a ImageTransformer"):
+        format_module.write(tiny_models.image_model(super_resolution=upscaling), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["image of classes", "whole pixels", "pitches and times"])
+def test_the_graph_is_compared_at_every_position(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    build, settings = DECODERS[name]
+    source = copy.deepcopy(build(**settings))
+    format_module.write(source, tmp_path)
+    model = source.model.full_model
+    core, classes = getattr(model, "core", model), getattr(model, "classes", None)
+    assert onnx_check.compare_decoder(core, classes, tmp_path, 12).difference < 1e-4
+    assert b"/triptych/" not in (tmp_path / "step.onnx").read_bytes(), "paths of this machine"
+    with torch.no_grad():  # the comparison itself can fail
+        core.decoder.blocks[-1].attention.out_proj.bias += 0.1
+    assert onnx_check.compare_decoder(core, classes, tmp_path, 12).difference > 1e-3
+
+
+@pytest.mark.slow
+def test_the_graphs_of_a_translator_serve_any_size(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    source = copy.deepcopy(tiny_models.translator(**tiny_models.LLAMA))
+    format_module.write(source, tmp_path)
+    model = source.model.full_model
+    for length in (2, 5, 40):
+        assert onnx_check.compare_translator(model, tmp_path, length).difference < 1e-4
+    with torch.no_grad():
+        model.encoder.blocks[0].attention.qkv_proj.weight[0] += 1
+    assert onnx_check.compare_translator(model, tmp_path, 5).difference > 1e-3

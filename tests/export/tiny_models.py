@@ -1,0 +1,132 @@
+"""Random models of every domain as `Source`, without training."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import torch
+from torch import nn
+
+from triptych.config.schema import from_plain, to_plain
+from triptych.domains import find_domain
+from triptych.domains.language.tokenizers.word_piece import WordPiece
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.translation.tokenizers.base import Tokenizers
+from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
+from triptych.export.source import Source, _default_texts
+from triptych.training.checkpoint import header
+
+LINES = ["a man plays the guitar", "two dogs run", "the man runs", "a dog and a guitar"]
+SIZES = {"n_layers": 2, "d_model": 16, "n_heads": 2, "dropout": 0.0}
+
+
+def part(path: str, **settings: Any) -> dict[str, Any]:
+    """A part of the settings by the end of its class path below `triptych.core`."""
+    return {"class_path": f"triptych.core.{path}", "init_args": settings}
+
+
+def feed_forward(kind: str) -> dict[str, Any]:
+    return part(f"feed_forward.{kind}", d_ff=24)
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    """The model with random values in every parameter, zeros and ones of a new one included."""
+    generator = torch.Generator().manual_seed(3)
+    for parameter in model.parameters():
+        noise = torch.randn(parameter.shape, generator=generator)
+        parameter.data.add_(0.3 * noise)
+    return model
+
+
+def source_of(domain: str, settings: dict[str, Any], vocabulary: Any) -> Source:
+    """A random model as `open_source` would return it. vocabulary: as in a checkpoint's header.
+
+    Tests that change its weights copy it first.
+    """
+    return _source_of(domain, json.dumps(settings), json.dumps(vocabulary))
+
+
+@functools.cache
+def _source_of(domain: str, settings_text: str, vocabulary_text: str) -> Source:
+    settings, vocabulary = json.loads(settings_text), json.loads(vocabulary_text)
+    found = find_domain(domain)
+    config = from_plain(found.config_class(), settings)
+    read = found._find("inference", "restore")
+    metadata = {"domain": domain, "config": to_plain(config), "vocabulary": vocabulary}
+    made = header(metadata, seed=0, step=3, metrics={"nats_per_token": 1.5})
+    owner = getattr(read, "__self__", None)
+    decoded = vocabulary if owner is None else owner.read_vocabulary(vocabulary)
+    model = randomised(config.build_model(decoded))
+    state = nn.ModuleDict({"model": model}).state_dict()
+    trained = found.restore({"triptych": made, "state_dict": state}, "cpu")
+    return Source("tiny", trained, made, _default_texts(made), {"validation": {"fp32": {}}})
+
+
+def translator(
+    *, shared: bool = True, share_embeddings: str = "all", layers: int | None = None, **parts: Any
+) -> Source:
+    """A translator. layers: of the decoder. parts: of the Transformer."""
+    kind = BytePairs()
+    tokenizers = Tokenizers.train(LINES, LINES[::-1], kind=kind, vocabulary_size=270, shared=shared)
+    settings = {
+        "data": {"shared_vocabulary": shared},
+        "model": {
+            "transformer": {**SIZES, "feed_forward": feed_forward("ReLU"), **parts},
+            "share_embeddings": share_embeddings,
+            "n_decoder_layers": layers,
+        },
+    }
+    return source_of("translation", settings, tokenizers.to_plain())
+
+
+def language_model(*, output_bias: bool = False, **parts: Any) -> Source:
+    """A language model. parts: of the Transformer."""
+    vocabulary = Vocabulary(WordPiece().build(LINES, 60))
+    settings = {
+        "data": {"max_length": 20},
+        "model": {
+            "transformer": {**SIZES, "feed_forward": feed_forward("GELU"), **parts},
+            "output_bias": output_bias,
+        },
+        "task": {"class_path": "triptych.domains.language.tasks.next_token.NextToken"},
+    }
+    return source_of("language", settings, vocabulary.to_plain())
+
+
+def image_model(**model: Any) -> Source:
+    """A model of images of 4 x 4 pixels in colour with 8 levels."""
+    transformer = {**SIZES, "feed_forward": feed_forward("GELU"), **model.pop("transformer", {})}
+    transformer.setdefault("positions", part("positions.Axial"))
+    settings = {"model": {"transformer": transformer, **model}}
+    vocabulary = {"shape": [4, 4, 3], "levels": 8, "class_names": ["even", "odd"]}
+    return source_of("image", settings, vocabulary)
+
+
+def music_model(**parts: Any) -> Source:
+    """A model of chorales. parts: of the Transformer."""
+    from triptych.domains.music.config import Config
+
+    settings = {
+        "data": {
+            "source": {
+                "class_path": "triptych.domains.music.sources.jsb.JSBChorales",
+                "init_args": {"directory": "nowhere"},
+            },
+            "sequence_length": 64,
+            "overlap": 0,
+        },
+        "model": {"transformer": {**SIZES, "feed_forward": feed_forward("GELU"), **parts}},
+    }
+    vocabulary = from_plain(Config, settings).data.source.tokenizer.vocabulary
+    return source_of("music", settings, vocabulary)
+
+
+RMS_NORM = part("norms.RMSNorm")
+ROTARY = part("positions.Rotary")
+LEARNED = part("positions.Learned")
+SINUSOIDAL = part("positions.Sinusoidal")
+NO_POSITIONS = part("positions.NoPositions")
+LLAMA = {"norm": RMS_NORM, "positions": ROTARY, "feed_forward": feed_forward("SwiGLU")}
+GPT2 = {"positions": LEARNED}

@@ -1,0 +1,231 @@
+"""The pages of the shipped models in headless Chromium: used as a visitor uses them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pretty_midi
+import pytest
+
+pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="playwright is not installed (extra browser)"
+)
+CHROMIUM = os.environ.get("CHROMIUM") or next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH or in $CHROMIUM"),
+]
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
+         "--disable-component-update", "--no-first-run", "--disable-quic"]  # fmt: skip
+PATIENCE = 60_000  # milliseconds, for a busy machine
+STEP = 0.2  # seconds of a sixteenth
+TUNE = [("h", 69), ("h", 69), ("k", 72), ("j", 71), ("g", 67)]
+"""Keys of the computer and the pitches that they play."""
+
+
+class Server:
+    """`triptych play` in a process of its own."""
+
+    def __init__(self, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "triptych.cli", "play", "--no_browser", *options],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        self.address = self.process.stdout.readline().split(" ")[0]
+
+    def interrupt(self) -> tuple[int, str]:
+        """Press Ctrl-C; return the exit code and what was printed."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            out, err = self.process.communicate(timeout=60)
+        finally:
+            self.process.kill()
+        return self.process.returncode, out + err
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    running = Server("--device", "cpu")
+    yield running
+    code, printed = running.interrupt()
+    assert code == 130
+    assert "Traceback" not in printed
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def page(browser: Any, server: Server) -> Iterator[Any]:
+    """A fresh page; at its end it has reported no error and asked no other server."""
+    assert urlsplit(server.address).hostname == "127.0.0.1"
+    opened = browser.new_page()
+    opened.set_default_timeout(PATIENCE)
+    errors: list[str] = []
+    asked: list[str] = []
+    opened.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("request", lambda request: asked.append(request.url))
+    opened.goto(server.address)
+    opened.wait_for_function("typeof attachAll === 'function'")  # gradio adds scripts late
+    yield opened
+    opened.close()
+    assert errors == []
+    assert len(asked) > 10
+    assert {urlsplit(url).hostname for url in asked if url.startswith("http")} == {"127.0.0.1"}
+
+
+def tab(page: Any, name: str) -> None:
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def button(page: Any, name: str) -> Any:
+    return page.get_by_role("button", name=name, exact=True)
+
+
+def test_a_played_melody_is_harmonised_heard_and_downloaded(page: Any, tmp_path: Path) -> None:
+    tab(page, "Music")
+    page.get_by_role("button", name="C4", exact=True).wait_for()
+    for key, _ in TUNE:
+        page.keyboard.press(key)
+    page.get_by_role("radio", name="half", exact=True).check()
+    page.get_by_role("button", name="C5", exact=True).click()
+    assert page.get_by_text("6 notes").is_visible()
+    assert page.evaluate("audio.state") == "running"
+
+    button(page, "Harmonise").click()
+    figure = page.locator("figure.piece")
+    figure.wait_for()
+    assert figure.locator("figcaption").inner_text() == "Harmony 1"
+    assert figure.locator("g.voice").count() == 4
+
+    with page.expect_download() as download:
+        figure.get_by_role("link", name="MIDI file").click()
+    download.value.save_as(tmp_path / "harmony.mid")
+    midi = pretty_midi.PrettyMIDI(str(tmp_path / "harmony.mid"))
+    assert [part.name for part in midi.instruments] == ["Soprano", "Alto", "Tenor", "Bass"]
+    lengths = [4] * len(TUNE) + [8]
+    starts = [sum(lengths[:n]) for n in range(len(lengths))]
+    pitches = [pitch for _, pitch in TUNE] + [72]
+    found = [
+        (round(note.start / STEP), round((note.end - note.start) / STEP), note.pitch)
+        for note in midi.instruments[0].notes
+    ]
+    assert found == list(zip(starts, lengths, pitches, strict=True))
+    assert all(part.notes for part in midi.instruments)
+
+    figure.get_by_role("button", name="Play").click()
+    page.wait_for_function("playing && playing.sources.size >= 4")
+    before = page.evaluate("audio.currentTime")
+    page.wait_for_function("() => Number(document.querySelector('.piece .position').value) > 0.5")
+    assert page.evaluate("audio.currentTime") > before
+    figure.get_by_role("button", name="Pause").click()
+
+
+def test_the_grid_of_the_melody_takes_clicks_and_undoes(page: Any) -> None:
+    tab(page, "Music")
+    page.get_by_role("button", name="C4", exact=True).wait_for()
+    steps = page.locator(".steps")
+    steps.click(position={"x": 12 * 8 + 5, "y": 9 * 23 + 4})  # ninth sixteenth, C4
+    melody = "JSON.parse(melodyOf(document.querySelector('.keyboard').id))"
+    assert page.evaluate(melody) == [[8, 4, 60]]
+    steps.click(position={"x": 12 * 10 + 5, "y": 9 * 22 + 4})  # C sharp, in the middle of it
+    assert page.evaluate(melody) == [[8, 2, 60], [10, 4, 61]]
+    steps.click(position={"x": 12 * 8 + 5, "y": 9 * 23 + 4})
+    assert page.evaluate(melody) == [[10, 4, 61]]
+    page.keyboard.press("Backspace")
+    assert page.evaluate(melody) == [[8, 2, 60], [10, 4, 61]]
+    button(page, "Clear").click()
+    assert page.evaluate(melody) == []
+    page.get_by_label("Seed").first.click()
+    page.keyboard.press("a")  # a field has the focus
+    assert page.evaluate(melody) == []
+
+
+def test_half_a_drawing_is_completed(page: Any) -> None:
+    tab(page, "Image")
+    canvas = page.locator("canvas")
+    canvas.wait_for()
+    place = canvas.bounding_box()
+    at = lambda x, y: (place["x"] + x * place["width"], place["y"] + y * place["height"])  # noqa: E731
+    page.mouse.move(*at(0.35, 0.3))
+    page.mouse.down()
+    for point in ((0.45, 0.2), (0.6, 0.2), (0.65, 0.3), (0.5, 0.48)):
+        page.mouse.move(*at(*point), steps=4)
+    page.mouse.up()
+    page.get_by_label("Class of the image").click()
+    page.get_by_role("option", name="3", exact=True).click()
+    page.get_by_label("Number of images").first.fill("2")
+    button(page, "Finish drawing").click()
+    image = page.locator("[id$=-result] img")
+    image.wait_for()
+    size = image.evaluate("async (one) => { await one.decode(); return one.naturalWidth; }")
+    assert size >= 3 * 28 * 6
+    # The first image of the grid is the drawing itself, above the half that is covered.
+    same = page.evaluate(
+        """() => {
+            const image = document.querySelector("[id$=-result] img");
+            const copy = document.createElement("canvas");
+            [copy.width, copy.height] = [image.naturalWidth, image.naturalHeight];
+            const context = copy.getContext("2d");
+            context.drawImage(image, 0, 0);
+            const drawn = document.querySelector("canvas").getContext("2d");
+            let [same, white] = [0, 0];
+            for (let y = 0; y < 14; y++) for (let x = 0; x < 28; x++) {
+                const shown = context.getImageData(4 + 6 * x + 3, 4 + 6 * y + 3, 1, 1).data[0];
+                const given = drawn.getImageData(x, y, 1, 1).data[0];
+                same += shown === given;
+                white += given > 200;
+            }
+            return [same, white];
+        }"""
+    )
+    assert same[0] == 14 * 28
+    assert same[1] > 10
+
+
+def test_a_sentence_is_translated_and_sampling_can_be_chosen(page: Any) -> None:
+    tab(page, "Translation")
+    text = page.get_by_label("Sentence, en to de")
+    text.fill("A man plays the guitar.")
+    text.press("Enter")
+    page.get_by_role("cell", name="Ein Mann spielt Gitarre.").first.wait_for()
+    assert page.get_by_role("row").count() == 5
+    page.locator("img").first.wait_for()
+    page.get_by_text("Sample translations").click()
+    page.get_by_label("Number of translations").first.fill("3")
+    button(page, "Sample").click()
+    page.get_by_role("columnheader", name="sample", exact=True).wait_for()
+    assert page.get_by_role("row").count() == 4
+
+
+def test_a_mistake_is_a_sentence_and_stop_ends_the_work(page: Any) -> None:
+    tab(page, "Music")
+    button(page, "Harmonise").click()
+    page.get_by_text("There are no notes yet").wait_for()
+    button(page, "Example melody").click()
+    page.get_by_label("Number of pieces").first.fill("4")
+    page.get_by_label("Particles").first.fill("64")
+    button(page, "Harmonise").click()
+    page.get_by_text(re.compile(r"sampled - \d")).wait_for()
+    button(page, "Stop").click()
+    page.get_by_text("Stopped.").wait_for()
+    assert page.locator("figure.piece").count() == 0

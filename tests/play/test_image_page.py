@@ -1,0 +1,154 @@
+"""What the page of an image model shows, without gradio."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from random_head import with_random_head
+
+from triptych.core.attention.full import Full
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import Axial
+from triptych.core.transformer import TransformerConfig
+from triptych.domains.image import render
+from triptych.domains.image.config import Config, DataConfig
+from triptych.domains.image.domain import HALVES
+from triptych.domains.image.inference import ImageModel
+from triptych.domains.image.model import ImageTransformer, ModelConfig
+from triptych.domains.image.super_resolution import SuperResolution
+from triptych.errors import UserError
+from triptych.play.image import (
+    ADDRESS,
+    MAX_COLUMNS,
+    check_model,
+    complete,
+    example,
+    passes_for,
+    read_drawing,
+    sample,
+)
+
+HEIGHT, WIDTH, LEVELS = 4, 6, 5
+CELL = 2 * (96 // WIDTH)
+LINE = 2 * render.GRID_LINE
+
+
+def model_of(
+    channels: int = 1, levels: int = LEVELS, bits: int | None = None, factor: int | None = None
+) -> ImageModel:
+    torch.manual_seed(0)
+    transformer = TransformerConfig(
+        n_layers=1, d_model=12, n_heads=2, feed_forward=GELU(16), attention=Full(),
+        positions=Axial(),
+    )  # fmt: skip
+    config = ModelConfig(
+        transformer, class_conditional=True, super_resolution=SuperResolution(factor)
+    )
+    shape = (HEIGHT, WIDTH, channels)
+    model = with_random_head(ImageTransformer(config, shape, levels=levels, n_classes=3))
+    settings = Config(model=config, data=DataConfig(bits=bits))
+    return ImageModel(settings, model, {"class_names": ["a", "b", "c"]})
+
+
+def png(pixels: NDArray[np.uint8]) -> str:
+    """8-bit [H, W, C] as the browser sends a canvas: with an alpha channel."""
+    content = io.BytesIO()
+    colour = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+    alpha = np.full((*pixels.shape[:2], 1), 255, dtype=np.uint8)
+    Image.fromarray(np.concatenate([colour, alpha], axis=2)).save(content, format="PNG")
+    return ADDRESS + base64.b64encode(content.getvalue()).decode()
+
+
+def cells(grid: NDArray[np.uint8], count: int, columns: int) -> NDArray[np.uint8]:
+    """The images of a grid in their own size: [count, H, W, 3]."""
+    found = []
+    for index in range(count):
+        top = LINE + index // columns * (HEIGHT * CELL + LINE)
+        left = LINE + index % columns * (WIDTH * CELL + LINE)
+        image = grid[top : top + HEIGHT * CELL : CELL, left : left + WIDTH * CELL : CELL]
+        found.append(image)
+    return np.stack(found)
+
+
+def drawn(channels: int = 1, levels: int = LEVELS) -> NDArray[np.uint8]:
+    values = np.random.default_rng(1).integers(0, levels, (HEIGHT, WIDTH, channels))
+    return values.astype(np.uint8)
+
+
+@pytest.mark.parametrize("part", HALVES)
+def test_the_given_half_comes_back_and_the_other_is_filled(part: str) -> None:
+    model, image = model_of(3), drawn(3)
+    scaled = render.to_bytes(image, LEVELS)
+    grid = complete(model, png(scaled), part, 1, passes_for(model, part), 0, 1.0, 4)
+    shown = cells(grid, 5, MAX_COLUMNS)
+    half = {"top": np.s_[:, :2], "bottom": np.s_[:, 2:], "left": np.s_[:, :, :3]}
+    filled = np.zeros(shown.shape[:3], dtype=bool)
+    filled[half.get(part, np.s_[:, :, 3:])] = True
+    originals = np.broadcast_to(scaled, shown.shape)
+    assert (shown[~filled] == originals[~filled]).all()
+    assert (shown[0][filled[0]] == render.HIDDEN).all()
+    assert len({one.tobytes() for one in shown[1:]}) == 4
+
+
+def test_passes_are_for_pixels_that_come_later() -> None:
+    model = model_of()
+    assert {part: passes_for(model, part) for part in HALVES} == {
+        "top": 1, "bottom": 0, "left": 1, "right": 1,
+    }  # fmt: skip
+
+
+def test_samples_are_those_of_the_class_and_seed() -> None:
+    model = model_of()
+    shown = cells(sample(model, 2, 5, 0.8, 3), 3, 2)
+    expected = model.sample(3, label=2, seed=5, temperature=0.8)
+    assert (shown == render.in_colour(render.to_bytes(expected, LEVELS))).all()
+
+
+@pytest.mark.parametrize(("levels", "bits"), [(5, None), (256, None), (16, 4)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_an_example_is_a_drawing_of_the_sampled_levels(
+    channels: int, levels: int, bits: int | None
+) -> None:
+    model = model_of(channels, levels, bits)
+    address = example(model, 0, 7, 1.0)
+    assert (read_drawing(model, address) == model.sample(1, label=0, seed=7)[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"drawing": "nothing"}, "drawing cannot be read"),
+        ({"drawing": f"{ADDRESS}AAAA"}, "drawing cannot be read"),
+        ({"drawing": ADDRESS + "A" * 300_000}, "drawing cannot be read"),
+        ({"drawing": png(np.zeros((5, 5, 1), dtype=np.uint8))}, "5 wide and 5 high"),
+        ({"part": "middle"}, "'middle'; expected one of top"),
+        ({"label": 3}, "Class needs a whole number from 0 to 2; found 3"),
+        ({"label": None}, "found nothing"),
+        ({"passes": 6}, "Passes"),
+        ({"seed": -1}, "Seed"),
+        ({"seed": True}, "Seed"),
+        ({"temperature": float("nan")}, "Temperature needs a number from 0.0 to 2.0; found nan"),
+        ({"count": 9}, "Number of samples"),
+        ({"count": "4"}, "Number of samples"),
+    ],
+)
+def test_other_input_is_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
+    usual = {
+        "drawing": png(render.to_bytes(drawn(), LEVELS)), "part": "bottom", "label": 0,
+        "passes": 0, "seed": 0, "temperature": 1.0, "count": 1,
+    }  # fmt: skip
+    with pytest.raises(UserError, match=says):
+        complete(model_of(), **(usual | change))
+
+
+def test_a_model_that_completes_nothing_has_no_page() -> None:
+    assert check_model(model_of(), "one.ckpt")
+    with pytest.raises(UserError, match=r"two\.ckpt is a GAN or a model of super-resolution"):
+        check_model(model_of(factor=2), "two.ckpt")

@@ -1,0 +1,164 @@
+"""What the page of a music model shows, without gradio."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pretty_midi
+import pytest
+import torch
+from random_head import with_random_head
+
+from triptych.core.attention.relative import Relative
+from triptych.core.feed_forward import GELU
+from triptych.core.positions import NoPositions
+from triptych.core.transformer import TransformerConfig
+from triptych.domains.music.config import Config, ModelConfig
+from triptych.domains.music.data import DataConfig
+from triptych.domains.music.inference import MusicModel
+from triptych.domains.music.midi import write_midi
+from triptych.domains.music.sources.base import PieceSource
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
+from triptych.errors import UserError
+from triptych.play import music
+from triptych.report.pieces import Piece
+
+MELODY = [[0, 2, 67], [2, 2, 67], [6, 1, 72]]
+"""A repeated note and a rest; (start, length, pitch) in sixteenths."""
+
+
+@dataclass(frozen=True)
+class Chorales(PieceSource):
+    tokenizer: ClassVar = ChoraleTokenizer()
+
+    def load(self, split):
+        return []
+
+
+@dataclass(frozen=True)
+class Performances(PieceSource):
+    tokenizer: ClassVar = EventTokenizer()
+
+    def load(self, split):
+        return []
+
+
+def model_of(source: PieceSource) -> MusicModel:
+    torch.manual_seed(0)
+    transformer = TransformerConfig(
+        n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(32),
+        attention=Relative(max_distance=9), positions=NoPositions(),
+    )  # fmt: skip
+    data = DataConfig(source=source, sequence_length=128, overlap=64, batch_size=2)
+    config = Config(data=data, model=ModelConfig(transformer))
+    return MusicModel(config, with_random_head(config.build_model()))
+
+
+def sixteenths(piece: Piece, part: int) -> list[list[int]]:
+    """The notes of a part of a MIDI file, as the melody of the page writes them."""
+    midi = pretty_midi.PrettyMIDI(io.BytesIO(piece.midi))
+    notes = midi.instruments[part].notes
+    step = music.STEP_SECONDS
+    return [[round(n.start / step), round((n.end - n.start) / step), n.pitch] for n in notes]
+
+
+@pytest.mark.parametrize(("keep", "part"), [("soprano", 0), ("tenor", 2)])
+def test_the_melody_stays_and_every_other_voice_is_new(keep: str, part: int) -> None:
+    model = model_of(Chorales())
+    made = music.harmonise(model, json.dumps(MELODY[::-1]), None, keep, 2, 0, 1.0, 3)
+    assert [piece.name for piece in made] == ["Harmony 1", "Harmony 2", "Harmony 3"]
+    assert len({piece.midi for piece in made}) == 3
+    for piece in made:
+        assert [sixteenths(piece, part)] == [MELODY]
+        assert len(piece.parts) == 4
+    again = music.harmonise(model, json.dumps(MELODY), None, keep, 2, 0, 1.0, 3)
+    assert again == made
+
+
+def test_a_midi_file_is_taken_in_place_of_the_keyboard(tmp_path: Path) -> None:
+    path = tmp_path / "tune.mid"
+    write_midi(music.read_melody(json.dumps(MELODY)), path)
+    (piece,) = music.harmonise(model_of(Chorales()), "[[0, 1, 60]]", str(path), "soprano", 1, 0,
+                               1.0, 1)  # fmt: skip
+    assert piece.name == "Harmony 1 of tune"
+    assert sixteenths(piece, 0) == MELODY
+
+
+def test_a_continuation_begins_with_the_melody_and_goes_on() -> None:
+    (piece,) = music.continue_music(model_of(Chorales()), json.dumps(MELODY), None, 2.0, 1, 1.0, 1)
+    soprano = [note for note in sixteenths(piece, 0) if note[0] < 6]
+    assert soprano == [[0, 4, 67]], "a chorale does not tell a repeated note from a held one"
+    assert piece.seconds > 7 * music.STEP_SECONDS + 1
+
+
+def test_what_a_model_can_do_depends_on_its_music() -> None:
+    chorales, performances = model_of(Chorales()), model_of(Performances())
+    assert music.actions(chorales) == [music.HARMONISE, music.CONTINUE, music.COMPOSE]
+    assert music.voices(chorales) == ["soprano", "alto", "tenor", "bass"]
+    assert music.actions(performances) == [music.CONTINUE, music.COMPOSE]
+    assert music.voices(performances) == []
+
+
+@pytest.mark.parametrize(
+    ("notes", "says"),
+    [
+        ("[]", "no notes yet"),
+        ("", "cannot be read"),
+        ("7", "cannot be read"),
+        ('[["0", 1, 60]]', "has a note outside"),
+        ("[[0, 1]]", "has a note outside"),
+        ("[[0, 0, 60]]", "has a note outside"),
+        ("[[250, 7, 60]]", "has a note outside"),
+        ("[[0, 1, 128]]", "has a note outside"),
+        ("[[0, 4, 90]]", "MIDI pitch 90"),
+    ],
+)
+def test_other_melodies_are_refused_in_a_sentence(notes: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        music.harmonise(model_of(Chorales()), notes, None, "soprano", 1, 0, 1.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"particles": 0}, "Particles"),
+        ({"keep": "descant"}, "descant"),
+        ({"temperature": 0}, "temperature above 0"),
+        ({"count": 5}, "Number of pieces"),
+        ({"seed": 0.5}, "Seed needs a whole number"),
+    ],
+)
+def test_other_settings_are_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
+    usual = {"notes": json.dumps(MELODY), "upload": None, "keep": "soprano", "particles": 1,
+             "seed": 0, "temperature": 1.0, "count": 1}  # fmt: skip
+    with pytest.raises(UserError, match=says):
+        music.harmonise(model_of(Chorales()), **(usual | change))
+
+
+def written(path: Path, *, seconds: float = 1.0, tempo: float = 120.0) -> str:
+    midi = pretty_midi.PrettyMIDI(initial_tempo=tempo)
+    midi.instruments.append(pretty_midi.Instrument(program=0))
+    midi.instruments[0].notes.append(pretty_midi.Note(80, 60, 0.0, seconds))
+    midi.write(str(path))
+    return str(path)
+
+
+def test_files_beyond_the_limits_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    noise, large = tmp_path / "noise.mid", tmp_path / "large.mid"
+    noise.write_bytes(b"MThd and then nothing that is music")
+    large.write_bytes(bytes(music.MAX_BYTES + 1))
+    files = {
+        str(noise): r"noise\.mid is not a MIDI file",
+        str(large): r"large\.mid has 200,001 bytes; expected at most 200,000",
+        written(tmp_path / "long.mid", seconds=121.0): "lasts 121 seconds and 242 quarters",
+        written(tmp_path / "fast.mid", seconds=100.0, tempo=240): "100 seconds and 400 quarters",
+    }
+    for file, says in files.items():
+        with pytest.raises(UserError, match=says):
+            music.given_music("[]", file)
+    assert music.given_music("[]", written(tmp_path / "short.mid"))

@@ -1,0 +1,72 @@
+"""What the page of a translation model shows, without gradio."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import triptych
+from triptych.domains.translation.inference import TranslationModel
+from triptych.errors import UserError
+from triptych.play.translation import MAX_CHARACTERS, sample, search
+
+SENTENCE = "A man plays the guitar."
+
+
+@pytest.fixture(scope="module")
+def model() -> TranslationModel:
+    opened = triptych.load("pretrained:multi30k-en-de", device="cpu")
+    assert isinstance(opened, TranslationModel)
+    return opened
+
+
+def test_the_hypotheses_are_those_of_translate(model: TranslationModel) -> None:
+    shown = search(model, f"  {SENTENCE} \n", 3, "1", 0, 0)
+    (expected,) = model.translate([SENTENCE], beam=3, n_best=3, scores=True, length_penalty="1")
+    for row, one in zip(shown.rows, expected, strict=True):
+        assert row[1] == one.text
+        assert float(row[2]) == pytest.approx(one.score, abs=1e-3)
+        assert float(row[3]) == pytest.approx(one.log_probability, abs=1e-3)
+    assert [row[0] for row in shown.rows] == ["1", "2", "3"]
+    with Image.open(io.BytesIO(shown.attention or b"")) as picture:
+        assert min(picture.size) > 200
+
+
+def test_layer_and_head_choose_the_drawing(model: TranslationModel) -> None:
+    drawings = {
+        search(model, "A dog.", 1, "0", *chosen).attention for chosen in ((0, 0), (1, 0), (0, 1))
+    }
+    assert len(drawings) == 3
+
+
+def test_samples_are_those_of_the_seed(model: TranslationModel) -> None:
+    shown = sample(model, SENTENCE, 3, 1.5, 2)
+    expected = model.translate([SENTENCE] * 2, sample=True, seed=3, temperature=1.5)
+    assert [row[1] for row in shown.rows] == expected
+    assert shown.attention is None
+    assert sample(model, SENTENCE, 4, 1.5, 2).rows != shown.rows
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"text": " \n "}, "no text"),
+        ({"text": "a" * (MAX_CHARACTERS + 1)}, f"{MAX_CHARACTERS + 1} characters"),
+        ({"text": "漢字" * 100}, "tokens"),
+        ({"beam": 0}, "Beam needs a whole number from 1 to"),
+        ({"beam": 2.5}, "found 2.5"),
+        ({"beam": None}, "found nothing"),
+        ({"length_penalty": "long"}, "length_penalty must be"),
+        ({"layer": 99}, "Layer"),
+        ({"head": -1}, "Head"),
+    ],
+)
+def test_other_input_is_refused_in_a_sentence(
+    model: TranslationModel, change: dict[str, Any], says: str
+) -> None:
+    usual = {"text": SENTENCE, "beam": 4, "length_penalty": "1", "layer": 0, "head": 0}
+    with pytest.raises(UserError, match=says):
+        search(model, **(usual | change))

@@ -1,0 +1,97 @@
+"""The wheel, built from the sdist, in an environment and a folder of its own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = "from setuptools import build_meta; print(build_meta.build_{kind}({folder!r}))"
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "src", "configs", "scripts")
+"""What the build reads of the checkout; it is copied, as the build writes beside its sources."""
+
+
+def build(kind: str, source: Path, folder: Path) -> Path:
+    code = BUILD.format(kind=kind, folder=str(folder))
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=source, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return folder / done.stdout.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if int(importlib.metadata.version("setuptools").partition(".")[0]) < 77:
+        pytest.skip("the build needs setuptools 77")
+    folder = tmp_path_factory.mktemp("build")
+    left_out = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+    for name in PARTS:
+        part = ROOT / name
+        if part.is_dir():
+            shutil.copytree(part, folder / "source" / name, ignore=left_out)
+        else:
+            (folder / "source").mkdir(exist_ok=True)
+            shutil.copy(part, folder / "source" / name)
+    sdist = build("sdist", folder / "source", folder)
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder / "unpacked", filter="data")
+    (unpacked,) = (folder / "unpacked").iterdir()
+    return build("wheel", unpacked, folder)
+
+
+@pytest.mark.slow
+def test_the_wheel_carries_configs_models_and_data_of_the_package(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    configs = {path.relative_to(ROOT).as_posix() for path in (ROOT / "configs").rglob("*.yaml")}
+    assert {f"triptych/{name}" for name in configs} <= names
+    for path in (ROOT / "src/triptych").rglob("*"):
+        if path.is_file() and "__pycache__" not in path.parts:
+            assert path.relative_to(ROOT / "src").as_posix() in names
+    assert not [name for name in names if name.startswith(("configs/", "scripts/", "tests/"))]
+
+
+@pytest.mark.slow
+def test_an_installation_works_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
+    """The packages that Triptych needs come from this environment, Triptych from the wheel alone.
+
+    A .pth file adds the folder of the packages; .pth files in that folder, such as that of an
+    editable install, are not read.
+    """
+    home, empty = tmp_path / "venv", tmp_path / "empty"
+    empty.mkdir()
+    venv.create(home, with_pip=False)
+    python = home / "bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(home)}))
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def run(*words: str, stdin: str = "") -> str:
+        done = subprocess.run(
+            words, cwd=empty, env=environment, input=stdin, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    where = run(str(python), "-c", "import triptych; print(triptych.__file__)").strip()
+    assert Path(where).is_relative_to(site)
+    triptych = str(home / "bin/triptych")
+    model = ["--checkpoint", "pretrained:multi30k-en-de", "--device", "cpu"]
+    assert len(run(triptych, "translate", *model, stdin="A man.\n").splitlines()) == 1
+    small = ["--trainer.max_steps", "2", "--trainer.val_check_interval", "2", "--run.wandb", "off"]
+    few = ["--data.samples", "1", "--data.validation_limit", "8"]
+    run(triptych, "train", "image", "--config", "digits", *small, *few)
+    assert (empty / "runs/image/digits/checkpoints/best.ckpt").is_file()
