@@ -64,6 +64,15 @@ def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("packages")
+def test_documents_are_cut_after_so_many_words() -> None:
+    whole = DocstringSummaries(train=["aone"], validation=["btwo"], test=["cthree"])
+    cut = DocstringSummaries(train=["aone"], validation=["btwo"], test=["cthree"], max_words=5)
+    for split in whole.splits():
+        pairs = [(" ".join(text.split()[:5]), summary) for text, summary in whole.pairs(split)]
+        assert cut.pairs(split) == pairs != whole.pairs(split)
+
+
+@pytest.mark.usefixtures("packages")
 def test_a_pair_is_the_rest_of_a_docstring_and_its_first_sentence() -> None:
     source = DocstringSummaries(train=["aone"], validation=["btwo"], test=["cthree"])
     train = source.pairs("train")

@@ -46,9 +46,11 @@ class DocstringSummaries(Corpus):
     that of the module's own docstring."""
     min_sentences: int = 2
     """Minimum length of a document in sentences, without its summary."""
+    max_words: int | None = None
+    """Number of words after which a document is cut, in all splits; null for whole documents."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "min_sentences")
+        at_least(self, 1, "min_sentences", "max_words")
         packages = [*self.train, *self.validation, *self.test]
         twice = sorted({name for name in packages if packages.count(name) > 1})
         if twice:
@@ -78,7 +80,8 @@ class DocstringSummaries(Corpus):
         for sentences in _documents(package, self.document):
             summary, *rest = sentences
             if len(rest) >= self.min_sentences and len(summary.split()) <= MAX_SUMMARY_WORDS:
-                yield " ".join(rest), summary
+                words = " ".join(rest).split(" ")
+                yield " ".join(words[: self.max_words]), summary
 
 
 @lru_cache(maxsize=32)

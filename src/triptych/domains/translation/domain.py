@@ -30,6 +30,9 @@ class TranslationEvaluateOptions(EvaluateOptions):
     gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
     no_repeat_ngram: int | None = None
     """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
+    frequent_words: int | None = None
+    """Number of the most frequent words of the vocabulary that may be written, after the first
+    word, besides the source's own words; null for all words. For models of whole words."""
     hypotheses: str | None = None
     """File for the translations, one a line in the order of the split, as `sacrebleu REF -i FILE`
     reads them; an existing file is kept unless --overwrite is given."""
@@ -40,6 +43,7 @@ class TranslationEvaluateOptions(EvaluateOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, 1, "beam", "no_repeat_ngram")
+        at_least(self, 0, "frequent_words")
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         lines = result["details"].pop("hypotheses")
@@ -64,6 +68,9 @@ class TranslationTranslateOptions(TranslateOptions):
     """Maximum length of a translation in tokens; null for 50 more than the source has."""
     no_repeat_ngram: int | None = None
     """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
+    frequent_words: int | None = None
+    """Number of the most frequent words of the vocabulary that may be written, after the first
+    word, besides the source's own words; null for all words. For models of whole words."""
     sample: bool = False
     """Sample translations instead of a beam search."""
     temperature: float = 1.0

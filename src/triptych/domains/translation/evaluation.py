@@ -32,6 +32,7 @@ def evaluate_split(
     beam: int,
     length_penalty: str,
     no_repeat_ngram: int | None,
+    frequent_words: int | None,
     progress: Progress | None,
 ) -> Evaluation:
     """Return the scores of a split; the arguments are those of `TranslationModel.evaluate`."""
@@ -52,6 +53,7 @@ def evaluate_split(
         beam=beam,
         length_penalty=length_penalty,
         no_repeat_ngram=no_repeat_ngram,
+        frequent_words=frequent_words,
         batch_size=batch_size,
         progress=progress,
     )
@@ -70,6 +72,7 @@ def evaluate_split(
             "beam": beam,
             "length_penalty": str(penalty),
             "no_repeat_ngram": no_repeat_ngram,
+            "frequent_words": frequent_words,
         },
         "dtype": model.dtype,
         "sentences_per_second": len(pairs) / seconds,

@@ -161,8 +161,9 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         beam: number of hypotheses of the search, 1 for greedy search. batch_size: lines at a time;
         no effect on the translations if the search is exact. length_penalty: see
         `LengthPenalty.parse`. progress: called with (lines done, lines in all); `translate` counts
-        the sentences of a long line as lines. constraints: prefix, require, min_length, max_length
-        and no_repeat_ngram, see `OutputConstraints`; a hypothesis keeps the model's log p.
+        the sentences of a long line as lines. constraints: prefix, require, min_length, max_length,
+        no_repeat_ngram and frequent_words, see `OutputConstraints`; a hypothesis keeps the model's
+        log p.
 
         Raises UserError for an n_best outside 1 to beam, for another length penalty and for
         constraints that no translation meets.
@@ -312,6 +313,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         beam: int = TranslateOptions.beam,
         length_penalty: str = TranslateOptions.length_penalty,
         no_repeat_ngram: int | None = None,
+        frequent_words: int | None = None,
         progress: Progress | None = None,
     ) -> Evaluation:
         """Return nats per token, BLEU, chrF and exact match of a whole split.
@@ -320,8 +322,9 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         words; else `details["not_scored"]` has the reason. For summaries also ROUGE-1, -2 and -L,
         with those of baselines in the details. data: folder in place of the corpus's directory.
         batch_size: lines to translate at a time, None for 64; no effect on the scores. limit:
-        number of lines from the first on, None for all. beam, length_penalty, no_repeat_ngram: see
-        `search`. All translations are in the details. Raises UserError for missing data.
+        number of lines from the first on, None for all. beam, length_penalty, no_repeat_ngram,
+        frequent_words: see `search`. All translations are in the details. Raises UserError for
+        missing data.
         """
         return evaluate_split(
             self,
@@ -332,6 +335,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             beam=beam,
             length_penalty=length_penalty,
             no_repeat_ngram=no_repeat_ngram,
+            frequent_words=frequent_words,
             progress=progress,
         )
 

@@ -22,13 +22,21 @@ class OutputConstraints:
     """Maximum number of tokens, without the end; None for a limit that depends on the source."""
     no_repeat_ngram: int | None = None
     """Length of the runs of tokens that may occur once only; None for no such rule."""
+    frequent_words: int | None = None
+    """Number of the most frequent words that may come after the first one besides those of the
+    source; None for all."""
 
     def __post_init__(self) -> None:
         if self.prefix == "":
             raise UserError("prefix is empty; expected the beginning of a translation")
         if any(not phrase.strip() for phrase in self.require):
             raise UserError("require has an empty phrase; expected text that must appear")
-        for name, least in (("min_length", 0), ("max_length", 1), ("no_repeat_ngram", 1)):
+        for name, least in (
+            ("min_length", 0),
+            ("max_length", 1),
+            ("no_repeat_ngram", 1),
+            ("frequent_words", 0),
+        ):
             value = getattr(self, name)
             if value is not None and value < least:
                 raise UserError(f"{name} must be at least {least}, got {value}")
@@ -41,7 +49,10 @@ class OutputConstraints:
     @property
     def of_whole_lines(self) -> bool:
         """Whether they concern a line as a whole, which must then not be translated in parts."""
-        return self != OutputConstraints(no_repeat_ngram=self.no_repeat_ngram)
+        of_parts = OutputConstraints(
+            no_repeat_ngram=self.no_repeat_ngram, frequent_words=self.frequent_words
+        )
+        return self != of_parts
 
     @classmethod
     def of(cls, options: dict[str, Any], *, only: bool = False) -> OutputConstraints:

@@ -16,7 +16,7 @@ from triptych.decoding.beam_search import beam_search
 from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
 from triptych.decoding.generate import generate
 from triptych.decoding.hypotheses import LengthPenalty, SearchResult
-from triptych.decoding.sampling import LogitsConstraint, Sampling
+from triptych.decoding.sampling import Sampling
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
 from triptych.domains.translation.tokenizers.base import END, PAD, START
@@ -44,13 +44,15 @@ def search_sources(
 ) -> Iterator[tuple[int, SearchResult]]:
     """Yield the key and the result of each source (its ids and END), the longest first."""
     device = device_of(model)
-    rules, required = constraints.rules(device), constraints.required(device)
-    n_banks = constraints.n_banks
+    required, n_banks = constraints.required(device), constraints.n_banks
+    if constraints.by_source:
+        batch_size = 1
     lengths = {key: len(source) for key, source in sources.items()}
     most = max_positions(model, beam)
     equal = not model.decodes_padded_sources
     for keys in plan_rows(lengths, max(1, batch_size // n_banks), most, equal_lengths=equal):
         limits = [constraints.limit(sources[key]) for key in keys]
+        rules = constraints.rules(sources[keys[0]], device)
         with scoring(model):
             condition = _encode(model, [sources[key] for key in keys])
             cache = model.init_cache(len(keys), max(limits), condition=condition)
@@ -82,14 +84,14 @@ def sample_sources(
     """Yield the key and a sampled translation of each source, without its end, longest first."""
     device = device_of(model)
     generator = torch.Generator(device).manual_seed(seed)
-    rules: list[LogitsConstraint] = [
-        Forbidden(FORBIDDEN, constraints.size, device),
-        *constraints.rules(device),
-    ]
+    forbidden = Forbidden(FORBIDDEN, constraints.size, device)
+    if constraints.by_source:
+        batch_size = 1
     lengths = {key: len(source) for key, source in sources.items()}
     most, equal = max_positions(model, 1), not model.decodes_padded_sources
     for keys in plan_rows(lengths, batch_size, most, equal_lengths=equal):
         limits = [constraints.limit(sources[key]) for key in keys]
+        rules = [forbidden, *constraints.rules(sources[keys[0]], device)]
         with scoring(model):
             rows = generate(
                 model,
