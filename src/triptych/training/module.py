@@ -35,6 +35,10 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 """Signals that end a run with a checkpoint."""
 
 
+ATTENTION = "attention.png"
+"""File of `log_samples` with attention weights."""
+
+
 class TrainingModule(pl.LightningModule, ABC):
     """Model with its loss and metrics; a domain implements the abstract methods.
 

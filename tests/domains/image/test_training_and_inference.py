@@ -234,14 +234,15 @@ def test_a_loaded_model_scores_and_samples_as_the_trained_one(folder: Path, tmp_
     assert np.array_equal(trained.sample(3), model.sample(3))
 
 
-def test_showing_writes_one_grid_and_always_the_same(folder: Path, tmp_path: Path) -> None:
+def test_showing_writes_a_grid_and_attention_always_the_same(folder: Path, tmp_path: Path) -> None:
     task, _, _ = prepared(settings(folder))
     task.eval()
     images = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         task.log_samples(tmp_path / name)
-        images.append((tmp_path / name / "samples.png").read_bytes())
+        files = ("samples.png", "attention.png")
+        images.append([(tmp_path / name / file).read_bytes() for file in files])
     assert images[0] == images[1]
     (tmp_path / "none").mkdir()
     prepared(settings(folder, samples=0))[0].log_samples(tmp_path / "none")

@@ -319,3 +319,4 @@ def test_the_samples_of_a_run_accompany_a_melody(tmp_path):
     task.sampled_melody = CHORALES.melody(CHORALES.encode(Chorales().load("test")[0].content))
     task.log_samples(tmp_path)
     assert (tmp_path / "piece-00.mid").exists()
+    assert (tmp_path / "attention.png").exists()

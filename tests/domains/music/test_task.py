@@ -219,7 +219,8 @@ def test_settings_survive_plain_form():
 def test_sample_files_are_written_and_listed(task, tmp_path):
     task.log_samples(tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
-        f"piece-00.{e}" for e in ("html", "mid", "png", "wav")
+        "attention.png",
+        *(f"piece-00.{e}" for e in ("html", "mid", "png", "wav")),
     ]
     task.config = replace(task.config, data=replace(task.config.data, samples=0))
     (tmp_path / "none").mkdir()

@@ -23,6 +23,7 @@ from triptych.domains.translation.data import (
     pad_rows,
 )
 from triptych.domains.translation.inference import TranslationModel, restore
+from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.domains.translation.tokenizers.base import END, PAD, START
@@ -140,6 +141,10 @@ def test_the_table_shows_source_reference_and_translation(
         same = reference == hypothesis
         assert row[:4] == [source, reference, hypothesis, "yes" if same else "no"]
         assert (row[4] == "100") >= same
+    (first,) = TranslationModel(taught.config, taught.model, taught.tokenizers).attention(
+        [taught.generated_pairs[0][0]], beam=1
+    )
+    assert (tmp_path / "attention.png").read_bytes() == draw(first, encoder=False)[0]
 
 
 def test_decoding_can_be_switched_off(tiny_config: Config, tmp_path: Path) -> None:

@@ -11,13 +11,20 @@ from torch import Tensor
 
 from triptych.core.heads import CategoricalHead
 from triptych.core.transformer import take_auxiliary_loss
+from triptych.domains.image.attention_maps import attention_maps
 from triptych.domains.image.config import Config
 from triptych.domains.image.data import Batch, ImageDataset, check_same_images, check_same_shape
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
-from triptych.domains.image.render import repeat, to_bytes, write_grid, write_rows
+from triptych.domains.image.render import (
+    draw_attention,
+    repeat,
+    to_bytes,
+    write_grid,
+    write_rows,
+)
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, parts, plan_parts, shuffled
-from triptych.training.module import TrainingModule
+from triptych.training.module import ATTENTION, TrainingModule
 from triptych.training.vocabulary import OTHER_VOCABULARY, RowMap, same_symbols
 
 COUNTED_IMAGES = 100_000
@@ -72,6 +79,8 @@ class ImageTrainingModule(ImageScores, TrainingModule):
     def log_samples(self, folder: Path) -> None:
         """Write a grid of samples at temperature 1, with the same random numbers each time.
 
+        Also the attention weights of a pixel of the first: last layer, mean of all heads.
+
         Of a model of super-resolution: small images, samples and originals side by side.
         """
         count, model = self.config.data.samples, self.model
@@ -83,6 +92,14 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             labels = model.cyclic_labels(count)
             pixels = model.sample(count, labels=labels, generator=generator)  # [N, H, W, C]
             write_grid(file, pixels.cpu(), model.levels, model.n_classes)
+            image, (height, width, _) = pixels[0].cpu().numpy(), model.shape  # [H, W, C]
+            at = [(2 * height // 3, width // 2)]
+            label = None if labels is None else int(labels[0])
+            layer = self.config.model.transformer.n_layers
+            maps = attention_maps(model, image, at, label=label, layer=layer, head=None)
+            title = f"layer {layer}, mean of all heads"
+            drawing = draw_attention(image, model.levels, at, maps, title=title)
+            (folder / ATTENTION).write_bytes(drawing)
         elif self.examples is not None:
             originals = self.examples.pixels.to(self.device)
             labels = None if self.examples.labels is None else self.examples.labels.to(self.device)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -21,6 +23,9 @@ from triptych.domains.music.data import NO_PREVIOUS, DataConfig
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.errors import UserError
 from triptych.training.evaluate import scoring
+
+if TYPE_CHECKING:
+    from triptych.domains.music.config import Config
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,32 @@ def find_query(tokenizer: MusicTokenizer, tokens: Ids, seconds: float | None) ->
             f"{starts[notes[-1]]:.2f} s"
         )
     return int(later[0])
+
+
+def piece_attention(
+    model: DecoderOnly,
+    config: Config,
+    tokens: Ids,
+    *,
+    at: float | None = None,
+    layer: int | None = None,
+    head: int | None = None,
+) -> MusicAttention:
+    """Return the attention weights with which one note of a piece is predicted.
+
+    at: the note is the first one from this time on, in seconds; None for the last one. layer: from
+    1, None for the last. head: from 1, None for the mean of all heads. Raises UserError for a note
+    that does not exist.
+    """
+    tokenizer = config.data.source.tokenizer
+    query = find_query(tokenizer, tokens, at)
+    condition = None
+    if (reader := config.window_melody) is not None:
+        condition = partial(reader.condition, model, tokenizer.melody(tokens))
+    layer = layer or config.model.transformer.n_layers
+    return note_attention(
+        model, config.data, tokens, query, layer=layer, head=head, condition=condition
+    )
 
 
 def note_attention(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from triptych.decoding.sampling import Given, Sampling
 from triptych.domains.base import ProgressFactory
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.music import render
-from triptych.domains.music.attention_maps import MusicAttention, find_query, note_attention
+from triptych.domains.music.attention_maps import MusicAttention, piece_attention
 from triptych.domains.music.constraints.build import build_constraints
 from triptych.domains.music.constraints.options import ConstraintOptions
 from triptych.domains.music.domain import (
@@ -184,19 +183,7 @@ class MusicModel(MusicEvaluator):
             tokens = sample_pieces(model, data, 1, seconds=seconds, seed=seed)[0]
             if self.tokenizer.end is not None:
                 tokens = tokens[tokens != self.tokenizer.end]
-        query = find_query(self.tokenizer, tokens, at)
-        condition = None
-        if (reader := self.config.window_melody) is not None:
-            condition = partial(reader.condition, model, self.tokenizer.melody(tokens))
-        return note_attention(
-            model,
-            data,
-            tokens,
-            query,
-            layer=layer or sizes.n_layers,
-            head=head,
-            condition=condition,
-        )
+        return piece_attention(model, self.config, tokens, at=at, layer=layer, head=head)
 
     def write_samples(
         self, options: MusicSampleOptions, out: OutputFolder, report: ProgressFactory

@@ -1,6 +1,7 @@
 """Training on music: the loss, scores in validation, and sampled pieces."""
 
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.music import render
+from triptych.domains.music.attention_maps import piece_attention
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import (
     Batch,
@@ -23,7 +25,7 @@ from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
-from triptych.training.module import TrainingModule
+from triptych.training.module import ATTENTION, TrainingModule
 from triptych.training.vocabulary import OTHER_VOCABULARY, RowMap, same_symbols
 
 COUNTED_PIECES = 10_000
@@ -54,7 +56,10 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         return (nats + take_auxiliary_loss(self.model, batch.scored)) / count, count
 
     def log_samples(self, folder: Path) -> None:
-        """Sample pieces at temperature 1 from the run's seed, as MIDI, sound, drawing and page."""
+        """Sample pieces at temperature 1 from the run's seed, as MIDI, sound, drawing and page.
+
+        Also the attention weights of the last note of the first: last layer, mean of all heads.
+        """
         data = self.config.data
         if not data.samples:
             return
@@ -70,6 +75,13 @@ class MusicTrainingModule(MusicScores, TrainingModule):
             midi, path = data.source.tokenizer.to_midi(ids), folder / f"piece-{number:02d}"
             render.write_piece(midi, path)
             path.with_suffix(".html").write_text(piano_roll_page(midi), encoding="utf-8")
+        first, tokenizer = pieces[0], data.source.tokenizer
+        if tokenizer.end is not None:
+            first = first[first != tokenizer.end]
+        with suppress(UserError):  # a piece without notes
+            found = piece_attention(self.model, self.config, first)
+            drawing = render.attention_png(found, tokenizer.to_midi(first))
+            (folder / ATTENTION).write_bytes(drawing)
 
 
 def prepare(

@@ -23,11 +23,12 @@ from triptych.domains.translation.data import (
 )
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.metrics import LikelihoodScores, score_translations
+from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizers.base import PAD, Tokenizers
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader
-from triptych.training.module import TrainingModule
+from triptych.training.module import ATTENTION, TrainingModule
 from triptych.training.processes import shared
 from triptych.training.vocabulary import RowMap, same_symbols
 from triptych.training.word_vectors import WordRows
@@ -103,9 +104,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         sources = [source for source, _ in self.generated_pairs]
         references = [target for _, target in self.generated_pairs]
         data = self.config.data
-        # The model itself in use: a search without double precision is enough here.
-        model = TranslationModel(self.config, self.model, self.tokenizers)
-        model.repeats_near_ties = False
+        model = self._in_use()
 
         def translated(lines: Sequence[str]) -> list[str]:
             found = model.search(lines, beam=data.validation_beam)
@@ -115,8 +114,17 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
         tokenizer = data.source.bleu_tokenizer()
         return score_translations(self.hypotheses, references, tokenizer=tokenizer).metrics
 
+    def _in_use(self) -> TranslationModel:
+        """Return the model itself in use: a search without double precision is enough here."""
+        model = TranslationModel(self.config, self.model, self.tokenizers)
+        model.repeats_near_ties = False
+        return model
+
     def log_samples(self, folder: Path) -> None:
-        """Write a table of source, reference, translation, exact match and sentence chrF."""
+        """Write a table of source, reference, translation, exact match and sentence chrF.
+
+        Also the cross-attention of the first sentence: last layer, mean of all heads.
+        """
         shown = list(zip(self.generated_pairs, self.hypotheses, strict=True))
         shown = shown[: self.config.data.shown]
         if not shown:
@@ -130,6 +138,9 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
                 same = "yes" if reference == hypothesis else "no"
                 score = sentence_chrf(hypothesis, [reference]).score
                 writer.writerow([source, reference, hypothesis, same, f"{score:.0f}"])
+        beam = self.config.data.validation_beam
+        for attended in self._in_use().attention([shown[0][0][0]], beam=beam):
+            (folder / ATTENTION).write_bytes(draw(attended, encoder=False)[0])
 
 
 def prepare(
