@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -16,11 +14,6 @@ from site_hooks import ROOT
 
 pytest.importorskip("mkdocs", reason="mkdocs is not installed (extra docs)")
 pytestmark = pytest.mark.slow
-CHROMIUM = os.environ.get("CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
-         "--disable-component-update", "--no-first-run", "--disable-quic"]  # fmt: skip
 VISITED = ["index", "tour", "learn/blocks", "learn/outputs", "notebooks/image", "reference/core"]
 
 
@@ -72,19 +65,6 @@ def test_formulas_are_mathml_and_code_is_included(site: Path) -> None:
             assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"' in text
     text = (site / "learn/blocks.html").read_text(encoding="utf-8")
     assert "src/triptych/core/norms.py: Residual" in text
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed (extra browser)"
-    )
-    if CHROMIUM is None:
-        pytest.skip("no Chromium on PATH or in $CHROMIUM")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield opened
-        opened.close()
 
 
 @pytest.mark.parametrize("width", [400, 1300])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,18 +15,7 @@ import pretty_midi
 import pytest
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
-sync_api = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is not installed (extra browser)"
-)
-CHROMIUM = os.environ.get("CHROMIUM") or next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on PATH or in $CHROMIUM"),
-]
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
-         "--disable-component-update", "--no-first-run", "--disable-quic"]  # fmt: skip
+pytestmark = pytest.mark.slow
 PATIENCE = 60_000  # milliseconds, for a busy machine
 STEP = 0.2  # seconds of a sixteenth
 TUNE = [("h", 69), ("h", 69), ("k", 72), ("j", 71), ("g", 67)]
@@ -63,14 +50,6 @@ def server() -> Iterator[Server]:
     code, printed = running.interrupt()
     assert code == 130
     assert "Traceback" not in printed
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=QUIET)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture
