@@ -16,6 +16,8 @@ import pytest
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
 pytestmark = pytest.mark.slow
+MODELS = ["jsb-chorales", "mnist", "multi30k-en-de"]
+"""One of each domain, so that the tabs have the names of the domains."""
 PATIENCE = 60_000  # milliseconds, for a busy machine
 STEP = 0.2  # seconds of a sixteenth
 TUNE = [("h", 69), ("h", 69), ("k", 72), ("j", 71), ("g", 67)]
@@ -45,7 +47,8 @@ class Server:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    running = Server("--device", "cpu")
+    named = [f"--checkpoint=pretrained:{name}" for name in MODELS]
+    running = Server("--device", "cpu", *named)
     yield running
     code, printed = running.interrupt()
     assert code == 130
