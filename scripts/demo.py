@@ -51,15 +51,20 @@ SAMPLES = {"image": ["--count", "60"], "music": ["--count", "2"]}
 SHIPPED_SAMPLES = {"image": ["--count", "20"], "music": ["--count", "1", "--seconds", "20"]}
 HARMONISED = 64
 """Sixteenths of the melody that is harmonised: the four bars that the model sees at once."""
-SENTENCES = (
-    "A man plays the guitar.",
-    "Two dogs are running across a green field.",
-    "A little girl in a red dress is eating ice cream.",
-    "An old woman rides her bicycle through the rain.",
-    "Several people are waiting for the train, and a boy waves at them.",
-    # Not the caption of an image: shows the limits of the model.
-    "The minister will resign if parliament rejects the new budget.",
-)
+SENTENCES = {
+    "multi30k-en-de": (
+        "A man plays the guitar.",
+        "Two dogs are running across a green field.",
+        "A little girl in a red dress is eating ice cream.",
+        "An old woman rides her bicycle through the rain.",
+        "Several people are waiting for the train, and a boy waves at them.",
+        # Not the caption of an image: shows the limits of the model.
+        "The minister will resign if parliament rejects the new budget.",
+    ),
+    # The second sentence of each language shows the limits of the model.
+    "ko-zh-en": ("저는 학생입니다.", "정부는 새 예산안을 발표했다.", "我在學習。", "機器學習"),
+}
+"""Shipped translator -> sentences for it."""
 METRIC = {
     "translation": ("exact_match", "numbers translated exactly"),
     "image": ("bits_per_dim", "bits per pixel of test digits"),
@@ -114,10 +119,10 @@ class Demo:
         domain, checkpoint = facts["triptych"]["domain"], pretrained.PREFIX + name
         found: dict[str, Any] = {"name": name, "domain": domain, **facts["card"]}
         if domain == "translation":
-            texts = triptych.load(checkpoint).translate(list(SENTENCES))
+            texts = triptych.load(checkpoint).translate(list(SENTENCES[name]))
             found["samples"] = [
                 {"source": source, "translation": text}
-                for source, text in zip(SENTENCES, texts, strict=True)
+                for source, text in zip(SENTENCES[name], texts, strict=True)
             ]
             print(
                 "\n".join(f"{row['source']}\n    {row['translation']}" for row in found["samples"])
