@@ -139,7 +139,7 @@ def test_paths_of_the_machine_stay_there(tmp_path: Path) -> None:
     path = tmp_path / "model.ckpt"
     source = tiny_models.music_model()
     content = json.loads(json.dumps(source.header))
-    content["config"]["data"]["source"]["init_args"]["directory"] = "/home/someone/music/jsb"
+    content["config"]["data"]["source"]["init_args"]["directory"] = "/elsewhere/music/jsb"
     content["config"]["run"]["directory"] = "/scratch/runs"
     state = {f"model.{k}": v for k, v in source.model.full_model.state_dict().items()}
     torch.save({"triptych": content, "state_dict": state}, path)

@@ -5,21 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
+from triptych.cli.plain import PlainParser
 from triptych.domains.files import check_input_file, read_input_lines
 from triptych.errors import UserError
 from triptych.export import FORMATS, check_packages
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"export: {message}; `triptych export --help` shows the options")
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    made = _Parser(
+    made = PlainParser(
         prog="triptych export",
         usage="triptych export CHECKPOINT --format FORMAT --out FOLDER [OPTIONS]",
         description="Write a trained model into a folder that Triptych and other libraries open, "

@@ -7,20 +7,15 @@ import socket
 import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import NoReturn
 
 from triptych import pretrained
+from triptych.cli.plain import PlainParser
 from triptych.errors import UserError
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UserError(f"play: {message}; `triptych play --help` shows the options")
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    made = _Parser(
+    made = PlainParser(
         prog="triptych play",
         usage="triptych play [OPTIONS]",
         description="Serve trained models to the browser of this machine: translate a sentence, "
