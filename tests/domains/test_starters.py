@@ -14,7 +14,8 @@ from triptych.config.schema import from_plain
 from triptych.config.template import fill
 from triptych.domains import find_domain
 from triptych.domains.sources import hash_position, split_at
-from triptych.domains.starter import KINDS, SHARES, Starter, held_out_share
+from triptych.domains.starter import SHARES, Starter, held_out_share
+from triptych.domains.user_files import KINDS
 from triptych.errors import UserError
 
 

@@ -7,10 +7,10 @@ import logging
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from triptych.errors import UserError
 
 Source = TypeVar("Source")
+Item = TypeVar("Item")
 Numbers = NDArray[np.int64]
 
 LOG = logging.getLogger(__name__)
@@ -57,6 +58,65 @@ def check_shares(validation_share: float, test_share: float) -> None:
             f"validation_share is {validation_share} and test_share is {test_share}; expected "
             "shares of at least 0 that leave items to train on"
         )
+
+
+@dataclass(frozen=True)
+class TextFilesOfSplits(ABC, Generic[Item]):
+    """Text in files of a folder, of which shares of the training items may be held out."""
+
+    directory: str = "."
+    """Folder that holds the files."""
+    validation_share: float = field(default=0.0, kw_only=True)
+    """Share (0 to 1) of the training items that is held out for validation, chosen by a hash of
+    their text; 0 if the files have a validation split."""
+    test_share: float = field(default=0.0, kw_only=True)
+    """Share (0 to 1) of the training items that is held out for test, in the same way."""
+
+    def __post_init__(self) -> None:
+        check_shares(self.validation_share, self.test_share)
+        for split in self.shares:
+            if split in self.file_splits():
+                raise ValueError(
+                    f"{split}_share is above 0, but the split {split} has its own rows or files; "
+                    "expected one of both"
+                )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Shares above 0 by the split that is held out."""
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        return {split: share for split, share in shares.items() if share}
+
+    def splits(self) -> list[str]:
+        """Return the names of all splits: those of the files, and those held out."""
+        return [*self.file_splits(), *self.shares]
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file of the folder; `~` is the user's home."""
+        return Path(self.directory).expanduser() / name
+
+    def items(self, split: str) -> Iterator[Item]:
+        """Return the items of a split, without those held out and with those that it holds out.
+
+        Items with equal keys are in one split.
+        """
+        shares = self.shares
+        if not shares or split not in ("train", *shares):
+            return self.read_files(split)
+        every = self.read_files("train")
+        return (item for item in every if split_by_hash(self.key(item).encode(), shares) == split)
+
+    @abstractmethod
+    def file_splits(self) -> list[str]:
+        """Return the names of the splits that the files hold."""
+
+    @abstractmethod
+    def read_files(self, split: str) -> Iterator[Item]:
+        """Yield all items that the files hold for a split, with one file in memory at a time."""
+
+    @abstractmethod
+    def key(self, item: Item) -> str:
+        """Return the text of an item whose hash decides its split."""
 
 
 def warn_of_skipped(source: str | Path, skipped: list[str], n_files: int) -> None:

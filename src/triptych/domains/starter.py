@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import statistics
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Generic, TypeVar
 
 from triptych.config.template import Setting
-from triptych.domains.reading import read_in_order
 from triptych.domains.sources import split_at
 from triptych.errors import UserError
 
-Item = TypeVar("Item")
-Found = TypeVar("Found")
-
-KINDS = {
-    "images": (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"),
-    "MIDI files": (".mid", ".midi"),
-    "sound files": (".flac", ".m4a", ".mp3", ".ogg", ".wav"),
-}
-"""Suffixes of data that do not belong into one folder with each other."""
-NAMED = 5
-"""Files that are named where several cannot be used."""
+HELD_OUT = ("validation", "test")
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
 """Shares of held-out items to choose from."""
 
@@ -42,85 +30,46 @@ class Starter:
     """By dotted key, without `init_args`."""
     advice: list[str] = field(default_factory=list)
     """Sentences about what the user may want to change."""
+    sample: str = ""
+    """Further options of `triptych sample` that the model needs, with a space before them."""
 
 
-class ReadFiles(Generic[Item, Found]):
-    """Results of reading files, apart from the files that cannot be used.
+@dataclass(frozen=True)
+class Size:
+    """Model and run that are suggested for data of up to some amount."""
 
-    read: returns what one file holds, or as text why it cannot be used.
-    """
+    n_layers: int
+    d_model: int
+    n_heads: int
+    d_ff: int
+    dropout: float
+    batch: int
+    """Images, windows or tokens of a batch."""
+    epochs: int
+    below: float = math.inf
+    """Amount of data, in the unit of the domain, from which the next size is suggested."""
+    learning_rate: float | None = None
+    """None for that of the template."""
+    vocabulary: int | None = None
+    """Of domains that choose it by the same amount."""
 
-    def __init__(
-        self, read: Callable[[Item], Found | str], items: Sequence[Item], *, what: str
-    ) -> None:
-        self.found: list[Found] = []
-        self.reasons: list[str] = []
-        results = read_in_order(read, items, count=len(items), what=what)
-        with closing(results):
-            for result in results:
-                if isinstance(result, str):
-                    self.reasons.append(result)
-                else:
-                    self.found.append(result)
-
-    def check(self, folder: Path, *, least: int, what: str) -> None:
-        """Raise UserError where fewer than `least` files can be used."""
-        if len(self.found) < least:
-            raise UserError(
-                f"{folder} has {len(self.found)} {what} that can be used; expected {least} or "
-                f"more{'; ' + self.skipped() if self.reasons else ''}"
-            )
-
-    def skipped(self) -> str:
-        """Return a sentence about the files that cannot be used; empty without one."""
-        if not self.reasons:
-            return ""
-        more = ", ..." if len(self.reasons) > NAMED else ""
-        named = ", ".join(self.reasons[:NAMED])
-        count = len(self.reasons)
-        cannot = "file cannot be used and is" if count == 1 else "files cannot be used and are"
-        return f"{count} {cannot} left out: {named}{more}"
+    def settings(self, why: str) -> dict[str, Setting]:
+        """Return the settings of the model; why: what its size is for."""
+        found = {
+            "model.transformer.n_layers": Setting(self.n_layers, why),
+            "model.transformer.d_model": Setting(self.d_model),
+            "model.transformer.n_heads": Setting(self.n_heads),
+            "model.transformer.feed_forward.d_ff": Setting(self.d_ff),
+            "model.transformer.dropout": Setting(self.dropout, "more of it if the model overfits"),
+        }
+        if self.learning_rate is not None:
+            found["optim.learning_rate"] = Setting(self.learning_rate)
+        return found
 
 
-def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]:
-    """Return the files of a folder with these suffixes, by name and without hidden ones.
-
-    what: name of the files in KINDS. Raises UserError for a path that is no folder, an empty
-    folder, one without such files, and one that holds data of another kind too.
-    """
-    if not folder.is_dir():
-        found = "is a file" if folder.exists() else "does not exist"
-        raise UserError(f"--data {folder} {found}; expected a folder of {what}")
-    files = sorted(path for path in visible(folder) if path.is_file())
-    chosen = [path for path in files if path.name.lower().endswith(tuple(suffixes))]
-    numbers = Counter(path.suffix.lower() for path in files)
-    if not chosen:
-        common = numbers.most_common(NAMED)
-        there = ", ".join(f"{count} {suffix or 'without suffix'}" for suffix, count in common)
-        raise UserError(
-            f"--data {folder} holds no {what} ({', '.join(sorted(suffixes))}); "
-            f"{'found ' + there if files else 'it is empty'}"
-        )
-    check_one_kind(folder, files, what)
-    return chosen
-
-
-def check_one_kind(folder: Path, files: Sequence[Path], what: str) -> None:
-    """Raise UserError where a folder of `what` holds data of another kind in KINDS too."""
-    for other, endings in KINDS.items():
-        mixed = [path for path in files if other != what and path.suffix.lower() in endings]
-        if mixed:
-            raise UserError(
-                f"--data {folder} holds {len(mixed)} {other}, such as "
-                f"{mixed[0].relative_to(folder)}, next to {what}; expected one kind of data"
-            )
-
-
-def visible(folder: Path) -> Iterator[Path]:
-    """Yield everything at any depth of a folder that is not hidden."""
-    for path in folder.rglob("*"):
-        if not any(part.startswith(".") for part in path.relative_to(folder).parts):
-            yield path
+def size_for(amount: float, sizes: Iterable[Size]) -> Size:
+    """Return the first of the sizes, in rising order, that is for this amount of data."""
+    return next(size for size in sizes if amount < size.below)
 
 
 def held_out_share(
@@ -147,25 +96,27 @@ def held_out_share(
     return SHARES[-1], counts
 
 
+def held_out_settings(
+    places: Collection[float], splits: Sequence[str], what: str, *, usual: float, least: int = 2
+) -> dict[str, Setting]:
+    """Return the settings of `held_out_share`, with the number of items in each held-out split.
+
+    splits: none for data that have splits of their own. what: name of the items.
+    """
+    if not splits:
+        return {}
+    share, counts = held_out_share(places, splits, usual=usual, least=least)
+    return {
+        f"data.source.{name}_share": Setting(share, f"{counts[name]:,} {what}") for name in splits
+    }
+
+
 def span(values: Sequence[float], unit: str = "") -> str:
     """Return smallest, median and largest value: `3 to 40 tokens (median 12)`."""
     least, most, middle = min(values), max(values), statistics.median(values)
     if least == most:
         return f"{least:,.0f}{unit}"
     return f"{least:,.0f} to {most:,.0f}{unit} (median {middle:,.0f})"
-
-
-def sizes(
-    *, n_layers: int, d_model: int, n_heads: int, d_ff: int, dropout: float, why: str
-) -> dict[str, Setting]:
-    """Return the settings of a model's size."""
-    return {
-        "model.transformer.n_layers": Setting(n_layers, why),
-        "model.transformer.d_model": Setting(d_model),
-        "model.transformer.n_heads": Setting(n_heads),
-        "model.transformer.feed_forward.d_ff": Setting(d_ff),
-        "model.transformer.dropout": Setting(dropout, "more of it where the model overfits"),
-    }
 
 
 def steps(
@@ -182,3 +133,20 @@ def steps(
         "trainer.log_every_n_steps": Setting(min(50, max(1, interval // 5))),
         "optim.warmup_steps": Setting(min(400, max(10, total // 10))),
     }
+
+
+def letters(lines: Iterable[str]) -> str:
+    """Return the shares of the two most frequent scripts: `Latin 98%, Greek 2%`."""
+    counts = scripts(lines)
+    most = counts.most_common(2)
+    shown = (f"{script.capitalize()} {count / counts.total():.0%}" for script, count in most)
+    return ", ".join(shown) or "none"
+
+
+def scripts(lines: Iterable[str]) -> Counter[str]:
+    """Return the number of letters of each script, as the names of Unicode call it."""
+    found: Counter[str] = Counter()
+    counts = Counter(letter for line in lines for letter in line if letter.isalpha())
+    for letter, count in counts.items():
+        found[unicodedata.name(letter, "UNKNOWN").split()[0].removesuffix("-UNIFIED")] += count
+    return found

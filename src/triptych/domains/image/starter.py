@@ -9,18 +9,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from triptych.config.template import Setting
-from triptych.domains.image.image_folder import SUFFIXES, Listing, list_split
+from triptych.domains.image.image_folder import SUFFIXES, list_split
 from triptych.domains.options import NewRunOptions
 from triptych.domains.sources import hash_position
 from triptych.domains.starter import (
-    ReadFiles,
+    HELD_OUT,
+    Size,
     Starter,
-    data_files,
-    held_out_share,
-    sizes,
+    held_out_settings,
+    size_for,
     span,
     steps,
 )
+from triptych.domains.user_files import ReadFiles, data_files
 
 KIND = "images"
 LEAST = 4
@@ -31,6 +32,13 @@ LONGEST_SIDE = 64
 """Height and width up to which images of one size keep it."""
 SIDE = 32
 """Height and width of other images."""
+SIZES = (
+    Size(4, 128, 4, 512, 0.2, batch=8, epochs=60, below=1000, learning_rate=1e-3),
+    Size(6, 256, 8, 1024, 0.1, batch=8, epochs=20, below=6000),
+    Size(6, 256, 8, 1024, 0.1, batch=16, epochs=20, below=20_000),
+    Size(6, 256, 8, 1024, 0.0, batch=16, epochs=5),
+)
+"""By the number of images."""
 GREY = ("1", "L", "LA", "F")
 """Pillow's modes without colour, besides those of integers, which begin with I."""
 
@@ -63,17 +71,19 @@ def look(options: NewRunOptions) -> Starter:
     n_train = n_images if listing.hashed_splits < {"validation", "test"} else n_images * 0.8
     settings = {"data.source.directory": Setting(options.data)}
     if every == 1:
-        settings |= _shares(found, listing)
+        training = {path for path, _ in listing.files}
+        places = [image.place for image in found if image.name in training]
+        held_out = [name for name in HELD_OUT if name in listing.hashed_splits]
+        settings |= held_out_settings(places, held_out, KIND, usual=0.1)
     settings |= _shape(found)
     if listing.class_names:
         n_classes = len(listing.class_names)
         why = f"{n_classes} sub-folders are classes: sample with --label 0 to {n_classes - 1}"
         settings["model.class_conditional"] = Setting(n_classes > 1, why)
-    batch_size = 8 if n_train < 5000 else 16
-    settings["data.batch_size"] = Setting(batch_size)
-    settings |= _model(n_images)
-    epochs = 60 if n_images < 1000 else 20 if n_images < 20_000 else 5
-    settings |= steps(batches=n_train / batch_size, epochs=epochs, least=300, most=20_000)
+    size = size_for(n_images, SIZES)
+    settings["data.batch_size"] = Setting(size.batch)
+    settings |= size.settings(f"a size for {n_images:,} images")
+    settings |= steps(batches=n_train / size.batch, epochs=size.epochs, least=300, most=20_000)
     advice = (
         "for photographs of more than 32 x 32 pixels raise height and width: time and memory grow "
         "with their product"
@@ -97,17 +107,6 @@ def _read(folder: Path, path: Path) -> Looks | str:
         return str(path.relative_to(folder))
 
 
-def _shares(found: list[Looks], listing: Listing) -> dict[str, Setting]:
-    """Return the shares of the splits that have no folder, which the training images give."""
-    order = [name for name in ("validation", "test") if name in listing.hashed_splits]
-    if not order:
-        return {}
-    training = {path for path, _ in listing.files}
-    places = [image.place for image in found if image.name in training]
-    share, counts = held_out_share(places, order, usual=0.1)
-    return {f"data.source.{name}_share": Setting(share, f"{counts[name]} images") for name in order}
-
-
 def _shape(found: list[Looks]) -> dict[str, Setting]:
     """Return height, width and channels of the images that the model sees."""
     one_size = len({(image.width, image.height) for image in found}) == 1
@@ -123,17 +122,6 @@ def _shape(found: list[Looks]) -> dict[str, Setting]:
     }
 
 
-def _model(n_images: int) -> dict[str, Setting]:
-    why = f"a size for {n_images:,} images"
-    if n_images < 1000:
-        return {
-            **sizes(n_layers=4, d_model=128, n_heads=4, d_ff=512, dropout=0.2, why=why),
-            "optim.learning_rate": Setting(1e-3),
-        }
-    dropout = 0.1 if n_images < 20_000 else 0.0
-    return sizes(n_layers=6, d_model=256, n_heads=8, d_ff=1024, dropout=dropout, why=why)
-
-
 def _sentences(
     looked: ReadFiles[Path, Looks], class_names: tuple[str, ...], n_files: int
 ) -> list[str]:
@@ -141,9 +129,9 @@ def _sentences(
     all_read = len(found) + len(looked.reasons) == n_files
     part = "" if all_read else f", of which {len(found):,} were looked at"
     modes = Counter(image.mode for image in found).most_common()
-    shown_modes = ", ".join(f"{count:,} {mode}" for mode, count in modes)
+    shown_modes = ", ".join(f"{mode} in {count:,}" for mode, count in modes)
     lines = [
-        f"{n_files - len(looked.reasons):,} images{part}; modes {shown_modes}",
+        f"{n_files - len(looked.reasons):,} images{part}; Pillow's colour modes: {shown_modes}",
         f"width {span([image.width for image in found])} and height "
         f"{span([image.height for image in found])} pixels",
     ]
@@ -151,5 +139,7 @@ def _sentences(
         shown = ", ".join(class_names[:8]) + (", ..." if len(class_names) > 8 else "")
         lines.append(f"{len(class_names)} classes by sub-folder: {shown}")
     if len(found) < 1000:
-        lines.append("few images: the model will overfit; keep the best checkpoint and look at it")
+        lines.append(
+            "few images: the model will overfit; best.ckpt keeps the step of the best validation"
+        )
     return [*lines, *filter(None, [looked.skipped()])]

@@ -15,15 +15,8 @@ from triptych.domains.music.sources.stored_files import Content, contents, list_
 from triptych.domains.music.tokenizers.instruments import DRUMS, program_names
 from triptych.domains.options import NewRunOptions
 from triptych.domains.sources import hash_position
-from triptych.domains.starter import (
-    ReadFiles,
-    Starter,
-    data_files,
-    held_out_share,
-    sizes,
-    span,
-    steps,
-)
+from triptych.domains.starter import Size, Starter, held_out_settings, span, steps
+from triptych.domains.user_files import ReadFiles, data_files
 from triptych.errors import UserError
 
 KIND = "MIDI files"
@@ -33,8 +26,11 @@ TOKENS_PER_NOTE = {"own-midi": 4, "band-midi": 5}
 """Rough number of tokens of a note, by template."""
 LONGEST_WINDOW = {"own-midi": 2048, "band-midi": 1024}
 SHORTEST_WINDOW = 256
-MANY_NOTES = 50_000
-"""Notes from which the template's own size is suggested."""
+FEW = Size(3, 128, 4, 512, 0.2, batch=4, epochs=60, below=50_000)
+"""For fewer notes than these; for more the template's own."""
+MANY_EPOCHS = 20
+ORDER = ("test", "validation")
+"""Of the held-out splits in `HashedSource`."""
 
 
 class Looks(NamedTuple):
@@ -65,17 +61,20 @@ def look(options: NewRunOptions) -> Starter:
     n_notes = sum(piece.n_notes for piece in pieces)
     tokens = [TOKENS_PER_NOTE[template] * piece.n_notes for piece in pieces]
     length = _window(tokens, LONGEST_WINDOW[template])
-    settings = {"data.source.directory": Setting(options.data), **_shares(folder, pieces)}
+    settings = {"data.source.directory": Setting(options.data)}
+    splits = () if read_split_table(folder) else ORDER
+    places = [piece.place for piece in pieces]
+    settings |= held_out_settings(places, splits, "pieces", usual=0.1)
+    notes = f"tokens of a window, about {length // TOKENS_PER_NOTE[template]} notes"
     settings |= {
-        "data.sequence_length": Setting(length, "tokens of a window; most pieces fill it"),
+        "data.sequence_length": Setting(length, notes),
         "data.overlap": Setting(length // 2),
     }
-    if n_notes < MANY_NOTES:
-        why = f"a size for {n_notes:,} notes"
-        settings |= sizes(n_layers=3, d_model=128, n_heads=4, d_ff=512, dropout=0.2, why=why)
+    few = n_notes < FEW.below
+    settings |= FEW.settings(f"a size for {n_notes:,} notes") if few else {}
     windows = sum(max(1.0, count / length) for count in tokens) * 0.8
-    epochs = 60 if n_notes < MANY_NOTES else 20
-    settings |= steps(batches=windows / 4, epochs=epochs, least=200, most=20_000)
+    epochs = FEW.epochs if few else MANY_EPOCHS
+    settings |= steps(batches=windows / FEW.batch, epochs=epochs, least=200, most=20_000)
     return Starter(template, _sentences(looked), settings, advice)
 
 
@@ -117,15 +116,6 @@ def _window(tokens: list[int], longest: int) -> int:
     return max(SHORTEST_WINDOW, min(longest, 1 << max(1, middle).bit_length() - 1))
 
 
-def _shares(folder: Path, pieces: list[Looks]) -> dict[str, Setting]:
-    """Return the shares of the held-out splits where no csv gives them."""
-    if read_split_table(folder):
-        return {}
-    order = ("test", "validation")  # as in HashedSource
-    share, counts = held_out_share([piece.place for piece in pieces], order, usual=0.1)
-    return {f"data.source.{name}_share": Setting(share, f"{counts[name]} pieces") for name in order}
-
-
 def _sentences(looked: ReadFiles[Content, Looks]) -> list[str]:
     pieces = looked.found
     seconds = [piece.seconds for piece in pieces]
@@ -138,10 +128,13 @@ def _sentences(looked: ReadFiles[Content, Looks]) -> list[str]:
     lines = [
         f"{len(pieces):,} pieces, {sum(seconds) / 60:,.0f} minutes: {span(seconds, ' s')} each",
         f"{sum(piece.n_notes for piece in pieces):,} notes, "
-        f"{span([piece.n_notes for piece in pieces])} a piece, in "
-        f"{span([piece.n_parts for piece in pieces])} tracks",
+        f"{span([piece.n_notes for piece in pieces])} a piece; tracks of a piece: "
+        f"{span([piece.n_parts for piece in pieces])}",
         f"instruments: {played}{', ...' if len(uses) > 6 else ''}",
     ]
     if len(pieces) < 100:
-        lines.append("few pieces: the model will repeat them; see evaluate music --statistics")
+        lines.append(
+            "few pieces: the model will repeat them; `triptych evaluate music --statistics 10` "
+            "shows how much of a sample is copied"
+        )
     return [*lines, *filter(None, [looked.skipped()])]

@@ -6,23 +6,17 @@ The names decide, as far as they can: train.fr and train.en are the two sides of
 from __future__ import annotations
 
 import re
-import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 from triptych.domains.files import read_lines
-from triptych.domains.starter import check_one_kind
+from triptych.domains.starter import HELD_OUT
+from triptych.domains.user_files import SPLIT_WORDS, check_one_kind, split_in_name
 from triptych.errors import UserError
 
 KIND = "text files"
 TABLES = (".tsv", ".tsv.gz")
-SPLIT_WORDS = {
-    "train": "train", "training": "train", "val": "validation", "valid": "validation",
-    "validation": "validation", "dev": "validation", "test": "test",
-}  # fmt: skip
-"""Word for a split in names -> split."""
 SIDES = ("src", "source", "tgt", "target", "trg")
 """Words for a side, source first, which name no language."""
 NO_LANGUAGE = (*SIDES, "txt", "ref", "hyp", "out", "raw", "tok")
@@ -109,8 +103,7 @@ def _named_by_side(data: Path, pairs: dict[str, dict[str, str]]) -> ParallelFile
     first, second = sides
     files: dict[str, tuple[str, str]] = {}
     for stem, found in pairs.items():
-        words = [SPLIT_WORDS[w] for w in re.split(r"[^a-z]+", stem.lower()) if w in SPLIT_WORDS]
-        split = words[0] if words else "train"
+        split = split_in_name(stem)
         if split in files:
             raise UserError(
                 f"--data {data}: {found[first]} and {files[split][0]} both seem to be of the split "
@@ -147,7 +140,7 @@ def _table(path: Path) -> Table:
         for word in sorted({row[header.index(split)].strip() for row in rows[1:]}):
             if word.lower() in SPLIT_WORDS:
                 names[SPLIT_WORDS[word.lower()]] = word
-        if set(names) != {"train", "validation", "test"}:
+        if set(names) != {"train", *HELD_OUT}:
             split, names = None, {}
     chosen = _text_columns(header, rows[1 : LOOKED_AT + 1])
     return Table(path.parent, path.name, chosen, split, names)
@@ -172,12 +165,3 @@ def language_code(word: str) -> str | None:
     """Return a word that has the form of a language code, such as fr or zh-CN; None otherwise."""
     found = re.fullmatch(r"[a-z]{2,3}([-_]\w{2,8})?", word, re.IGNORECASE)
     return word if found and word.lower() not in NO_LANGUAGE else None
-
-
-def scripts(lines: Iterable[str]) -> Counter[str]:
-    """Return the number of letters of each script, as the names of Unicode call it."""
-    letters = Counter(letter for line in lines for letter in line if letter.isalpha())
-    found: Counter[str] = Counter()
-    for letter, count in letters.items():
-        found[unicodedata.name(letter, "UNKNOWN").split()[0].removesuffix("-UNIFIED")] += count
-    return found

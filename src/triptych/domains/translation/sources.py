@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from triptych.domains.files import read_lines
-from triptych.domains.sources import check_shares, split_by_hash
+from triptych.domains.sources import TextFilesOfSplits
 from triptych.domains.translation.metrics import primary_subtag
 from triptych.domains.translation.summaries import rouge, rouge_of_baselines
 from triptych.errors import UserError
@@ -84,58 +84,18 @@ class Corpus(ABC):
 
 
 @dataclass(frozen=True)
-class FileCorpus(Corpus):
-    """Corpus in files of a folder, which may hold out shares of its training pairs."""
+class FileCorpus(TextFilesOfSplits[Pair], Corpus):
+    """Corpus in files of a folder.
 
-    directory: str = "."
-    """Folder that holds the files."""
-    validation_share: float = 0.0
-    """Share (0 to 1) of the training pairs that is held out for validation, chosen by the hash of
-    the source sentence; 0 if the files have a validation split."""
-    test_share: float = 0.0
-    """Share (0 to 1) of the training pairs that is held out for test, in the same way."""
-
-    def __post_init__(self) -> None:
-        check_shares(self.validation_share, self.test_share)
-        for split in self.shares:
-            if split in self.file_splits():
-                raise ValueError(
-                    f"{split}_share is above 0, but the split {split} has its own rows or files; "
-                    "expected one of both"
-                )
-
-    @property
-    def shares(self) -> dict[str, float]:
-        """Shares above 0 by the split that is held out."""
-        shares = {"validation": self.validation_share, "test": self.test_share}
-        return {split: share for split, share in shares.items() if share}
-
-    def splits(self) -> list[str]:
-        return [*self.file_splits(), *self.shares]
-
-    @abstractmethod
-    def file_splits(self) -> list[str]:
-        """Return the names of the splits that the files hold."""
-
-    @abstractmethod
-    def read_files(self, split: str) -> Iterator[Pair]:
-        """Yield all pairs that the files hold for a split, with one file in memory at a time."""
+    The hash of the source sentence decides whether a pair is held out, so that no held-out source
+    is trained on; the same target may occur in two splits.
+    """
 
     def read(self, split: str) -> Iterator[Pair]:
-        """Return the pairs of a split, without those held out and with those that it holds out.
+        return self.items(split)
 
-        All pairs of one source sentence are in one split, so no held-out source is trained on; the
-        same target may occur in two splits.
-        """
-        shares = self.shares
-        if not shares or split not in ("train", *shares):
-            return self.read_files(split)
-        pairs = self.read_files("train")
-        return (pair for pair in pairs if split_by_hash(pair[0].encode(), shares) == split)
-
-    def path(self, name: str) -> Path:
-        """Return the path of a file of the folder; `~` is the user's home."""
-        return Path(self.directory).expanduser() / name
+    def key(self, item: Pair) -> str:
+        return item[0]
 
     def read_aligned(self, names: Sequence[str]) -> Iterator[Pair]:
         """Yield the pairs of line-aligned files; for names see `ParallelText.files`."""

@@ -9,7 +9,18 @@ from typing import Any
 
 from triptych.config.template import Setting
 from triptych.domains.sources import hash_position
-from triptych.domains.starter import SHARES, Starter, held_out_share, sizes, span, steps
+from triptych.domains.starter import (
+    HELD_OUT,
+    SHARES,
+    Size,
+    Starter,
+    held_out_share,
+    letters,
+    scripts,
+    size_for,
+    span,
+    steps,
+)
 from triptych.domains.translation.domain import TranslationNewRunOptions
 from triptych.domains.translation.parallel_files import (
     LANGUAGE_OF_SCRIPT,
@@ -19,7 +30,6 @@ from triptych.domains.translation.parallel_files import (
     Table,
     find_text,
     language_code,
-    scripts,
 )
 from triptych.domains.translation.sources import (
     FileCorpus,
@@ -33,7 +43,13 @@ LEAST = 100
 """Fewest pairs of which a vocabulary and a model can be learnt."""
 CHARACTERS_PER_TOKEN = 3.5
 """Rough length of a token of byte-pair encoding."""
-HELD_OUT = ("validation", "test")
+SIZES = (
+    Size(3, 128, 4, 256, 0.3, batch=2048, epochs=40, below=5000, vocabulary=1000),
+    Size(4, 160, 4, 320, 0.3, batch=4096, epochs=30, below=50_000, vocabulary=4000),
+    Size(6, 256, 8, 1024, 0.2, batch=8192, epochs=10, below=500_000, vocabulary=8000),
+    Size(6, 512, 8, 2048, 0.1, batch=16_384, epochs=5, vocabulary=16_000),
+)
+"""By the number of pairs."""
 
 
 def look(options: TranslationNewRunOptions) -> Starter:
@@ -146,27 +162,14 @@ def _shares(found: ParallelFiles | Table, pairs: list[Pair]) -> dict[str, float]
 
 def _model(pairs: list[Pair]) -> dict[str, Setting]:
     """Return vocabulary, batch, size and length for a number of pairs."""
-    n, why = len(pairs), f"for {len(pairs):,} pairs"
+    why, size = f"for {len(pairs):,} pairs", size_for(len(pairs), SIZES)
     tokens = sum(max(len(a), len(b)) / CHARACTERS_PER_TOKEN + 1 for a, b in pairs)
-    if n < 5000:
-        size = sizes(n_layers=3, d_model=128, n_heads=4, d_ff=256, dropout=0.3, why=why)
-        vocabulary, max_tokens, epochs = 1000, 2048, 40
-    elif n < 50_000:
-        size = sizes(n_layers=4, d_model=160, n_heads=4, d_ff=320, dropout=0.3, why=why)
-        vocabulary, max_tokens, epochs = 4000, 4096, 30
-    elif n < 500_000:
-        size = sizes(n_layers=6, d_model=256, n_heads=8, d_ff=1024, dropout=0.2, why=why)
-        vocabulary, max_tokens, epochs = 8000, 8192, 10
-    else:
-        size = sizes(n_layers=6, d_model=512, n_heads=8, d_ff=2048, dropout=0.1, why=why)
-        vocabulary, max_tokens, epochs = 16_000, 16_384, 5
+    characters = f"{why}; scripts with many characters need more"
     return {
-        "data.vocabulary_size": Setting(
-            vocabulary, f"{why}; scripts with many characters need more"
-        ),
-        "data.max_tokens": Setting(max_tokens, "tokens of a batch"),
-        **size,
-        **steps(batches=tokens / max_tokens, epochs=epochs, least=300, most=30_000),
+        "data.vocabulary_size": Setting(size.vocabulary, characters),
+        "data.max_tokens": Setting(size.batch, "tokens of a batch"),
+        **size.settings(why),
+        **steps(batches=tokens / size.batch, epochs=size.epochs, least=300, most=30_000),
     }
 
 
@@ -179,13 +182,10 @@ def _sentences(
     lines = [f"{len(pairs):,} sentence pairs to train on or to hold out{left_out}"]
     for side, (name, code) in enumerate(zip(sides, languages, strict=True)):
         texts = [pair[side] for pair in full]
-        counts = scripts(texts[:LOOKED_AT])
-        shown = ", ".join(
-            f"{script.capitalize()} {count / counts.total():.0%}"
-            for script, count in counts.most_common(2)
-        )
+        named = name if name == code else f"{name} ({code})"
         lines.append(
-            f"{name} ({code}): {span([len(text.split()) for text in texts], ' words')} a line, "
-            f"median {statistics.median(map(len, texts)):.0f} characters; letters: {shown}"
+            f"{named}: {span([len(text.split()) for text in texts], ' words')} a line, "
+            f"median {statistics.median(map(len, texts)):.0f} characters; letters: "
+            f"{letters(texts[:LOOKED_AT])}"
         )
     return lines
