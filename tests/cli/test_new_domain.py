@@ -70,6 +70,7 @@ def test_its_help_and_its_limits(cli, refused, toy_checkpoint: Path) -> None:
     assert "--temperature" in cli("sample", "toy_domain", "--help").out
     named = ["toy_domain", "--checkpoint", toy_checkpoint]
     refused("attention", *named, says=["toy_domain has no command attention"])
+    refused("new-run", "toy_domain", says=["no command new-run", "image, language, music"])
     assert "in bf16" in cli("evaluate", *named, "--dtype", "bf16").out
     refused("evaluate", "image", *named[1:], says=["is of the domain toy_domain"])
     refused("train", "toy_domian", says=["unknown domain 'toy_domian'"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,28 @@ def write_texts(folder: Path, count: int = 2000) -> Path:
     return folder
 
 
-WRITERS = {"image": write_pictures, "music": write_music, "translation": write_texts}
+def write_parts(folder: Path) -> Path:
+    for split, count in (("train", 300), ("dev", 20)):
+        write_lines(folder / f"{split}.txt", sentences("fr", count))
+    return folder
+
+
+def write_labels(folder: Path) -> Path:
+    labels = {"fr": "French", "en": "English"}
+    lines = [f"{line}\t{name}" for code, name in labels.items() for line in sentences(code, 150)]
+    write_lines(folder / "labels.tsv", ["text\tlanguage", *lines])
+    return folder
+
+
+WRITERS = {
+    "image": (write_pictures, [], ["--data.samples", 0]),
+    "music": (write_music, [], ["--data.samples", 0]),
+    "translation": (write_texts, [], ["--data.validation_lines", 2]),
+    "text": (lambda folder: write_lines(folder / "a.txt", sentences("en", 300)), [], []),
+    "masked": (write_parts, ["--task", "masked"], []),
+    "labels": (write_labels, [], []),
+}
+"""Data, options of new-run, and options of a short training."""
 
 
 def test_a_file_is_written_with_what_was_found(cli, tmp_path: Path) -> None:
@@ -43,22 +66,31 @@ def test_refusals_write_nothing(refused, tmp_path: Path) -> None:
     refused("new-run", "image", "--data", "nowhere", *out, says=["nowhere does not exist"])
     refused("new-run", "image", *out, says=["required: data"])
     refused("new-run", "image", "--data", "empty", "--out", "empty", says=["is a folder"])
-    refused("new-run", "language", says=["has no command new-run", "image, music, translation"])
+    refused("new-run", "language", "--data", "empty", *out, says=["holds no text files"])
     refused("new-run", "image", "--data", "e", *out, "--timed_steps", "-1", says=["at least 0"])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("domain", WRITERS)
-def test_the_file_trains(cli: Any, tmp_path: Path, domain: str) -> None:
-    WRITERS[domain](tmp_path / "data")
-    answer = cli("new-run", domain, "--data", "data", "--out", "own.yaml", "--timed_steps", 1)
+@pytest.mark.parametrize("data", WRITERS)
+def test_the_file_trains(cli: Any, tmp_path: Path, data: str) -> None:
+    domain = data if data in ("image", "music", "translation") else "language"
+    write, options, few = WRITERS[data]
+    write(tmp_path / "data")
+    new_run = ("new-run", domain, "--data", "data", "--out", "own.yaml", "--timed_steps", 1)
+    answer = cli(*new_run, *options)
     assert answer.code == 0, answer.err
     assert "estimate: " in answer.err
+    header = (tmp_path / "own.yaml").read_text(encoding="utf-8").partition("\ndata:")[0]
+    commands = re.findall(r"^#   triptych (.*)$", header, re.MULTILINE)
+    train, evaluate, *others = [shlex.split(command) for command in commands]
     steps = ["--trainer.max_steps", 2, "--trainer.val_check_interval", 2, "--run.wandb", "off"]
-    few = ["--data.samples", 0] if domain != "translation" else ["--data.validation_lines", 2]
-    answer = cli("train", domain, "--config", "own.yaml", *steps, *few)
+    answer = cli(*train, *steps, *few)
     assert answer.code == 0, answer.err
-    best = tmp_path / "runs" / domain / "own/checkpoints/best.ckpt"
-    assert best.is_file()
-    answer = cli("evaluate", domain, "--checkpoint", best, "--limit", 2)
+    assert (tmp_path / "runs" / domain / "own/checkpoints/best.ckpt").is_file()
+    answer = cli(*evaluate, "--limit", 2)
     assert answer.code == 0, answer.err
+    if domain == "language":
+        write_lines(tmp_path / "lines.txt", ["the cat", "le chat"])
+        answer = cli(*others[0])
+        assert answer.code == 0, answer.err
+        assert list((tmp_path / "samples").iterdir())

@@ -57,6 +57,10 @@ def test_a_mapping_is_replaced_as_a_whole() -> None:
     content["data"]["source"]["init_args"]["files"] = files
     assert yaml.safe_load(filled) == content
     assert "# found\n" in filled
+    assert ".gz too" in fill(TEXT, {"data.source.share": Setting(0.2)}, [])
+    last = fill(TEXT.replace("[0.9, 1.0]", "1\nx:\n  a: 2  # two"), {"x": Setting({"a": 3})}, [])
+    assert "two" not in last, "the comment belongs to the value that was replaced"
+    assert yaml.safe_load(fill(TEXT, {}, ["\x1b \u2028 \x00"])) == yaml.safe_load(TEXT)
     source = {"class_path": "other.Source", "init_args": {"column": None}}
     filled = fill(TEXT, {"data.source": Setting(source)}, [])
     assert yaml.safe_load(filled)["data"] == {"source": source, "stretch": [0.9, 1.0]}

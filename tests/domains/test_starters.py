@@ -122,7 +122,7 @@ def test_two_files_of_sentences(tmp_path: Path) -> None:
         write_lines(tmp_path / f"news.{language}", sentences(language, 2000))
     starter, config = look("translation", tmp_path)
     assert "2,000 sentence pairs" in text(starter)
-    assert "Latin 100%" in text(starter)
+    assert "LATIN 100%" in text(starter)
     source = config.data.source
     assert (source.source_language, source.target_language) == ("en", "fr")
     sizes = pairs_in(config)
@@ -179,6 +179,112 @@ def test_a_table(tmp_path: Path, with_splits: bool) -> None:
         assert config.data.source.source_column == "en"
 
 
+def documents_in(config: Any) -> dict[str, int]:
+    source = config.data.source
+    return {split: len(source.documents(split)) for split in source.splits()}
+
+
+def test_one_file_of_lines(tmp_path: Path) -> None:
+    book = write_lines(tmp_path / "book.txt", sentences("en", 2000))
+    starter, config = look("language", book)
+    assert "2,000 lines of text of book.txt" in text(starter)
+    assert type(config.task).__name__ == "NextToken"
+    assert config.data.source.one_per_line
+    sizes = documents_in(config)
+    assert sum(sizes.values()) == 2000
+    for split in ("validation", "test"):
+        assert starter.settings[f"data.source.{split}_share"].why == f"{sizes[split]} lines"
+    _, masked = look("language", tmp_path, task="masked")
+    assert type(masked.task).__name__ == "MaskedTokens"
+    assert documents_in(masked) == sizes
+    assert masked.data.tokenizer.lowercase
+
+
+def test_what_is_said_about_tokens_is_what_training_reads(tmp_path: Path) -> None:
+    short, long = sentences("en", 570), [" ".join(sentences("en", 20, seed)) for seed in range(30)]
+    write_lines(tmp_path / "train.txt", [*short, *long])
+    write_lines(tmp_path / "val.txt", sentences("en", 20, 1))
+    write_lines(tmp_path / "test.txt", sentences("en", 20, 2))
+    for task, specials in (("next_token", 1), ("masked", 2)):
+        starter, config = look("language", tmp_path, task=task)
+        data = config.data
+        tokenizer = data.tokenizer.build(config.task.texts(data.source), data.vocabulary_size)
+        documents = data.source.documents("train")
+        lengths = [len(tokenizer.encode(line)) + specials for (line,) in documents]
+        fitting = sum(length <= data.max_length for length in lengths) / 600
+        assert f"about {fitting:.0%} of" in starter.settings["data.max_length"].why
+        assert f"{min(lengths)} to {max(lengths)} tokens" in text(starter)
+        assert f"about {float(f'{sum(lengths):.3g}'):,.0f} tokens" in text(starter)
+        n_steps = starter.settings["trainer.max_steps"]
+        passes = round(n_steps.value * data.max_tokens / sum(lengths))
+        assert f"about {passes:,} passes" in n_steps.why
+
+
+def test_blank_lines_and_names_of_splits(tmp_path: Path) -> None:
+    lines = sentences("fr", 900)
+    paragraphs = ["\n".join(lines[start : start + 3]) + "\n" for start in range(0, 900, 3)]
+    write_lines(tmp_path / "part1" / "train.txt", paragraphs[:200])
+    write_lines(tmp_path / "more.txt", paragraphs[200:250])
+    write_lines(tmp_path / "dev.txt", [*paragraphs[250:], ""])
+    starter, config = look("language", tmp_path)
+    source = config.data.source
+    assert not source.one_per_line
+    assert set(source.files["train"]) == {"part1/train.txt", "more.txt"}
+    sizes = documents_in(config)
+    assert sizes["validation"] == 50
+    assert sizes["train"] + sizes["test"] == 250
+    assert "250 documents between blank lines: 3 lines" in text(starter)
+    write_lines(tmp_path / "more.txt", ["é" + line for line in lines])
+    _, config = look("language", tmp_path / "more.txt")
+    assert not config.data.tokenizer.lowercase, "accents are kept"
+    assert list(config.data.source.files) == ["train"]
+
+
+def labelled(folder: Path, lines: list[str]) -> Path:
+    return write_lines(folder / "labels.tsv", lines)
+
+
+def with_labels(n: int, label: Any = lambda n: "ab"[n % 2], *, texts: int = 1) -> list[str]:
+    lines = sentences("en", n * texts)
+    rows = [lines[place : place + texts] for place in range(0, n * texts, texts)]
+    return ["\t".join([*row, label(place)]) for place, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("texts", [1, 2])
+@pytest.mark.parametrize("header", [False, True])
+def test_lines_with_labels(tmp_path: Path, texts: int, header: bool) -> None:
+    names = ["\t".join(["text"] * texts + ["label"])] * header
+    data = labelled(tmp_path, [*names, *with_labels(300, texts=texts)])
+    for path in (data, tmp_path):
+        starter, config = look("language", path)
+        assert type(config.task).__name__ == ("Classification" if texts == 1 else "Entailment")
+        source = config.data.source
+        assert sum(len(source.examples(split)) for split in source.splits()) == 300
+        assert "2 labels: a 50%, b 50%" in text(starter)
+        assert "300 lines with labels" in text(starter)
+    labelled(tmp_path, [*names, *with_labels(150, texts=texts)])
+    data.rename(tmp_path / "dev.tsv")
+    labelled(tmp_path, [*names, *with_labels(200, texts=texts)])
+    _, config = look("language", tmp_path)
+    assert len(config.data.source.examples("validation")) == 150
+
+
+def rare_label(folder: Path) -> None:
+    """Write lines of which one alone has its label; its hash puts it into the validation split."""
+    lines = with_labels(200)
+    first = next(n for n, line in enumerate(lines) if n and hash_position(line[:-2].encode()) < 0.1)
+    lines[first] = f"{lines[first][:-1]}rare"
+    labelled(folder, lines)
+
+
+def write_bytes(folder: Path, content: bytes) -> None:
+    folder.mkdir()
+    (folder / "a.txt").write_bytes(content)
+
+
+ENGLISH = "\n".join(sentences("en", 200))
+
+
 def some_lines(folder: Path, **counts: int) -> None:
     for language, count in counts.items():
         write_lines(folder / f"train.{language}", sentences(language, count))
@@ -222,6 +328,22 @@ def not_utf8(folder: Path) -> None:
         ("translation", lambda f: some_lines(f, fr=50), "holds train.fr; expected two"),
         ("translation", lambda f: some_lines(f, fr=9, en=9, ko=9), "holds train.en, train.fr"),
         ("translation", not_utf8, "train.en, line 1 is not UTF-8"),
+        ("language", lambda f: None, "holds no text files .*it is empty"),
+        ("language", lambda f: write_pictures(f, 3), "holds no text files .*found"),
+        ("language", lambda f: write_bytes(f, b""), "no text in a.txt"),
+        ("language", lambda f: write_bytes(f, b" \n\n"), "no text in a.txt"),
+        ("language", lambda f: write_bytes(f, bytes(range(256))), "not UTF-8.*binary"),
+        ("language", lambda f: write_bytes(f, ENGLISH.encode("utf-16")), "not UTF-8.*UTF-16"),
+        ("language", lambda f: write_bytes(f, ENGLISH.encode("utf-16-le")), "NUL.*UTF-16"),
+        ("language", lambda f: write_bytes(f, ENGLISH.encode()[:500]), "lines of text to train on"),
+        ("language", lambda f: write_bytes(f, b"word " * 10**6), "1 line .*4,999,999 characters"),
+        ("language", lambda f: labelled(f, ["a\tb"] * 40), "40 lines with labels"),
+        ("language", lambda f: labelled(f, with_labels(200, lambda n: "a")), "1 different value"),
+        ("language", lambda f: labelled(f, with_labels(200, str)), "199 different values"),
+        ("language", lambda f: labelled(f, with_labels(200, texts=3)), "has 4 cells; expected"),
+        ("language", lambda f: labelled(f, [*with_labels(200), "a\tb\ta"]), "line 201 has 3 cells"),
+        ("language", lambda f: labelled(f, [*with_labels(200), "a"]), "line 201 has 1 tab"),
+        ("language", rare_label, "has the label 'rare'"),
     ],
 )
 def test_refusals(tmp_path: Path, domain: str, fill_folder: Any, says: str) -> None:
@@ -231,7 +353,19 @@ def test_refusals(tmp_path: Path, domain: str, fill_folder: Any, says: str) -> N
         look(domain, tmp_path / "data")
 
 
-@pytest.mark.parametrize("domain", ["image", "music", "translation"])
+def test_tables_and_texts_in_one_folder(tmp_path: Path) -> None:
+    write_lines(tmp_path / "a.txt", sentences("en", 300))
+    labelled(tmp_path, with_labels(200))
+    with pytest.raises(UserError, match="--task"):
+        look("language", tmp_path)
+    assert type(look("language", tmp_path, task="masked")[1].task).__name__ == "MaskedTokens"
+    _, config = look("language", tmp_path, task="classification")
+    assert len(config.data.source.files["train"]) == 1
+    with pytest.raises(UserError, match="is a table"):
+        look("language", tmp_path / "labels.tsv", task="masked")
+
+
+@pytest.mark.parametrize("domain", ["image", "language", "music", "translation"])
 def test_a_folder_that_does_not_exist(tmp_path: Path, domain: str) -> None:
     with pytest.raises(UserError, match="nowhere does not exist"):
         look(domain, tmp_path / "nowhere")

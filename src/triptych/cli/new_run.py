@@ -38,14 +38,15 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     settings = starter.settings | {"run.name": Setting(name)}
     text = template.read_text(encoding="utf-8")
     content = yaml.safe_load(fill(text, settings, []))
+    for line in (*starter.found, *starter.advice):
+        print(line, file=sys.stderr)
     took = estimate(domain, content, options) if options.timed_steps else "not made"
 
     from triptych.training.files import write_atomically
 
     header = header_lines(domain, starter, options, name, took)
     write_atomically(out, fill(text, settings, header).encode())
-    for line in [*starter.found, *starter.advice, f"estimate: {took}"]:
-        print(line, file=sys.stderr)
+    print(f"estimate: {took}", file=sys.stderr)
     print(f"{out} is ready: triptych train {domain.name} --config {out}", file=sys.stderr)
     return 0
 
@@ -92,14 +93,18 @@ def header_lines(
         f"triptych evaluate {domain.name} --checkpoint {best}",
     ]
     if domain.sample_options is not None:
-        commands.append(f"triptych sample {domain.name} --checkpoint {best} --out samples")
+        sample = f"triptych sample {domain.name} --checkpoint {best}"
+        commands.append(f"{sample}{starter.sample} --out samples")
     if domain.translate_options is not None:
         commands.append(f"triptych translate --checkpoint {best} < lines.txt")
     template = f"{domain.name}/{starter.template}"
     listed = [*starter.found, f"Estimated time: {took}.", *starter.advice]
+    first = (
+        f"First settings for {options.data}, written by `triptych new-run {domain.name}` from the "
+        f"config {template}; `triptych configs {template}` says more about its settings."
+    )
     return [
-        f"First settings for {options.data}, written by `triptych new-run {domain.name}` from the",
-        f"config {template}; `triptych configs {template}` says more about its settings.",
+        *textwrap.wrap(first, WIDTH, break_on_hyphens=False),
         "",
         *(f"  {command}" for command in commands),
         "",

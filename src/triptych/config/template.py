@@ -19,8 +19,9 @@ def fill(text: str, settings: Mapping[str, Setting], header: list[str]) -> str:
     """Return the text of a settings file with other values and another comment at its beginning.
 
     settings: by dotted key as on the command line, without `init_args`; a comment at the end of the
-    line gives way to the reason. A mapping replaces all of a mapping. header: lines of the new
-    comment, without `# `. Raises KeyError for a key that the text does not set.
+    line gives way to the reason. A mapping replaces all of a mapping, with the comment at its end.
+    header: lines of the new comment, without `# `. Raises KeyError for a key that the text does not
+    set.
     """
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, yaml.MappingNode)
@@ -31,7 +32,7 @@ def fill(text: str, settings: Mapping[str, Setting], header: list[str]) -> str:
         if isinstance(setting.value, dict):
             why = f"# {setting.why}\n{indent}" if setting.why else ""
             block = yaml.safe_dump(setting.value, sort_keys=False, allow_unicode=True).rstrip()
-            new = why + block.replace("\n", f"\n{indent}") + text[end:rest]
+            new = why + block.replace("\n", f"\n{indent}")
         else:
             why = f"  # {setting.why}" if setting.why else text[end:rest]
             new = _flow(setting.value) + why
@@ -39,8 +40,13 @@ def fill(text: str, settings: Mapping[str, Setting], header: list[str]) -> str:
     body = text.splitlines(keepends=True)
     while body and (body[0].startswith("#") or not body[0].strip()):
         del body[0]
-    comment = "".join(f"# {line}".rstrip() + "\n" for line in header)
+    comment = "".join(f"# {_printable(line)}".rstrip() + "\n" for line in header)
     return f"{comment}\n{''.join(body)}"
+
+
+def _printable(line: str) -> str:
+    """Return a line with a question mark for each character that is not printable."""
+    return "".join(character if character.isprintable() else "?" for character in line)
 
 
 def _flow(value: Any) -> str:

@@ -109,13 +109,20 @@ def read_lines(path: Path) -> list[str]:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
             return split_lines(stream.read(), name=str(path))
     except FileNotFoundError:
-        raise UserError(
-            f"the text file {path} does not exist; data.source.directory names its folder"
-        ) from None
+        raise UserError(f"the text file {path} does not exist{_beside(path)}") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise UserError(f"{path} is not a complete gzip file ({error})") from error
     except OSError as error:
         raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
+
+
+def _beside(path: Path) -> str:
+    """Return what the folder of a missing file holds instead; empty for a missing folder."""
+    if not path.parent.is_dir():
+        return ""
+    names = sorted(file.name for file in path.parent.iterdir())
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"; its folder {'holds ' + shown if names else 'is empty'}"
 
 
 def split_lines(content: bytes, *, name: str, first: int = 1) -> list[str]:
@@ -130,7 +137,9 @@ def split_lines(content: bytes, *, name: str, first: int = 1) -> list[str]:
     except UnicodeDecodeError as error:
         number = error.object.count(b"\n", 0, error.start) + first
         wrong = f"byte {error.object[error.start]:#04x}"
-        raise UserError(f"{name}, line {number} is not UTF-8: {wrong}") from None
+        binary = b"\0" in error.object
+        kind = "; it has NUL bytes, as UTF-16 text and binary files have" if binary else ""
+        raise UserError(f"{name}, line {number} is not UTF-8: {wrong}{kind}") from None
     if lines[-1] == "":
         lines.pop()
     return [line.removesuffix("\r") for line in lines]

@@ -189,6 +189,20 @@ class NoisyCopy:
         offset = (uniform / self.change * (self.n_values - 1)).astype(np.int64)
         return np.where(uniform < self.change, (values + 1 + offset) % self.n_values, values)
 
+    def chain(self, uniform: NDArray[np.float64]) -> Numbers:
+        """Return items [N, R, ...] in which part r is a copy of part r - 1, and part 0 uniform.
+
+        uniform: one draw in [0, 1) for each value, [N, R, ...].
+        """
+        parts = [(uniform[:, 0] * self.n_values).astype(np.int64)]
+        for part in range(1, uniform.shape[1]):
+            parts.append(self.apply(parts[-1], uniform[:, part]))
+        return np.stack(parts, axis=1)
+
+    def chain_entropy(self, n_parts: int) -> float:
+        """Return the mean entropy of a value of `chain` in nats; n_parts: R."""
+        return (math.log(self.n_values) + (n_parts - 1) * self.entropy()) / n_parts
+
     def entropy(self) -> float:
         """Return the entropy of a value in nats: -(1 - c) ln(1 - c) - c ln(c / (n_values - 1))."""
         one_other = self.change / (self.n_values - 1)

@@ -136,15 +136,15 @@ def steps(
 
 
 def letters(lines: Iterable[str]) -> str:
-    """Return the shares of the two most frequent scripts: `Latin 98%, Greek 2%`."""
+    """Return the shares of the two most frequent scripts: `LATIN 98%, GREEK 2%`."""
     counts = scripts(lines)
-    most = counts.most_common(2)
-    shown = (f"{script.capitalize()} {count / counts.total():.0%}" for script, count in most)
+    shares = {script: count / counts.total() for script, count in counts.most_common(2)}
+    shown = (f"{script} {share:.0%}" for script, share in shares.items() if share >= 0.005)
     return ", ".join(shown) or "none"
 
 
 def scripts(lines: Iterable[str]) -> Counter[str]:
-    """Return the number of letters of each script, as the names of Unicode call it."""
+    """Return the number of letters of each script, as the names of Unicode call it: `LATIN`."""
     found: Counter[str] = Counter()
     counts = Counter(letter for line in lines for letter in line if letter.isalpha())
     for letter, count in counts.items():

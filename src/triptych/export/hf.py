@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,8 @@ from triptych.errors import UserError
 from triptych.export.hf_decoder import decoder_layout
 from triptych.export.hf_layouts import Layout
 from triptych.export.hf_translator import translator_layout
-from triptych.export.source import Source, Written
+from triptych.export.source import Source, Written, check_read_back
 from triptych.export.tokenizer import tokenizer_files
-from triptych.training.model_files import metadata, unpack
 
 NAME = "hf"
 PREFIX = "model."
@@ -85,21 +83,10 @@ def write(source: Source, folder: Path) -> Written:
         for name, part in how.write(state[key]).items()
     } | layout.added
     weights = save({key: part.clone().contiguous() for key, part in tensors.items()}, PYTORCH)
-    facts = metadata(
-        weights,
-        source.header,
-        name=source.name,
-        card=source.card,
-        metrics=source.metrics,
-        parameters=source.parameters,
-        stored=stored,
-    )
+    facts = source.metadata(weights, stored=stored)
+    check_read_back(weights, facts, state)
     config = {**layout.config, "dtype": "float32", "torch_dtype": "float32"}
     content = json_bytes({**config, pretrained.EXPORTED: facts})
-    plain = json.loads(content)[pretrained.EXPORTED]
-    opened = unpack(weights, plain, name=pretrained.FOLDER_WEIGHTS)["state_dict"]
-    if any(not torch.equal(opened[key], tensor) for key, tensor in state.items()):
-        raise RuntimeError("the export has other weights than the model")
     (folder / pretrained.FOLDER_WEIGHTS).write_bytes(weights)
     (folder / pretrained.FOLDER_METADATA).write_bytes(content)
     (folder / "generation_config.json").write_bytes(json_bytes(layout.generation))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,9 +12,9 @@ from triptych import pretrained
 from triptych.domains.files import json_bytes
 from triptych.errors import UserError
 from triptych.export.card import command
-from triptych.export.source import Source, Written
+from triptych.export.source import Source, Written, check_read_back
 from triptych.export.tokenizer import tokenizer_files
-from triptych.training.model_files import metadata, pack, unpack
+from triptych.training.model_files import pack
 
 USE = """\
 {command}
@@ -34,24 +33,11 @@ def write(source: Source, folder: Path) -> Written:
     """Write model.safetensors, config.json and, for text, tokenizer.json."""
     module = nn.ModuleDict({"model": source.model.full_model})  # names begin with "model."
     weights, tied = pack(module, torch.float32)
-    config = metadata(
-        weights,
-        source.header,
-        name=source.name,
-        card=source.card,
-        metrics=source.metrics,
-        parameters=source.parameters,
-        tied=tied,
-    )
-    content = json_bytes(config)
-    opened = unpack(weights, json.loads(content), name=pretrained.FOLDER_WEIGHTS)["state_dict"]
+    config = source.metadata(weights, tied=tied)
     state = module.state_dict()
-    if opened.keys() != state.keys() or any(
-        not torch.equal(opened[name], tensor) for name, tensor in state.items()
-    ):
-        raise RuntimeError("the export has other weights than the model")
+    check_read_back(weights, config, state)
     (folder / pretrained.FOLDER_WEIGHTS).write_bytes(weights)
-    (folder / pretrained.FOLDER_METADATA).write_bytes(content)
+    (folder / pretrained.FOLDER_METADATA).write_bytes(json_bytes(config))
     with suppress(UserError):  # a tokenizer that config.json alone can hold
         for name, text in tokenizer_files(source.model).items():
             (folder / name).write_bytes(text)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 import triptych
 from triptych import pretrained
 from triptych.domains.base import TrainedModel
+from triptych.domains.files import json_bytes
 from triptych.errors import UserError
 from triptych.export.card import TEXTS, portable
+from triptych.training.model_files import metadata, unpack
 
 UNKNOWN = "not recorded in the checkpoint"
 
@@ -40,6 +46,28 @@ class Source:
     def parameters(self) -> int:
         """Number of parameters; shared ones count once."""
         return sum(parameter.numel() for parameter in self.model.full_model.parameters())
+
+    def metadata(self, weights: bytes, **how: Any) -> dict[str, Any]:
+        """Return the content of config.json; how: `tied` or `stored` of `model_files.metadata`."""
+        return metadata(
+            weights,
+            self.header,
+            name=self.name,
+            card=self.card,
+            metrics=self.metrics,
+            parameters=self.parameters,
+            **how,
+        )
+
+
+def check_read_back(weights: bytes, facts: dict[str, Any], state: Mapping[str, Tensor]) -> None:
+    """Raise RuntimeError where weights and metadata give other tensors than those of the model."""
+    plain = json.loads(json_bytes(facts))
+    opened = unpack(weights, plain, name=pretrained.FOLDER_WEIGHTS)["state_dict"]
+    if opened.keys() != state.keys() or any(
+        not torch.equal(opened[key], tensor) for key, tensor in state.items()
+    ):
+        raise RuntimeError("the export has other weights than the model")
 
 
 @dataclass(frozen=True)

@@ -53,14 +53,9 @@ class CopiedRows(ImageSource, SyntheticSource):
         """Generate one split; the same images every time."""
         count = getattr(self, f"{split}_size")
         drawn = uniform_draws(self.seed, split, (count, self.height, self.width))
-        rows = [(drawn[:, 0] * self.levels).astype(np.int64)]
-        for row in range(1, self.height):
-            rows.append(self._copy().apply(rows[-1], drawn[:, row]))
-        pixels = np.stack(rows, axis=1).astype(np.uint8)  # [N, H, W]
+        pixels = self._copy().chain(drawn).astype(np.uint8)  # [N, H, W]
         return ImageDataset(torch.from_numpy(pixels).unsqueeze(-1), None, self.levels)
 
     def entropy(self) -> float:
         """Return the entropy of the source, in bits per sub-pixel."""
-        first = math.log(self.levels)
-        rest = (self.height - 1) * self._copy().entropy()
-        return (first + rest) / self.height / math.log(2)
+        return self._copy().chain_entropy(self.height) / math.log(2)

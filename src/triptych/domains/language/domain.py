@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from triptych.domains.base import Domain
-from triptych.domains.options import EvaluateOptions, SampleOptions
+from triptych.domains.options import EvaluateOptions, NewRunOptions, SampleOptions
 from triptych.errors import at_least
 
 STANDARD_INPUT = "-"
@@ -72,12 +72,26 @@ class LanguageSampleOptions(SampleOptions):
         return [f"text-{index:02d}.txt" for index in range(self.count)]
 
 
+@dataclass(frozen=True, kw_only=True)
+class LanguageNewRunOptions(NewRunOptions):
+    """Options of `triptych new-run language`."""
+
+    data: str
+    """Text file with one sentence a line, or folder of .txt files, of which names such as train.txt
+    and test.txt tell the splits; for classification a .tsv file with text, tab and label a line,
+    or a folder of them."""
+    task: Literal["next_token", "masked", "classification"] | None = None
+    """What the model learns: next_token continues text, masked fills gaps (BERT), classification
+    labels lines; null for classification of .tsv files and next_token of others."""
+
+
 class LanguageDomain(Domain):
     """Text in one language."""
 
     name = "language"
     evaluate_options = LanguageEvaluateOptions
     sample_options = LanguageSampleOptions
+    new_run_options = LanguageNewRunOptions
 
 
 DOMAIN = LanguageDomain()

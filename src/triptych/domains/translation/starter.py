@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import statistics
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
+from triptych.config.schema import to_plain
 from triptych.config.template import Setting
 from triptych.domains.sources import hash_position
 from triptych.domains.starter import (
@@ -63,7 +63,7 @@ def look(options: TranslationNewRunOptions) -> Starter:
     if options.source_language == found.sides[1] or options.target_language == found.sides[0]:
         found = found.swapped()
     everything = dict.fromkeys(_missing(found), SHARES[0])
-    pairs = list(_corpus(_source(found, UNKNOWN, everything)).read_files("train"))
+    pairs = list(_source(found, UNKNOWN, everything).read_files("train"))
     full = [pair for pair in pairs if all(pair)]
     if len(full) < LEAST:
         raise UserError(
@@ -71,8 +71,8 @@ def look(options: TranslationNewRunOptions) -> Starter:
         )
     languages, advice = _languages(found, full, options)
     source = _source(found, languages, _shares(found, full))
-    settings = {"data.source": Setting(source), **_model(full)}
-    splits = [split for split in _corpus(source).file_splits() if split != "train"]
+    settings = {"data.source": Setting(to_plain(source)), **_model(full)}
+    splits = [split for split in source.file_splits() if split != "train"]
     sentences = _sentences(found.sides, languages, pairs, full)
     if splits:
         sentences.append(f"splits with pairs of their own: {', '.join(splits)}")
@@ -81,8 +81,8 @@ def look(options: TranslationNewRunOptions) -> Starter:
 
 def _source(
     found: ParallelFiles | Table, languages: tuple[str, str], shares: dict[str, float]
-) -> dict[str, Any]:
-    """Return the source of data in the form of a settings file.
+) -> FileCorpus:
+    """Return the source of data.
 
     shares: of the held-out splits that the files do not have.
     """
@@ -103,13 +103,7 @@ def _source(
         if found.split_column is not None:
             arguments["split_names"] = found.split_names
     arguments |= {f"{split}_share": share for split, share in shares.items()}
-    return {"class_path": f"{kind.__module__}.{kind.__qualname__}", "init_args": arguments}
-
-
-def _corpus(source: dict[str, Any]) -> FileCorpus:
-    """Return the source of data that settings describe."""
-    corpus: FileCorpus = resolve_name(source["class_path"])(**source["init_args"])
-    return corpus
+    return kind(**arguments)
 
 
 def _languages(

@@ -1,6 +1,5 @@
 """Chorales of known entropy: a random motif in four voices, repeated with random changes."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,12 +61,9 @@ class CopiedMotifs(PieceSource, SyntheticSource):
         count = getattr(self, f"{split}_size")
         shape = (count, self.repeats, self.motif_steps, N_VOICES)
         drawn = uniform_draws(self.seed, split, shape)
-        motifs = [(drawn[:, 0] * self.notes).astype(np.int64)]
-        for repeat in range(1, self.repeats):
-            motifs.append(self._copy().apply(motifs[-1], drawn[:, repeat]))
-        notes = np.concatenate(motifs, axis=1)  # [N, T, 4]
+        notes = self._copy().chain(drawn).reshape(count, -1, N_VOICES)  # [N, T, 4]
         grids = SCALE[FIRST_NOTE + notes]
         return [Piece(f"motif-{split}-{number:04d}", grid) for number, grid in enumerate(grids)]
 
     def entropy(self) -> float:
-        return (math.log(self.notes) + (self.repeats - 1) * self._copy().entropy()) / self.repeats
+        return self._copy().chain_entropy(self.repeats)
