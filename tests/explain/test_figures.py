@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from triptych.explain.figures import (
+    activations,
     levels,
     local_2d,
     logistics,
@@ -155,6 +156,24 @@ def test_vectors_of_levels_are_alike_and_those_of_tokens_are_not() -> None:
     assert near > 0.9
     assert abs(far) < 0.3
     assert abs(found["tokens"].diagonal(1).mean()) < 0.1
+
+
+def test_activations_and_slopes_are_those_of_the_formulas() -> None:
+    def formula(name: str, z: float) -> float:
+        return {
+            "ReLU": max(0.0, z),
+            "GELU": z * 0.5 * (1 + math.erf(z / math.sqrt(2))),
+            "Swish": z / (1 + math.exp(-z)),
+        }[name]
+
+    found, h = activations.curves(), 1e-6
+    assert found.values.keys() == found.slopes.keys() == {"ReLU", "GELU", "Swish"}
+    for name in found.values:
+        for index in (0, 100, 170, 230, 400):
+            z = found.z[index]
+            assert found.values[name][index] == pytest.approx(formula(name, z), abs=1e-12)
+            slope = (formula(name, z + h) - formula(name, z - h)) / (2 * h)
+            assert found.slopes[name][index] == pytest.approx(slope, abs=1e-8)
 
 
 def test_every_figure_says_what_it_shows_and_names_its_own_files() -> None:
