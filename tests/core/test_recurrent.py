@@ -58,7 +58,7 @@ def lstm_cell(weights: dict[str, Tensor], layer: int, x: Tensor, h: Tensor, c: T
 @pytest.mark.parametrize("score", ["dot", "general"])
 @torch.no_grad()
 def test_the_equations_one_number_at_a_time(score: str) -> None:
-    """Scores, weights, context and attentional vector with input feeding: equations 5, 7 and 8."""
+    """Scores, weights (equation 7), context, attentional vector (5) and input feeding."""
     each = model(score=score)
     source, target = torch.randint(3, V, (1, 6)), torch.randint(3, V, (1, 5))
     vectors = each.source_embedding.table.weight * math.sqrt(D)

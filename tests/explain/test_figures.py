@@ -13,6 +13,7 @@ from triptych.explain.figures import (
     local_2d,
     logistics,
     mask,
+    ngrams,
     norms,
     patterns,
     positions,
@@ -174,6 +175,18 @@ def test_activations_and_slopes_are_those_of_the_formulas() -> None:
             assert found.values[name][index] == pytest.approx(formula(name, z), abs=1e-12)
             slope = (formula(name, z + h) - formula(name, z - h)) / (2 * h)
             assert found.slopes[name][index] == pytest.approx(slope, abs=1e-8)
+
+
+def test_bleu_is_that_of_the_ngrams_that_are_drawn() -> None:
+    found = ngrams.matches()
+    reference, translation = (text.split() for text in (ngrams.REFERENCE, ngrams.TRANSLATION))
+    assert [len(row) for row in found.right] == [len(translation) - n for n in range(4)]
+    for n, row in enumerate(found.right, start=1):
+        in_reference = [reference[i : i + n] for i in range(len(reference) - n + 1)]
+        for first, right in enumerate(row):
+            assert right == (translation[first : first + n] in in_reference)
+    log_precision = sum(math.log(sum(row) / len(row)) for row in found.right) / 4
+    assert found.bleu == pytest.approx(100 * found.brevity * math.exp(log_precision))
 
 
 def test_every_figure_says_what_it_shows_and_names_its_own_files() -> None:

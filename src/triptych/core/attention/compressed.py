@@ -28,7 +28,7 @@ from triptych.errors import at_least
 
 @dataclass(frozen=True)
 class Compressed(AttentionConfig):
-    """One key and one value for `stride` positions (Liu et al. 2018, 1801.10198, section 4.2.3).
+    """One key and one value for `stride` positions (Liu et al. 2018, 1801.10198, section 4.2.4).
 
     A convolution of width and stride `stride` makes them from the projected keys and values, each
     head with kernels of its own. A query sees a compressed block if it is not before the block's

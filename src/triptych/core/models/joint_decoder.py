@@ -20,7 +20,7 @@ PREFIX = "prefix"
 
 
 class JointDecoder(TransformerModel, SequenceToSequence):
-    """Source, start token and target as one sequence of a decoder (1801.10198, section 4.2.1).
+    """Source, start token and target as one sequence of a decoder (1801.10198, section 4.2.3).
 
     The target begins right after the last real token of its row's source, and the start token
     separates both. Padding is after the target, so that no real position reads it. One matrix is
