@@ -124,7 +124,10 @@ def page_of_notebook(path: Path) -> str:
         text = "".join(cell["source"])
         parts.append(text if cell["cell_type"] == "markdown" else f"```python\n{text}\n```")
     title, *rest = parts
-    how = f"Run it: download [{path.name}]({path.name}), or open `docs/notebooks/{path.name}`."
+    how = (
+        f"To see its figures, run it: download [{path.name}]({path.name}), or open "
+        f"`docs/notebooks/{path.name}` of a checkout."
+    )
     return "\n\n".join([title, how, *rest])
 
 

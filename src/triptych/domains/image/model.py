@@ -46,7 +46,7 @@ class ImageTransformer(nn.Module):
     """A decoder over images as sequences in a generation order.
 
     shape: height and width in pixels, channels. levels: number of values of a sub-pixel.
-    n_classes: number of class embeddings, added at every position (section 3.2); 0 for an
+    n_classes: number of class embeddings, added at every position (section 5.2); 0 for an
     unconditional model. A position is a sub-pixel, or a whole pixel with a mixture of logistics.
     A model of super-resolution is conditioned on the image averaged down, which an encoder reads.
     Raises ValueError for an attention variant or a factor that does not support the shape.
