@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import struct
+import zlib
 from pathlib import Path
 
 import pytest
@@ -13,6 +16,7 @@ from written_runs import SCRIPT, WriteRun, write_midi, write_png, write_table
 from triptych.errors import UserError
 from triptych.report.curves import HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart, charts
 from triptych.report.metrics import read_metrics, summary, thinned, total
+from triptych.report.page import report
 from triptych.report.piano_roll import piano_roll
 from triptych.report.pieces import pitch_name, read_piece
 from triptych.report.run import Run, duration, read_run, read_runs
@@ -130,6 +134,50 @@ def test_a_damaged_config_is_a_notice(write_run: WriteRun) -> None:
     for content in (b"a: [1,", b"text", b"\xff\x00", b""):
         (folder / "config.yaml").write_bytes(content)
         assert any("config.yaml" in notice for notice in read_run(folder, most=1).notices)
+
+
+def aliases(*, levels: int) -> bytes:
+    """Settings whose aliases of YAML stand for 3^levels settings."""
+    lines = [f"a{n}: &a{n} {{p: *a{n - 1}, q: *a{n - 1}, r: *a{n - 1}}}" for n in range(1, levels)]
+    return "\n".join(["a0: &a0 {x: 1}", *lines]).encode()
+
+
+def huge_image() -> bytes:
+    """A PNG file of a few bytes that claims to have 60,000 x 60,000 pixels."""
+
+    def part(kind: bytes, content: bytes) -> bytes:
+        size, check = len(content), zlib.crc32(kind + content)
+        return struct.pack(">I", size) + kind + content + struct.pack(">I", check)
+
+    header = struct.pack(">IIBBBBB", 60_000, 60_000, 8, 0, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", header) + part(b"IDAT", zlib.compress(b"0"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.csv", b"step,a\n" + b"9" * 5000 + b",1\n"),
+        ("metrics.csv", b"step,a\n" + b"9" * 400 + b",1\n"),
+        ("metrics.csv", b"step,a\n1,1e308\n2,-1e308\n"),
+        ("config.yaml", b"a: &a {b: *a}"),
+        ("config.yaml", b"[" * 5000),
+        ("config.yaml", aliases(levels=30)),
+        ("versions.json", b"[" * 100_000),
+        ("versions.json", b'{"starts": [{"seed": "\\ud800"}]}'),
+        ("test.json", b'{"metrics": {"a": ' + b"9" * 400 + b"}}"),
+        ("test.json", b"[" * 100_000),
+        ("samples/step-00000020/huge.png", huge_image()),
+        (b"samples/step-00000020/\xff.csv", b"a\nb\n"),
+    ],
+    ids=lambda value: str(value[:30]),
+)
+def test_content_made_to_break_the_page_does_not(
+    write_run: WriteRun, name: str | bytes, content: bytes
+) -> None:
+    folder = write_run("one")
+    Path(os.fsdecode(os.fsencode(folder) + b"/" + os.fsencode(name))).write_bytes(content)
+    page = report(read_runs([folder], most=12), title="t").decode("utf-8")
+    assert "one" in page
 
 
 @pytest.mark.parametrize("content", [b"", b"loss,step\n1,2\n", b"\xff\xfe\x00", b"step,a,a\n"])

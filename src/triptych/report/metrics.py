@@ -12,7 +12,11 @@ from pathlib import Path
 from triptych.errors import UserError
 
 Curve = list[tuple[int, float]]
-"""(step, value), by step; only finite values."""
+"""(step, value), by step; values from -LARGEST to LARGEST."""
+LARGEST = 1e300
+"""Largest size of a value that a chart can scale."""
+MOST_DIGITS = 15
+"""Digits of the largest step that is read."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,7 @@ def read_metrics(path: Path) -> Metrics:
     values: dict[str, dict[int, float]] = {name: {} for name in header[1:]}
     bad_rows, not_finite, bad_values = 0, 0, 0
     for row in rows:
-        if len(row) != len(header) or not row[0].isdecimal():
+        if len(row) != len(header) or not row[0].isdecimal() or len(row[0]) > MOST_DIGITS:
             bad_rows += 1
             continue
         for name, cell in zip(header[1:], row[1:], strict=True):
@@ -68,16 +72,16 @@ def read_metrics(path: Path) -> Metrics:
             except ValueError:
                 bad_values += 1
                 continue
-            if math.isfinite(value):
+            if abs(value) <= LARGEST:
                 values[name][int(row[0])] = value
             else:
                 not_finite += 1
     notices = [
         f"{path.name}: {count} {what}"
         for count, what in (
-            (bad_rows, "incomplete row(s) left out; the run was cut off while it wrote"),
+            (bad_rows, "incomplete row(s) left out, as a run that was cut off leaves them"),
             (bad_values, "value(s) left out that are no numbers"),
-            (not_finite, "value(s) left out that are NaN or infinite"),
+            (not_finite, f"value(s) left out that are NaN, infinite or beyond {LARGEST:g}"),
         )
         if count
     ]

@@ -47,7 +47,7 @@ def report(
     exhibits: Sequence[Exhibit] = (),
     failures: Sequence[str] = (),
 ) -> bytes:
-    """Return the page in UTF-8.
+    """Return the page in UTF-8; characters that UTF-8 lacks become question marks.
 
     runs: with different names; shown side by side. exhibits: shown before the runs. failures:
     sentences shown first.
@@ -73,7 +73,8 @@ def report(
         charts=charts(runs),
         version=triptych.__version__,
     )  # fmt: skip
-    return page.encode("utf-8")
+    # A name of a file may hold bytes that are no UTF-8, and JSON half of a surrogate pair.
+    return page.encode("utf-8", errors="replace")
 
 
 def piece_figure(piece: Piece, where: str) -> str:

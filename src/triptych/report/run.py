@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -177,7 +178,7 @@ def read_scores(folder: Path) -> list[Score]:
     for path in sorted(folder.glob("*.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             continue
         if not isinstance(content, dict) or not isinstance(content.get("metrics"), dict):
             continue
@@ -190,13 +191,14 @@ def read_scores(folder: Path) -> list[Score]:
 
 
 def _numbers(content: dict[str, Any], prefix: str) -> list[tuple[str, float]]:
-    """Return the numbers of nested mappings by their dotted names."""
+    """Return the numbers of nested mappings by name; ": " stands between the names of levels."""
     found = []
     for key, value in content.items():
         if isinstance(value, dict):
             found += _numbers(value, f"{prefix}{key}: ")
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            found.append((f"{prefix}{key}", float(value)))
+            with suppress(OverflowError):  # a whole number of hundreds of digits is no score
+                found.append((f"{prefix}{key}", float(value)))
     return found
 
 
@@ -204,12 +206,10 @@ def _read_starts(path: Path, notices: list[str]) -> list[dict[str, Any]]:
     if not path.is_file():
         notices.append(f"{path.name} is missing: the versions are not known.")
         return []
-    try:
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         starts = json.loads(path.read_text(encoding="utf-8"))["starts"]
         if isinstance(starts, list) and all(isinstance(start, dict) for start in starts):
             return starts
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
     notices.append(f"{path.name} is damaged: the versions are not known.")
     return []
 

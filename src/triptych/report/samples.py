@@ -132,7 +132,8 @@ def read_picture(path: Path) -> Picture:
         with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
             image.load()
             return Picture(path.stem, content, *image.size)
-    except (OSError, SyntaxError, ValueError) as error:  # of Pillow, for damaged files
+    # Pillow's errors for damaged files, and for one that claims billions of pixels.
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise UserError(f"{path} is not an image that can be shown ({error})") from error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -10,20 +11,28 @@ import yaml
 
 IDENTITY = ("run.name", "run.directory")
 """Settings that differ between any two runs."""
+MOST_SETTINGS = 10_000
+"""Settings of a run at most; aliases of YAML may stand for billions."""
 
 FlatSettings = dict[str, str]
 """Name of a setting, as an option of `triptych train`, -> its value as YAML."""
 
 
 def read_settings(path: Path) -> FlatSettings:
-    """Read a config.yaml of a run; raises ValueError for a file that is no mapping in YAML."""
+    """Read a config.yaml of a run.
+
+    Raises ValueError for a file that is no mapping in YAML, or that has more than MOST_SETTINGS.
+    """
     try:
         content = yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        if not isinstance(content, dict):
+            raise ValueError(f"{path.name} holds no settings")
+        found = dict(islice(_flat(content, ""), MOST_SETTINGS + 1))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path.name} holds no settings")
-    return dict(_flat(content, ""))
+    if len(found) > MOST_SETTINGS:
+        raise ValueError(f"{path.name} holds more than {MOST_SETTINGS:,} settings")
+    return found
 
 
 def _flat(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
