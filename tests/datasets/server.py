@@ -22,6 +22,8 @@ class Files:
     failures: list[int] = field(default_factory=list)
     """Status of the first answers."""
     says_length: bool = True
+    length: str = ""
+    """Content-Length in place of the true one."""
     asked: list[tuple[str, str | None]] = field(default_factory=list)
     """Path and range of each request."""
 
@@ -49,7 +51,7 @@ def handler(files: Files) -> type[BaseHTTPRequestHandler]:
             else:
                 self.send_response(200)
             if files.says_length:
-                self.send_header("Content-Length", str(len(content) - start))
+                self.send_header("Content-Length", files.length or str(len(content) - start))
             self.end_headers()
             end = files.breaks_after.pop(0) if files.breaks_after else None
             self.wfile.write(content[start:][:end])

@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import socket
+import tarfile
 import zipfile
 from collections import namedtuple
 from collections.abc import Iterator
@@ -111,6 +112,20 @@ def test_a_server_without_ranges_sends_all_again(
     assert len(files.asked) == 2
 
 
+def test_a_server_that_refuses_a_range_sends_all(files: Files, tmp_path: Path) -> None:
+    (tmp_path / (NAME + module.PART)).write_bytes(CONTENT[:1000])
+    files.failures = [416]
+    get(files, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+    assert [asked for _, asked in files.asked] == ["bytes=1000-", None]
+
+
+def test_a_length_that_is_no_number_is_not_believed(files: Files, tmp_path: Path) -> None:
+    files.length = "many"
+    get(files, tmp_path)
+    assert (tmp_path / NAME).read_bytes() == CONTENT
+
+
 def test_a_part_of_another_version_is_replaced(files: Files, tmp_path: Path) -> None:
     (tmp_path / (NAME + module.PART)).write_bytes(bytes(100_000))
     get(files, tmp_path)
@@ -181,8 +196,9 @@ def test_no_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="Name or service not known"):
         get(Files({}, address="http://data.invalid"), tmp_path)
     assert names(tmp_path) == []
-    with pytest.raises(UserError, match="expected one that begins with https"):
-        get(Files({}, address="data.invalid"), tmp_path)
+    for address in ("data.invalid", "http://[::1", "ftp://data.invalid", "https:/"):
+        with pytest.raises(UserError, match="is no address"):
+            get(Files({}, address=address), tmp_path)
 
 
 def test_a_full_disk(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,12 +245,49 @@ def test_an_archive_becomes_its_folder(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(files.asked) == 1
 
 
-def test_an_archive_without_its_folder_is_refused(tmp_path: Path) -> None:
-    content = zipped("other/a.mid")
+def encrypted() -> bytes:
+    content = bytearray(zipped("pieces/a.mid"))
+    content[6] |= 1
+    content[content.find(b"PK\x01\x02") + 8] |= 1
+    return bytes(content)
+
+
+def tarred(name: str, kind: bytes, link: str = "") -> bytes:
+    """A tar archive with a file in other/ and one member of another kind."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("other/a"), io.BytesIO())
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, link
+        archive.addfile(member)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        zipped("other/a.mid"),
+        zipped("pieces"),
+        encrypted(),
+        zipped("pieces/a.mid")[:60],
+        tarred("pieces", tarfile.SYMTYPE, "other"),
+        tarred("pieces", tarfile.SYMTYPE, "/etc"),
+        tarred("pieces/passwd", tarfile.SYMTYPE, "../../../../etc/passwd"),
+        tarred("pieces/passwd", tarfile.LNKTYPE, "/etc/passwd"),
+        tarred("pieces/../../../outside", tarfile.REGTYPE),
+        tarred("pieces/pipe", tarfile.FIFOTYPE),
+        tarred("pieces/a", tarfile.REGTYPE)[:-20],
+    ],
+    ids=lambda content: f"{len(content)}-bytes",
+)
+def test_an_archive_without_its_folder_or_made_to_do_harm_is_refused(
+    tmp_path: Path, content: bytes
+) -> None:
+    folder = tmp_path / "in"
     data = data_set(remote(content, "pieces.zip", unpacks_to="pieces"))
     with (
         serving(Files({"/pieces.zip": content})) as files,
         pytest.raises(UserError, match="unpacked"),
     ):
-        fetch(data, tmp_path, url=files.address, start=lambda: lambda done, total: None)
-    assert names(tmp_path) == ["pieces.zip"]
+        fetch(data, folder, url=files.address, start=lambda: lambda done, total: None)
+    assert names(tmp_path) == ["in", "pieces.zip"]

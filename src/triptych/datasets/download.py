@@ -11,6 +11,7 @@ import http.client
 import os
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,20 +47,24 @@ def download(
     Raises UserError for an address without the file, a server that cannot be reached, another
     size or hash than the catalogue's, and a disk that cannot be written.
     """
+    try:
+        urllib.parse.urlsplit(address)  # ValueError for one such as http://[
+    except ValueError as error:
+        raise UserError(f"{address} is no address: {error}") from error
     if not address.startswith(SCHEMES):
         raise UserError(f"{address} is no address; expected one that begins with https://")
-    part, failures = target.with_name(target.name + PART), 0
+    part, failures = part_of(target), 0
     with _disk(part):
         target.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        before = _size(part)
+        before = size_of(part)
         try:
             _receive(address, part, file, received)
             break
         except _BrokenAttemptError as error:
-            failures = 0 if _size(part) > before else failures + 1
+            failures = 0 if size_of(part) > before else failures + 1
             if failures > len(PAUSES):
-                raise UserError(_given_up(address, target, file, str(error))) from error
+                raise UserError(_given_up(address, target, str(error))) from error
             time.sleep(PAUSES[max(0, failures - 1)])
     with _disk(target):
         os.replace(part, target)
@@ -73,15 +78,15 @@ def sha256_of(path: Path) -> str:
 
 def _receive(address: str, part: Path, file: RemoteFile, received: Callable[[int], object]) -> None:
     """Complete the part file in one attempt; UserError where no other attempt can help."""
-    start = _size(part)
+    start = size_of(part)
     if start > file.size:  # of another version of the file
         start = 0
     received(start)
     if start < file.size:
-        with _answer(address, start) as answer:
+        with _answer(address, start, part) as answer:
             start = _first_byte(answer, start)
-            announced = answer.headers.get("Content-Length")
-            if announced is not None and start + int(announced) != file.size:
+            announced = answer.headers.get("Content-Length", "")
+            if announced.isdecimal() and start + int(announced) != file.size:
                 raise UserError(
                     f"{address} is a file of {start + int(announced):,} bytes; expected "
                     f"{file.size:,}: it is not the file of the catalogue"
@@ -127,8 +132,11 @@ def _copy(
 
 
 @contextmanager
-def _answer(address: str, start: int) -> Iterator[Any]:
-    """Open an address from a byte on; _BrokenAttemptError where it may help to try again."""
+def _answer(address: str, start: int, part: Path) -> Iterator[Any]:
+    """Open an address from a byte on; _BrokenAttemptError where it may help to try again.
+
+    A part file is deleted if the server refuses to send the bytes after it.
+    """
     headers = {"User-Agent": f"triptych/{triptych.__version__}", "Accept-Encoding": "identity"}
     if start:
         headers["Range"] = f"bytes={start}-"
@@ -138,6 +146,9 @@ def _answer(address: str, start: int) -> Iterator[Any]:
             yield answer
     except urllib.error.HTTPError as error:
         what = f"the server answers {error.code} {error.reason}"
+        if start and error.code == 416:  # the range is beyond the file, or not allowed
+            part.unlink()
+            raise _BrokenAttemptError(what) from error
         if error.code == 429 or error.code >= 500:
             raise _BrokenAttemptError(what) from error
         raise UserError(
@@ -168,7 +179,13 @@ def _first_byte(answer: Any, asked: int) -> int:
     return asked
 
 
-def _size(path: Path) -> int:
+def part_of(target: Path) -> Path:
+    """Return the path that holds a file while it is not complete."""
+    return target.with_name(target.name + PART)
+
+
+def size_of(path: Path) -> int:
+    """Return the bytes of a file; 0 where there is none."""
     return path.stat().st_size if path.exists() else 0
 
 
@@ -181,8 +198,8 @@ def _disk(path: Path) -> Iterator[None]:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from error
 
 
-def _given_up(address: str, target: Path, file: RemoteFile, reason: str) -> str:
-    part = target.with_name(target.name + PART)
+def _given_up(address: str, target: Path, reason: str) -> str:
+    part = part_of(target)
     kept = (
         f"; {part} keeps what has arrived, and the same command continues" if part.exists() else ""
     )

@@ -12,12 +12,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from triptych.datasets.catalogue import DataSet, RemoteFile
-from triptych.datasets.download import PART, download, sha256_of
+from triptych.datasets.download import download, part_of, sha256_of, size_of
 from triptych.errors import UserError
 from triptych.types import Progress
 
 MIRROR = "TRIPTYCH_DATA_MIRROR"
 """Environment variable: address of a folder with one folder for each data set."""
+DAMAGED = (
+    *(OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile),
+    RuntimeError,  # of zipfile, for an encrypted archive
+)
+"""Errors of archives that cannot be unpacked."""
 
 
 def base_address(data: DataSet, url: str | None) -> str:
@@ -41,7 +46,7 @@ def fetch(
     missing = [file for file in data.files if not is_there(folder, file)]
     if not missing:
         return []
-    here = sum(_size(folder / (file.name + PART)) for file in missing)
+    here = sum(size_of(part_of(folder / file.name)) for file in missing)
     total = sum(file.size for file in missing)
     check_room(folder, total - here)
     progress, done = start(), 0
@@ -104,11 +109,10 @@ def unpack(archive: Path, folder: Path) -> None:
             else:
                 with tarfile.open(archive) as packed:
                     packed.extractall(temporary, filter="data")  # no link and no path outside
-            os.replace(Path(temporary) / folder.name, folder)
-        except (OSError, EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
+            held = Path(temporary) / folder.name
+            if held.is_symlink() or not held.is_dir():
+                raise NotADirectoryError(f"it holds no folder {folder.name}")
+            os.replace(held, folder)
+        except DAMAGED as error:
             raise UserError(f"{archive} cannot be unpacked into {folder}: {error}") from error
     archive.unlink()
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
