@@ -30,7 +30,7 @@ def test_a_folder_with_content_needs_overwrite(tmp_path: Path) -> None:
 
 
 def test_a_file_of_somebody_else_is_never_replaced(tmp_path: Path) -> None:
-    for name in ("thesis.tex", "checkpoints"):
+    for name in ("thesis.tex", "checkpoints", "model.bin"):  # each is a folder
         out = tmp_path / f"with-{name}"
         (out / name).mkdir(parents=True)
         (out / "config.json").write_text("old")
@@ -40,6 +40,20 @@ def test_a_file_of_somebody_else_is_never_replaced(tmp_path: Path) -> None:
     for out, says in [("file", "is a file"), ("", "is empty"), ("file/below", "is a file")]:
         with pytest.raises(UserError, match=says):
             check_folder(out and str(tmp_path / out), overwrite=True)
+
+
+def test_a_link_stays_and_what_a_link_inside_names_is_not_touched(tmp_path: Path) -> None:
+    mine, out = tmp_path / "mine", tmp_path / "out"
+    mine.write_text("mine")
+    out.mkdir()
+    (out / "config.json").symlink_to(mine)
+    link = tmp_path / "link"
+    link.symlink_to(out)
+    with atomic_folder(check_folder(str(link), overwrite=True)) as folder:
+        (folder / "config.json").write_text("new")
+    assert link.is_symlink()
+    assert content(out) == {"config.json": "new"}
+    assert mine.read_text() == "mine"
 
 
 @pytest.mark.parametrize("exists", [False, True])

@@ -25,6 +25,7 @@ MODELS: dict[str, Callable[[], Source]] = {
     "image": tiny_models.image_model,
     "music": tiny_models.music_model,
 }
+WEIGHT = "model.encoder.blocks.0.feed_forward.fc1.weight"
 
 
 @pytest.fixture
@@ -104,8 +105,25 @@ def flip_a_bit(path: Path) -> None:
             "has format 99",
         ),
         (
-            lambda f: change(f / "config.json", lambda c: c.pop("tied") and c),
-            "do not fit together",
+            lambda f: change(f / "config.json", lambda c: c["triptych"].pop("vocabulary") and None),
+            "its header has no vocabulary",
+        ),
+        *(
+            (
+                lambda f, key=key, value=value: change(
+                    f / "config.json", lambda c: {**c, key: value}
+                ),
+                "do not fit together",
+            )
+            for key, value in (
+                ("sha256", None),
+                ("tied", [1]),
+                ("tied", {WEIGHT: "model.nothing"}),
+                ("stored_as", [1]),
+                ("stored_as", {WEIGHT: {"names": ["model.nothing"]}}),
+                ("stored_as", {WEIGHT: {"names": [WEIGHT], "row": 99_999}}),
+                ("stored_as", {WEIGHT: {"names": [WEIGHT], "heads": 7}}),
+            )
         ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -118,6 +136,13 @@ def test_a_damaged_or_foreign_folder_is_refused(
         read_checkpoint(folder)
     assert str(folder) in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_weights_of_another_model_than_the_settings_are_refused(folder: Path) -> None:
+    one = {"stored_as": {WEIGHT: {"names": [WEIGHT]}}}
+    change(folder / "config.json", lambda content: {**content, **one, "tied": {}})
+    with pytest.raises(UserError, match=r"are not of the model of its settings: Missing key"):
+        triptych.load(str(folder), device="cpu")
 
 
 def test_weights_that_come_back_otherwise_are_no_export(

@@ -86,8 +86,8 @@ class TrainedModel(ABC):
     def restore(cls, checkpoint: dict[str, Any], device: str = "cpu") -> Self:
         """Return the model of a checkpoint's content; device: as in `device_named`.
 
-        Raises UserError for a device that this machine does not have and for a vocabulary that this
-        version of Triptych does not read.
+        Raises UserError for a device that this machine does not have, for a vocabulary that this
+        version of Triptych does not read, and for weights of another model than the settings'.
         """
         from triptych.config.schema import from_plain
         from triptych.training.checkpoint import core_weights
@@ -99,7 +99,13 @@ class TrainedModel(ABC):
         vocabulary = cls.read_vocabulary(header["vocabulary"])
         model = config.build_model(vocabulary)
         weights = core_weights(checkpoint["state_dict"])
-        model.load_state_dict(merge_adapters(weights, config.run.lora_alpha))
+        try:
+            model.load_state_dict(merge_adapters(weights, config.run.lora_alpha))
+        except RuntimeError as error:  # its first line names the class alone
+            why = " ".join(str(error).split()).partition(": ")[2]
+            raise UserError(
+                f"the weights of the checkpoint are not of the model of its settings: {why[:200]}"
+            ) from error
         trained = cls(config, model.to(device_named(device)), vocabulary)
         trained.header = header
         return trained

@@ -44,13 +44,13 @@ def check_folder(out: str, *, overwrite: bool) -> Path:
         raise UserError(f"--out {found}; expected the name of a folder to write")
     if (why := why_unwritable(path.parent)) is not None:
         raise UserError(f"cannot write --out {out}: {why}; expected a folder that can be created")
-    names = sorted(entry.name for entry in path.iterdir()) if path.exists() else []
-    if names and not overwrite:
+    entries = sorted(path.iterdir()) if path.exists() else []
+    if entries and not overwrite:
         raise UserError(
-            f"--out {out} already holds {names[0]}: choose another folder, or add --overwrite to "
-            "replace an export"
+            f"--out {out} already holds {entries[0].name}: choose another folder, or add "
+            "--overwrite to replace an export"
         )
-    if foreign := [name for name in names if name not in FILES]:
+    if foreign := [entry.name for entry in entries if entry.name not in FILES or entry.is_dir()]:
         raise UserError(
             f"--out {out} holds {foreign[0]}, which no export writes; expected a new folder, or "
             "one with an earlier export alone"

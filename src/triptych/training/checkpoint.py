@@ -26,6 +26,8 @@ FORMAT = 1
 """Version of the checkpoint's layout; a reader refuses a higher one."""
 
 ZIP_START = b"PK\x03\x04"
+NEEDED = ("format", "domain", "config", "vocabulary")
+"""Keys of a header without which no model can be opened."""
 
 
 def header(
@@ -115,8 +117,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         size = file.stat().st_size
         raise refusal(f"is cut off or damaged ({size:,} bytes are no whole file)") from error
     header = content.get("triptych") if isinstance(content, dict) else None
-    if not isinstance(header, dict) or "format" not in header or "state_dict" not in content:
+    if not isinstance(header, dict) or "state_dict" not in content:
         raise refusal("was not written by Triptych (it has no header 'triptych')")
+    if missing := [key for key in NEEDED if key not in header]:
+        raise refusal(f"was not written by Triptych (its header has no {missing[0]})")
     if header["format"] > FORMAT:
         raise refusal(
             f"has format {header['format']}, written by Triptych "

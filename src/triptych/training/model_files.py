@@ -159,7 +159,10 @@ def read_model(weights: Path) -> dict[str, Any]:
         ) from None
     try:
         return unpack(content, facts, name=str(weights))
-    except (SafetensorError, KeyError, TypeError) as error:
+    except (
+        *(SafetensorError, KeyError, TypeError),
+        *(AttributeError, IndexError, ValueError, RuntimeError),  # metadata that were changed
+    ) as error:
         raise UserError(
             f"{weights} and its metadata do not fit together ({error!r}); export the model again"
         ) from None
