@@ -86,7 +86,7 @@ def test_the_text_of_a_file_is_printed(cli, refused) -> None:
         ("image", "folder", ["--data.source.directory", "digits"]),
         ("music", "jsb", ["triptych data fetch jsb-chorales", "chorales-demo"]),
         ("music", "maestro-small", ["triptych data fetch maestro`"]),
-        ("translation", "multi30k-en-de", ["triptych data fetch multi30k", "numbers-de-en"]),
+        ("translation", "multi30k-en-de", ["triptych data fetch multi30k", "numbers-en-de"]),
     ],
 )
 def test_missing_data_are_named_with_the_ways_to_get_some(
