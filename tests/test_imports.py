@@ -56,6 +56,7 @@ def breaches(where: list[str], name: str) -> str | None:
         "reading",
         "sources",
         "starter",
+        "user_files",
     }  # of triptych.domains
     if layer == target == "domains" and parts[2:] and parts[2] not in {*protocol, where[1]}:
         return "one domain knows another"

@@ -87,6 +87,7 @@ def test_the_text_of_a_file_is_printed(cli, refused) -> None:
         ("music", "jsb", ["triptych data fetch jsb-chorales", "chorales-demo"]),
         ("music", "maestro-small", ["triptych data fetch maestro`"]),
         ("translation", "multi30k-en-de", ["triptych data fetch multi30k", "numbers-en-de"]),
+        ("language", "lm-multi30k", ["train.en.gz does not exist", "lm-docstrings"]),
     ],
 )
 def test_missing_data_are_named_with_the_ways_to_get_some(
@@ -101,6 +102,19 @@ def test_missing_data_are_named_with_the_ways_to_get_some(
     with pytest.raises(UserError) as caught:
         prepare_data(found, from_plain(found.config_class(), content))
     assert all(part in str(caught.value) for part in says), str(caught.value)
+    assert str(caught.value).count("source.directory") == 1, "advice is given once"
+
+
+def test_a_missing_file_is_named_with_those_that_are_there(tmp_path: Path) -> None:
+    from triptych.domains.language.config import Config, DataConfig
+    from triptych.domains.language.sources.text_files import TextFiles
+
+    config = Config(data=DataConfig(source=TextFiles(str(tmp_path), {"train": ["a.txt"]})))
+    for found in ("is empty", "b.txt"):
+        with pytest.raises(UserError, match=f"a.txt does not exist.*{found}") as caught:
+            prepare_data(domains.find_domain("language"), config)
+        assert "--data.source.directory" not in str(caught.value)
+        (tmp_path / "b.txt").write_text("Another file.\n", encoding="utf-8")
 
 
 def test_other_errors_of_data_keep_their_sentence(tmp_path: Path) -> None:

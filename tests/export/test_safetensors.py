@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 import triptych
 from triptych.errors import UserError
-from triptych.export import safetensors
+from triptych.export import safetensors, source
 from triptych.export.source import Source, open_source
 from triptych.training.checkpoint import read_checkpoint
 
@@ -148,14 +148,14 @@ def test_weights_of_another_model_than_the_settings_are_refused(folder: Path) ->
 def test_weights_that_come_back_otherwise_are_no_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = safetensors.unpack
+    original = source.unpack
 
     def wrong(*arguments: Any, **options: Any) -> dict[str, Any]:
         opened = original(*arguments, **options)
         next(iter(opened["state_dict"].values()))[0] += 1
         return opened
 
-    monkeypatch.setattr(safetensors, "unpack", wrong)
+    monkeypatch.setattr(source, "unpack", wrong)
     with pytest.raises(RuntimeError, match="other weights"):
         safetensors.write(tiny_models.image_model(), tmp_path)
 
