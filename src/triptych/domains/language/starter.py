@@ -33,13 +33,13 @@ LEAST = 100
 LONG_LINE = 5000
 """Characters above which a line is no sentence."""
 SIZES = (
-    Size(2, 128, 4, 512, 0.3, batch=2048, epochs=12, below=200_000),
+    Size(2, 128, 4, 512, 0.3, batch=2048, epochs=30, below=200_000),
     Size(4, 128, 4, 512, 0.1, batch=2048, epochs=5, below=2_000_000),
     Size(6, 256, 8, 1024, 0.1, batch=4096, epochs=3, below=20_000_000, learning_rate=1e-3),
     Size(8, 512, 8, 2048, 0.1, batch=8192, epochs=1, learning_rate=5e-4),
 )
 """By the number of tokens."""
-MASKED_EPOCHS = 3
+MASKED_EPOCHS = 2
 """Passes of a masked-token model for each of a next-token model, as it predicts fewer tokens."""
 
 

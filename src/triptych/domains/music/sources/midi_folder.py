@@ -74,7 +74,7 @@ class MidiFolder(HashedSource):
                     yield Piece(file.name, piece)
                     if n_pieces == limit:
                         break
-        warn_of_skipped(self.directory, skipped, n_pieces + len(skipped))
+        warn_of_skipped(f"{self.directory}, {split}", skipped, n_pieces + len(skipped))
         if table:
             unlisted = [name for name, row in rows.items() if not row]
             missing = sorted(table.keys() - rows.values())
