@@ -9,6 +9,7 @@ import pytest
 
 from triptych.explain.figures import (
     activations,
+    bert_input,
     levels,
     local_2d,
     logistics,
@@ -182,11 +183,32 @@ def test_bleu_is_that_of_the_ngrams_that_are_drawn() -> None:
     reference, translation = (text.split() for text in (ngrams.REFERENCE, ngrams.TRANSLATION))
     assert [len(row) for row in found.right] == [len(translation) - n for n in range(4)]
     for n, row in enumerate(found.right, start=1):
-        in_reference = [reference[i : i + n] for i in range(len(reference) - n + 1)]
-        for first, right in enumerate(row):
-            assert right == (translation[first : first + n] in in_reference)
+        grams, in_reference = (
+            [words[i : i + n] for i in range(len(words) - n + 1)]
+            for words in (translation, reference)
+        )
+        for gram in grams:
+            right = sum(r for r, other in zip(row, grams, strict=True) if other == gram)
+            assert right == min(grams.count(gram), in_reference.count(gram))
+    assert sum(found.right[0]) < sum(word in reference for word in translation)
     log_precision = sum(math.log(sum(row) / len(row)) for row in found.right) / 4
+    assert found.brevity < 1
     assert found.bleu == pytest.approx(100 * found.brevity * math.exp(log_precision))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_the_input_of_bert_is_two_texts_of_which_some_tokens_are_hidden(seed: int) -> None:
+    found = bert_input.reading(seed)
+    first, second = (text.split() for text in bert_input.TEXTS)
+    assert found.tokens == ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
+    assert "".join(found.segments) == "A" * (len(first) + 2) + "B" * (len(second) + 1)
+    kinds = set()
+    for read, predicted in zip(found.read, found.predicted, strict=True):
+        for token, word, hidden in zip(found.tokens, read, predicted, strict=True):
+            assert hidden or word == token
+            assert not (hidden and token in ("[CLS]", "[SEP]"))
+            kinds |= {"mask" if word == "[MASK]" else word == token} if hidden else set()
+    assert seed or kinds == {"mask", True, False}
 
 
 def test_every_figure_says_what_it_shows_and_names_its_own_files() -> None:

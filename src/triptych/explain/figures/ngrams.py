@@ -11,7 +11,7 @@ from triptych.explain.drawing import BLUE, UNUSED, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 REFERENCE = "a man is playing the guitar on the stage"
-TRANSLATION = "the man is playing the guitar on a stage"
+TRANSLATION = "the man plays the guitar on the stage"
 LONGEST = 4
 """Length of the longest n-grams that BLEU counts."""
 
@@ -51,14 +51,15 @@ def ngrams(words: list[str], n: int) -> list[tuple[str, ...]]:
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return a row of n-grams for each n, blue where the reference has them."""
     found, words = matches(), TRANSLATION.split()
-    figure = new_figure(9.0, 3.4, f"reference: {REFERENCE}\nBLEU {found.bleu:.1f}")
+    title = f"reference: {REFERENCE}\nbrevity penalty {found.brevity:.3f}, BLEU {found.bleu:.1f}"
+    figure = new_figure(9.0, 3.4, title)
     axes = figure.subplots()
     for n, row in enumerate(found.right, start=1):
         for first, right in enumerate(row):
             # Each n-gram is a bar over its words; neighbours overlap, so they are stacked.
             level = -n - (first % n) * 0.8 / n
-            axes.barh(level, n - 0.15, left=first + 0.075, height=0.6 / n, align="center",
-                      color=BLUE if right else UNUSED, edgecolor="#b9b6ae", linewidth=0.5)  # fmt: skip
+            bars = axes.barh(level, n - 0.15, left=first + 0.075, height=0.6 / n)
+            bars[0].set(color=BLUE if right else UNUSED, edgecolor="#b9b6ae", linewidth=0.5)
         middle, label = -n - 0.4 * (n - 1) / n, f"$p_{n}$ = {sum(row)}/{len(row)}"
         axes.text(-0.2, middle, f"n = {n}", ha="right", va="center", fontsize=9)
         axes.text(len(words) + 0.2, middle, label, va="center", fontsize=9)
