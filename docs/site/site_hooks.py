@@ -29,6 +29,13 @@ INCLUDED = re.compile(r"^\[`([\w.]+)`\]\(([^)\s]+\.py)\)$", re.M)
 IMAGE = re.compile(r'<img [^>]*src="([^"]+)"[^>]*>')
 LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>', re.S)
+FUNCTION = re.compile(r"<m[io]>(log|exp|sin|cos|tanh|softmax|score)</m[io]>")
+AFTER_FUNCTION = re.compile(
+    r"((?<!<msub>)<mi>(?:log|exp|sin|cos|tanh)</mi>|<msub><mi>log</mi><mn>\d</mn></msub>)"
+    r"(?=<m(?:i|n|sub|over)>)"
+)
+BEFORE_FUNCTION = re.compile(r"(?<=</mi>)(?=<mi>(?:log|exp|sin|cos|tanh)</mi>)")
+THIN_SPACE = '<mspace width="0.17em"/>'
 FENCE = re.compile(r"^```.*?^```$", re.M | re.S)
 
 
@@ -153,9 +160,16 @@ def on_page_content(content: str, **_: Any) -> str:
 
     def formula(match: re.Match[str]) -> str:
         display = "block" if match[2] == "[" else "inline"
-        return convert(html.unescape(match[3].strip()), display=display)
+        return with_spaces(convert(html.unescape(match[3].strip()), display=display))
 
     return IMAGE.sub(r'<a href="\1">\g<0></a>', FORMULA.sub(formula, content))
+
+
+def with_spaces(formula: str) -> str:
+    """MathML with the spaces that LaTeX has at names of functions: log p, and softmax(z)."""
+    formula = FUNCTION.sub(r"<mi>\1</mi>", formula)  # an operator has wide spaces
+    formula = AFTER_FUNCTION.sub(rf"\1{THIN_SPACE}", formula)
+    return BEFORE_FUNCTION.sub(THIN_SPACE, formula)
 
 
 def on_config(config: Any) -> Any:

@@ -9,7 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
-from site_hooks import DOCS, FENCE, INCLUDED, LINK, ROOT, on_config, source_of, with_sources
+from site_hooks import (
+    DOCS,
+    FENCE,
+    INCLUDED,
+    LINK,
+    ROOT,
+    on_config,
+    source_of,
+    with_sources,
+    with_spaces,
+)
 
 from triptych.explain.registry import find_figure, summaries
 
@@ -126,6 +136,18 @@ def test_pages_that_the_settings_do_not_list_are_in_the_guide() -> None:
     config = SimpleNamespace(nav=[{"Guide": ["index.md"]}, {"Reference": ["cli.md"]}])
     guide = on_config(config).nav[0]["Guide"]
     assert sorted([*guide, "cli.md"]) == sorted(path.name for path in DOCS.glob("*.md"))
+
+
+@pytest.mark.parametrize(
+    ("formula", "spaces"), [(r"\log p", 1), (r"\log_2 p", 1), (r"\log(p)", 0), (r"a \sin b", 2)]
+)
+def test_names_of_functions_have_spaces_where_no_bracket_follows(formula: str, spaces: int) -> None:
+    converter = pytest.importorskip("latex2mathml.converter", reason="extra docs")
+    plain = converter.convert(formula)
+    spaced = with_spaces(plain)
+    assert spaced.count("<mspace") == spaces
+    assert re.sub("<mspace[^>]*>", "", spaced) == plain
+    assert not re.search("<msub><mi>log</mi><mspace", spaced)
 
 
 def run(page: Path) -> None:
