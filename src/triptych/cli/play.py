@@ -19,8 +19,8 @@ def parser() -> argparse.ArgumentParser:
         prog="triptych play",
         usage="triptych play [OPTIONS]",
         description="Serve trained models to the browser of this machine: translate a sentence, "
-        "finish a drawing, harmonise a melody. It needs no network, and no other machine can open "
-        "the pages. Ctrl-C ends it.",
+        "finish a drawing, harmonise a melody, continue a text. It needs no network, and no other "
+        "machine can open the pages. Ctrl-C ends it.",
     )
     made.add_argument(
         "--checkpoint",
@@ -72,10 +72,14 @@ def run(arguments: Sequence[str]) -> int:
 
     import triptych
     from triptych.play.app import serve
+    from triptych.play.pages import check_served
     from triptych.training.devices import device_named
 
     device_named(options.device)  # a wrong device is refused before a file is read
     print(f"opening {', '.join(names)}", file=sys.stderr)
-    models = {name: triptych.load(name, device=options.device) for name in names}
+    models = {}
+    for name in names:
+        models[name] = triptych.load(name, device=options.device)
+        check_served(models[name], name)
     serve(models, port=options.port, browser=not options.no_browser)
     return 0

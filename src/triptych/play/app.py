@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Awaitable, Callable, MutableMapping
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from triptych import pretrained
 from triptych.domains.base import TrainedModel
 from triptych.errors import UserError
 from triptych.play.pages import page_of
@@ -51,25 +54,45 @@ class PolicyHeader:
 
 
 def build(models: dict[str, TrainedModel]) -> Any:
-    """Return the gradio Blocks with a tab for each model; models: by the name of the checkpoint.
-
-    Raises UserError for a model without a page.
-    """
+    """Return the gradio Blocks with a tab for each model; models: by the name of the checkpoint."""
     import gradio as gr
 
     from triptych.play.pages.shared import stop_work
 
-    pages = {name: page_of(model.domain, name) for name, model in models.items()}
-    domains = [model.domain for model in models.values()]
+    titles = tab_titles({name: model.domain for name, model in models.items()})
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks, gr.Tabs():
         for number, (name, model) in enumerate(models.items()):
-            alone = domains.count(model.domain) == 1
-            label = model.domain.capitalize() + ("" if alone else f": {name}")
-            with gr.Tab(label, id=number):
+            with gr.Tab(titles[name], id=number):
                 gr.Markdown(f"Model: `{name}`")
-                pages[name].layout(model, name, f"{model.domain}-{number}")
+                page_of(model).layout(model, f"{model.domain}-{number}")
         blocks.unload(stop_work)
     return blocks
+
+
+def tab_titles(domains: dict[str, str]) -> dict[str, str]:
+    """Return the title of each tab, by the name of its checkpoint; no two are equal.
+
+    domains: by the name of the checkpoint. A title is the domain, with as much of the name as tells
+    the models of a domain apart: that of the run or of the file, or else all of it.
+    """
+    titles = {name: domain.capitalize() for name, domain in domains.items()}
+    for longer in (short_name, str):
+        for name in _repeated(titles):
+            titles[name] = f"{domains[name].capitalize()}: {longer(name)}"
+    return titles
+
+
+def short_name(name: str) -> str:
+    """Return the name of the run, file, folder or shipped model of a checkpoint."""
+    path = Path(name.removeprefix(pretrained.PREFIX))
+    if path.parent.name == "checkpoints":
+        return path.parent.parent.name
+    return path.name.removesuffix(".ckpt")
+
+
+def _repeated(titles: dict[str, str]) -> list[str]:
+    counts = Counter(titles.values())
+    return [name for name, title in titles.items() if counts[title] > 1]
 
 
 def serve(models: dict[str, TrainedModel], *, port: int | None, browser: bool) -> None:

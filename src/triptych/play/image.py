@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.domains.base import TrainedModel
 from triptych.domains.image import render
 from triptych.domains.image.domain import HALVES
 from triptych.domains.image.formats import ImageSizeError, decode_image
@@ -30,7 +31,7 @@ ADDRESS = "data:image/png;base64,"
 """Begins a drawing as the browser sends it."""
 
 
-def check_model(model: Any, name: str) -> ImageModel:
+def check_model(model: TrainedModel, name: str) -> ImageModel:
     """Return a model that the page can show; UserError for another one.
 
     name: of its checkpoint.

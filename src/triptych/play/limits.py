@@ -32,6 +32,18 @@ def within(name: str, value: Any, least: Number, most: Number) -> Number:
     return kind(value)
 
 
+def checked_text(text: str, most: int, *, may_be_empty: bool = False) -> str:
+    """Return a text without white space at its ends; UserError where it is empty or too long.
+
+    most: characters.
+    """
+    if not (text := text.strip()) and not may_be_empty:
+        raise UserError("There is no text yet: type one first.")
+    if len(text) > most:
+        raise UserError(f"The text has {len(text)} characters; expected at most {most}.")
+    return text
+
+
 def sampling(seed: Any, temperature: Any, count: Any) -> dict[str, Any]:
     """Return the arguments of a model's sampling; UserError for values outside of the limits."""
     return {

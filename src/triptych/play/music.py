@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from triptych.domains.base import TrainedModel
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.midi import midi_bytes, new_midi, parse_midi
+from triptych.domains.music.midi import ParsedMidi, midi_bytes, new_midi, parse_midi
 from triptych.errors import UserError
 from triptych.play.limits import sampling, within
 from triptych.report.pieces import Piece, parse_piece
@@ -35,6 +36,12 @@ MAX_PARTICLES = 64
 HARMONISE, CONTINUE, ACCOMPANY, COMPOSE = "Harmonise", "Continue", "Accompany", "New piece"
 
 
+def check_model(model: TrainedModel, name: str) -> MusicModel:
+    """Return a model as the page shows it; see `triptych.play.pages`."""
+    assert isinstance(model, MusicModel)
+    return model
+
+
 def actions(model: MusicModel) -> list[str]:
     """Return what a model can do, the most interesting first."""
     if model.config.model.melody is not None:
@@ -47,14 +54,16 @@ def voices(model: MusicModel) -> list[str]:
     return [name.lower() for name in model.tokenizer.voice_ranges]
 
 
-def given_music(notes: str, upload: str | None) -> pretty_midi.PrettyMIDI | Path:
+def given_music(model: MusicModel, notes: str, upload: str | None) -> ParsedMidi:
     """Return the music that a visitor gives: the MIDI file where there is one, or the melody.
 
-    notes: see `read_melody`. upload: path of the file. Raises UserError for a file that is damaged
-    or larger than the limits, and where no note is given.
+    model: its melodies are of an instrument that it plays. notes: see `read_melody`. upload: path
+    of the file. Raises UserError for a file that is damaged or larger than the limits, and where no
+    note is given.
     """
     if upload is None:
-        return read_melody(notes)
+        melody = read_melody(notes, model.tokenizer.melody_program)
+        return parse_midi(midi_bytes(melody), name="The melody")
     path = Path(upload)
     size = path.stat().st_size
     if size > MAX_BYTES:
@@ -67,14 +76,15 @@ def given_music(notes: str, upload: str | None) -> pretty_midi.PrettyMIDI | Path
             f"{path.name} lasts {seconds:.0f} seconds and {quarters:.0f} quarters; expected at "
             f"most {MAX_SECONDS:.0f} seconds and {MAX_QUARTERS} quarters"
         )
-    return path
+    return parsed
 
 
-def read_melody(notes: str) -> pretty_midi.PrettyMIDI:
+def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
     """Return the melody of the page's keyboard.
 
-    notes: JSON, a list of [start, length, pitch] in sixteenths and MIDI pitches. Raises UserError
-    where there are none and for a melody that is damaged or too long.
+    notes: JSON, a list of [start, length, pitch] in sixteenths and MIDI pitches. program: of
+    General MIDI. Raises UserError where there are none and for a melody that is damaged or too
+    long.
     """
     import pretty_midi
 
@@ -99,7 +109,7 @@ def read_melody(notes: str) -> pretty_midi.PrettyMIDI:
             "MIDI file."
         )
     midi = new_midi(QUARTERS_PER_MINUTE)
-    part = pretty_midi.Instrument(program=0, name="Melody")
+    part = pretty_midi.Instrument(program, name="Melody")
     part.notes = [
         pretty_midi.Note(80, pitch, start * STEP_SECONDS, (start + length) * STEP_SECONDS)
         for start, length, pitch in sorted(rows)
@@ -128,7 +138,7 @@ def harmonise(
     if options["temperature"] == 0:
         raise UserError("A harmony needs a temperature above 0")
     made = model.complete(
-        given_music(notes, upload),
+        given_music(model, notes, upload),
         keep,
         particles=within("Particles", particles, 1, MAX_PARTICLES),
         progress=progress,
@@ -148,7 +158,7 @@ def continue_music(
     progress: Progress | None = None,
 ) -> list[Piece]:
     """Return pieces that begin with the given music; errors as in `harmonise`."""
-    primer = given_music(notes, upload)
+    primer = given_music(model, notes, upload)
     made = model.sample(**_new(seconds, seed, temperature, count), primer=primer, progress=progress)
     return _pieces(made, "Continuation", upload)
 
@@ -164,7 +174,7 @@ def accompany(
 ) -> list[Piece]:
     """Return pieces to the given melody, for a model that reads one; errors as in `harmonise`."""
     options = sampling(seed, temperature, within("Number of pieces", count, 1, MAX_PIECES))
-    made = model.sample(**options, melody=given_music(notes, upload), progress=progress)
+    made = model.sample(**options, melody=given_music(model, notes, upload), progress=progress)
     return _pieces(made, "Accompaniment", upload)
 
 

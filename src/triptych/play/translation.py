@@ -5,15 +5,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from triptych.domains.base import TrainedModel
 from triptych.domains.translation.attention_maps import sentence_attention
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import draw
+from triptych.domains.translation.synthetic import SyntheticCorpus
 from triptych.errors import UserError
-from triptych.play.limits import sampling, within
+from triptych.play.limits import checked_text, sampling, within
 
-MAX_CHARACTERS = 500
+MAX_CHARACTERS = 5_000
 """Longest text, in characters."""
 MAX_BEAM = 12
+EXAMPLES = {
+    "en": "A man plays the guitar.",
+    "de": "Ein Mann spielt Gitarre.",
+    "fr": "Un homme joue de la guitare.",
+    "ko": "저는 학생입니다.",
+    "zh": "我是学生。",
+}
+"""Sentences by their language."""
 COLUMNS = ["rank", "translation", "score", "log p in nats"]
 
 
@@ -25,6 +35,20 @@ class Translated:
     rows: list[list[str]]
     attention: bytes | None = None
     """PNG of the cross-attention of the best one, where it was searched."""
+
+
+def check_model(model: TrainedModel, name: str) -> TranslationModel:
+    """Return a model as the page shows it; see `triptych.play.pages`."""
+    assert isinstance(model, TranslationModel)
+    return model
+
+
+def example(model: TranslationModel) -> str:
+    """Return a text for the model to begin with; empty where none fits."""
+    source = model.config.data.source
+    if isinstance(source, SyntheticCorpus):
+        return source.pairs("validation")[0][0]
+    return "" if source.of_summaries() else EXAMPLES.get(source.source_languages()[0], "")
 
 
 def search(
@@ -64,18 +88,10 @@ def sample(
 
 def checked_line(model: TranslationModel, text: str) -> str:
     """Return the text as one line; UserError where it is empty or longer than the limits."""
-    line = " ".join(text.split())
-    if not line:
-        raise UserError("There is no text yet: type a sentence first.")
-    if len(line) > MAX_CHARACTERS:
-        raise UserError(
-            f"The text has {len(line)} characters; expected one sentence of at most "
-            f"{MAX_CHARACTERS}."
-        )
+    line = " ".join(checked_text(text, MAX_CHARACTERS).split())
     most = model.config.data.max_length
     if (length := len(model.vocabulary.source.encode(line))) >= most:
         raise UserError(
-            f"The text has {length} tokens; this model was trained on sentences of fewer than "
-            f"{most}. Translate one sentence at a time."
+            f"The text has {length} tokens; this model was trained on texts of fewer than {most}."
         )
     return line

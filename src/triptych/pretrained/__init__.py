@@ -48,6 +48,9 @@ def find(name: str) -> Path:
 
 def weights_in(folder: Path) -> Path:
     """Return the weights file of a folder of `triptych export`; UserError for another folder."""
+    for best in (folder / "checkpoints" / "best.ckpt", folder / "best.ckpt"):
+        if best.is_file():
+            raise UserError(f"{folder} is the folder of a run; did you mean {best}?")
     for name in (FOLDER_METADATA, FOLDER_WEIGHTS):
         if not (folder / name).is_file():
             raise UserError(

@@ -169,27 +169,47 @@ class LanguageModel(TaskScores, TrainedModel):
     def classify(self, lines: Sequence[str]) -> list[tuple[str, float]]:
         """Return the most probable label of each line, and its probability.
 
-        lines: the texts of an example between tabs. Raises UserError for a model of a task without
-        labels and for a line with another number of texts.
+        lines: the texts of an example between tabs. Raises UserError as `probabilities`.
         """
-        task, names = self.config.task, self.vocabulary.labels
+        named = [f"line {number}" for number in range(1, len(lines) + 1)]
+        texts = [read_cells(line, where, least=1) for line, where in zip(lines, named, strict=True)]
+        found = self.probabilities(texts, named)
+        return [max(row.items(), key=lambda each: each[1]) for row in found]
+
+    def probabilities(
+        self, examples: Sequence[Sequence[str]], named: Sequence[str] | None = None
+    ) -> list[dict[str, float]]:
+        """Return the probability of each label for each example.
+
+        examples: their texts. named: their names in errors, None for numbers. Raises UserError for
+        a model of a task without labels, for an example with another number of texts and for more
+        candidates than labels.
+        """
+        task, labels = self.config.task, self.vocabulary.labels
         if not isinstance(task, LabelledTask):
             raise UserError(
                 f"a model of the task {type(task).__name__} has no labels for lines; expected a "
                 "model of a task such as Classification"
             )
-        if not lines:
+        if not examples:
             return []
-        numbered = ((line, f"line {number}") for number, line in enumerate(lines, start=1))
-        examples = [
-            Labelled(tuple(read_cells(line, where, least=1)), names[0], where)
-            for line, where in numbered
-        ]
-        settings = self.config.data
-        rows = task.encode_examples(examples, self.vocabulary, settings.max_length)
-        found = task.probabilities(self.model, rows, settings.max_tokens).max(-1)
-        best = zip(found.indices.tolist(), found.values.tolist(), strict=True)
-        return [(names[index], probability) for index, probability in best]
+        named = named or [f"example {number}" for number in range(1, len(examples) + 1)]
+        rows = task.encode_examples(
+            [
+                Labelled(tuple(each), labels[0], name)
+                for each, name in zip(examples, named, strict=True)
+            ],
+            self.vocabulary,
+            self.config.data.max_length,
+        )
+        found = task.probabilities(self.model, rows, self.config.data.max_tokens)  # [N, C]
+        if found.shape[1] > len(labels):
+            raise UserError(
+                f"{named[0]} has {found.shape[1]} candidates; expected at most {len(labels)}, as "
+                "in training"
+            )
+        # There may be fewer candidates than labels.
+        return [dict(zip(labels, row, strict=False)) for row in found.tolist()]
 
     def write_samples(
         self, options: LanguageSampleOptions, out: OutputFolder, report: ProgressFactory

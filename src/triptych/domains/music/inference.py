@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 
@@ -35,6 +35,8 @@ from triptych.types import Progress
 if TYPE_CHECKING:
     import pretty_midi
 
+GivenMidi: TypeAlias = "pretty_midi.PrettyMIDI | ParsedMidi | str | Path"
+"""Music that a caller gives: in memory, or as a file."""
 DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
 
@@ -48,9 +50,9 @@ class MusicModel(MusicEvaluator):
         *,
         seconds: float | None = None,
         length: int | None = None,
-        primer: pretty_midi.PrettyMIDI | str | Path | None = None,
+        primer: GivenMidi | None = None,
         instruments: str | None = None,
-        melody: pretty_midi.PrettyMIDI | str | Path | None = None,
+        melody: GivenMidi | None = None,
         seed: int = 0,
         temperature: float = 1.0,
         top_k: int | None = None,
@@ -108,7 +110,7 @@ class MusicModel(MusicEvaluator):
 
     def complete(
         self,
-        given: pretty_midi.PrettyMIDI | str | Path,
+        given: GivenMidi,
         keep: str,
         count: int = 1,
         *,
@@ -149,7 +151,7 @@ class MusicModel(MusicEvaluator):
         )
         return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
 
-    def _prompt(self, primer: pretty_midi.PrettyMIDI | str | Path) -> Ids:
+    def _prompt(self, primer: GivenMidi) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""
         return self.tokenizer.encode(self.tokenizer.from_midi(_parsed(primer, "the primer")))
 
@@ -235,8 +237,10 @@ class MusicModel(MusicEvaluator):
         )
 
 
-def _parsed(midi: pretty_midi.PrettyMIDI | str | Path, name: str) -> ParsedMidi:
+def _parsed(midi: GivenMidi, name: str) -> ParsedMidi:
     """Return a MIDI file, or a piece in memory under a name for error messages."""
+    if isinstance(midi, ParsedMidi):
+        return midi
     if isinstance(midi, (str, Path)):
         return read_midi(midi)
     return parse_midi(midi_bytes(midi), name=name)

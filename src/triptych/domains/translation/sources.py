@@ -60,6 +60,10 @@ class Corpus(ABC):
             raise UserError(f"the {split} split of the corpus has no sentence pairs")
         return pairs
 
+    def source_languages(self) -> list[str]:
+        """Return the code of each language in which a source may be."""
+        return [self.source_language]
+
     def of_summaries(self) -> bool:
         """Return whether the targets are summaries: both sides are in one natural language."""
         source, target = map(primary_subtag, (self.source_language, self.target_language))
@@ -236,6 +240,9 @@ class TwoLanguages(Corpus):
                 f"first and second both have the source_language {self.first.source_language}; "
                 "expected two languages, which name the splits"
             )
+
+    def source_languages(self) -> list[str]:
+        return [self.first.source_language, self.second.source_language]
 
     def splits(self) -> list[str]:
         corpora = (self.first, self.second)

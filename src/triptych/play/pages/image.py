@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import gradio as gr
 
 from triptych.domains.image.domain import HALVES
+from triptych.domains.image.inference import ImageModel
 from triptych.play.image import (
     MAX_PASSES,
-    check_model,
     class_names,
     complete,
     example,
@@ -29,11 +28,10 @@ from triptych.play.pages.shared import (
 FIRST_PART = "bottom"
 
 
-def layout(model: Any, name: str, key: str) -> None:
+def layout(model: ImageModel, key: str) -> None:
     """Add the page of a model; see `triptych.play.pages`."""
-    shown = check_model(model, name)
-    height, width, channels = shown.full_model.shape
-    names = class_names(shown)
+    height, width, channels = model.full_model.shape
+    names = class_names(model)
     canvas = f"{key}-canvas"
     # The script of a button fills the first one; the second one goes to the canvas.
     drawing = gr.Textbox(visible=False)
@@ -56,7 +54,7 @@ def layout(model: Any, name: str, key: str) -> None:
             )  # fmt: skip
             part = gr.Radio(HALVES, value=FIRST_PART, label="Part that the model fills")
             passes = gr.Slider(
-                0, MAX_PASSES, passes_for(shown, FIRST_PART), step=1, label="Passes",
+                0, MAX_PASSES, passes_for(model, FIRST_PART), step=1, label="Passes",
                 info="Each pass of resampling, which is slow, lets the model take account of given "
                 "pixels that come later in its order.",
             )  # fmt: skip
@@ -68,20 +66,20 @@ def layout(model: Any, name: str, key: str) -> None:
             with buttons:
                 run_button(
                     "Finish drawing",
-                    partial(complete, shown),
+                    partial(complete, model),
                     [drawing, part, label, passes, *fields],
                     [result],
                     js=f"(_, ...others) => [drawingOf('{canvas}'), ...others]",
                     primary=True,
                 )
                 made = run_button(
-                    "Example", partial(example, shown), [label, seed, temperature],
+                    "Example", partial(example, model), [label, seed, temperature],
                     [address], shown_on=[result],
                 )  # fmt: skip
-                run_button("New images", partial(sample, shown), [label, *fields], [result])
+                run_button("New images", partial(sample, model), [label, *fields], [result])
                 stop_button()
     made.success(None, address, address, js=f"(address) => showDrawing('{canvas}', address)")
     part.change(
-        partial(passes_for, shown), part, passes, js=f"(part) => hidePart('{canvas}', part)",
+        partial(passes_for, model), part, passes, js=f"(part) => hidePart('{canvas}', part)",
         queue=False, show_progress="hidden", api_visibility="private",
     )  # fmt: skip

@@ -18,9 +18,8 @@ COMPUTER_KEYS = "AWSEDFTGYHUJKOLP;"
 """Keys of a computer keyboard that play the piano's, as in keyboard.js."""
 
 
-def layout(model: Any, name: str, key: str) -> None:
+def layout(model: MusicModel, key: str) -> None:
     """Add the page of a model; see `triptych.play.pages`."""
-    assert isinstance(model, MusicModel)
     keyboard = f"{key}-keyboard"
     notes = gr.Textbox(visible=False)  # filled by the script of a button
     offered = music.actions(model)

@@ -52,6 +52,16 @@ def template(name: str, **values: Any) -> str:
     return _TEMPLATES.get_template(name).render(**values)
 
 
+def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]] = ()) -> str:
+    """Return a table of results as HTML."""
+    return template("table.html.j2", caption=caption, columns=columns, rows=rows)
+
+
+def result_table(caption: str, columns: Sequence[str], **options: Any) -> Any:
+    """Add an element for `table`, at first without rows."""
+    return gr.HTML(table(caption, columns), apply_default_css=False, **options)
+
+
 def sampling_fields(*, count: int, most: int, what: str) -> list[Any]:
     """Add the fields of seed, temperature and number of samples, and return them."""
     with gr.Row():

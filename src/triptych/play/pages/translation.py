@@ -13,21 +13,30 @@ from triptych.domains.translation.inference import TranslationModel
 from triptych.play.limits import MAX_COUNT
 from triptych.play.pages.shared import (
     result_image,
+    result_table,
     run_button,
     sampling_fields,
     stop_button,
-    template,
+    table,
 )
-from triptych.play.translation import COLUMNS, MAX_BEAM, MAX_CHARACTERS, Translated, sample, search
+from triptych.play.translation import (
+    COLUMNS,
+    MAX_BEAM,
+    MAX_CHARACTERS,
+    Translated,
+    example,
+    sample,
+    search,
+)
 
-EXAMPLES = {"en": "A man plays the guitar.", "de": "Ein Mann spielt Gitarre."}
-"""Text at first, by source language."""
+CAPTION = "Translations"
 
 
-def layout(model: Any, name: str, key: str) -> None:
+def layout(model: TranslationModel, key: str) -> None:
     """Add the page of a model; see `triptych.play.pages`."""
-    assert isinstance(model, TranslationModel)
     source = model.config.data.source
+    what = "Document" if source.of_summaries() else "Sentence"
+    languages = f"{' or '.join(source.source_languages())} to {source.target_language}"
 
     def searched(*values: Any) -> tuple[Any, Any]:
         return _shown(search(model, *values[:-1]))
@@ -36,29 +45,26 @@ def layout(model: Any, name: str, key: str) -> None:
         return _shown(sample(model, *values[:-1]))
 
     # The results stand right of the fields, which name them.
-    table = gr.HTML(
-        template("table.html.j2", caption="Translations", columns=COLUMNS, rows=[]),
-        render=False, apply_default_css=False,
-    )  # fmt: skip
+    found = result_table(CAPTION, COLUMNS, render=False)
     picture = result_image("Attention of the best translation", height=420)
     with gr.Row():
         with gr.Column():
             text = gr.Textbox(
-                EXAMPLES.get(source.source_language, ""),
-                label=f"Sentence, {source.source_language} to {source.target_language}",
+                example(model),
+                label=f"{what}, {languages}",
                 lines=1,
-                max_lines=1,
+                max_lines=4,
                 max_length=MAX_CHARACTERS,
                 elem_id=f"{key}-text",
             )
             inputs = [text, *_search_fields(model)]
-            run_button("Translate", searched, inputs, [table, picture], primary=True, enter=text)
+            run_button("Translate", searched, inputs, [found, picture], primary=True, enter=text)
             with gr.Accordion("Sample translations instead of searching the best", open=False):
                 fields = sampling_fields(count=4, most=MAX_COUNT, what="translations")
-                run_button("Sample", sampled, [text, *fields], [table, picture])
+                run_button("Sample", sampled, [text, *fields], [found, picture])
                 stop_button()
         with gr.Column():
-            table.render()
+            found.render()
             picture.render()
 
 
@@ -88,5 +94,4 @@ def _search_fields(model: TranslationModel) -> list[Any]:
 def _shown(found: Translated) -> tuple[Any, Any]:
     """Return the values of the table and of the picture."""
     picture = None if found.attention is None else Image.open(io.BytesIO(found.attention))
-    rows = template("table.html.j2", caption="Translations", columns=found.columns, rows=found.rows)
-    return rows, picture
+    return table(CAPTION, found.columns, found.rows), picture

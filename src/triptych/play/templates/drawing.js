@@ -7,10 +7,7 @@ function attachDrawing(box) {
   const said = box.querySelector(".said");
   const ink = box.querySelector(".ink");
   const erase = box.querySelector(".erase");
-  const clear = () => {
-    context.fillStyle = "#000000";
-    context.fillRect(0, 0, canvas.width, canvas.height);
-  };
+  const file = box.querySelector(".file");
   const at = (event) => {
     const place = canvas.getBoundingClientRect();
     return [
@@ -30,7 +27,7 @@ function attachDrawing(box) {
     context.stroke();
     last = here;
   };
-  clear();
+  fill(canvas, "#000000");
   canvas.addEventListener("pointerdown", (event) => {
     canvas.setPointerCapture(event.pointerId);
     last = at(event);
@@ -43,26 +40,35 @@ function attachDrawing(box) {
   erase.addEventListener("click", () => {
     erase.setAttribute("aria-pressed", String(erase.getAttribute("aria-pressed") !== "true"));
   });
-  box.querySelector(".clear").addEventListener("click", clear);
-  box.querySelector(".file").addEventListener("change", async (event) => {
-    const [file] = event.target.files;
+  box.querySelector(".fill").addEventListener("click", () => fill(canvas, ink.value));
+  box.querySelector(".clear").addEventListener("click", () => fill(canvas, "#000000"));
+  box.querySelector(".choose").addEventListener("click", () => file.click());
+  file.addEventListener("change", async () => {
+    const [chosen] = file.files;
+    file.value = ""; // so that the same file can be chosen again
     said.textContent = "";
-    if (!file) return;
-    if (file.size > MAX_PICTURE) {
-      said.textContent = `${file.name} has ${(file.size / 1e6).toFixed(1)} MB; expected at most ${MAX_PICTURE / 1e6} MB.`;
+    if (!chosen) return;
+    if (chosen.size > MAX_PICTURE) {
+      said.textContent = `${chosen.name} has ${(chosen.size / 1e6).toFixed(1)} MB; expected at most ${MAX_PICTURE / 1e6} MB.`;
       return;
     }
     try {
-      cover(canvas, await createImageBitmap(file));
+      cover(canvas, await createImageBitmap(chosen));
     } catch {
-      said.textContent = `${file.name} is no picture that this browser can read.`;
+      said.textContent = `${chosen.name} is no picture that this browser can read.`;
     }
-    event.target.value = "";
   });
 }
 
-/* Draw the middle of a picture over the whole canvas. */
+function fill(canvas, colour) {
+  const context = canvas.getContext("2d");
+  context.fillStyle = colour;
+  context.fillRect(0, 0, canvas.width, canvas.height);
+}
+
+/* Draw the middle of a picture over the whole canvas; transparency over white, as in training. */
 function cover(canvas, picture) {
+  fill(canvas, "#ffffff");
   const scale = Math.max(canvas.width / picture.width, canvas.height / picture.height);
   const [width, height] = [picture.width * scale, picture.height * scale];
   const context = canvas.getContext("2d");

@@ -132,6 +132,11 @@ class MusicTokenizer(ABC):
     has no voices. The instruments of `to_midi` are the voices, in this order."""
 
     @property
+    def melody_program(self) -> int:
+        """Program of General MIDI for a melody without an instrument of its own."""
+        return 0
+
+    @property
     @abstractmethod
     def symbols(self) -> tuple[str, ...]:
         """Name of each id, in order; may depend on the tokenizer's settings."""

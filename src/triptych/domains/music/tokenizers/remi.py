@@ -106,6 +106,12 @@ class RemiTokenizer(MusicTokenizer):
             return Ensemble((*range(N_PROGRAMS), DRUMS), (*program_names(), "drums"))
         return Ensemble.of(self.instruments)
 
+    @property
+    def melody_program(self) -> int:
+        """Program of the piano where it plays, else of the first instrument but drums."""
+        programs = [program for program in self.ensemble.programs if program != DRUMS]
+        return 0 if 0 in programs or not programs else programs[0]
+
     @cached_property
     def numbers(self) -> tuple[int, ...]:
         """Program by which MidiTok knows each instrument: its index, so that all differ."""
@@ -240,6 +246,8 @@ class RemiTokenizer(MusicTokenizer):
                 if note.pitch == following.pitch:
                     note.duration = min(note.duration, following.time - note.time)
             track.notes = [note for note in track.notes if note.duration > 0]
+        if not any(track.notes for track in score.tracks):
+            return pretty_midi.PrettyMIDI()  # symusic would write times out of order
         return pretty_midi.PrettyMIDI(io.BytesIO(score.dumps_midi()))
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
