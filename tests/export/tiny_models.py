@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -65,9 +67,14 @@ def _source_of(domain: str, settings_text: str, vocabulary_text: str) -> Source:
 
 
 def translator(
-    *, shared: bool = True, share_embeddings: str = "all", layers: int | None = None, **parts: Any
+    *,
+    shared: bool = True,
+    share_embeddings: str = "all",
+    layers: int | None = None,
+    model: Mapping[str, Any] = MappingProxyType({}),
+    **parts: Any,
 ) -> Source:
-    """A translator. layers: of the decoder. parts: of the Transformer."""
+    """A translator. layers: of the decoder. model: further settings. parts: of the Transformer."""
     kind = BytePairs()
     tokenizers = Tokenizers.train(LINES, LINES[::-1], kind=kind, vocabulary_size=270, shared=shared)
     settings = {
@@ -76,6 +83,7 @@ def translator(
             "transformer": {**SIZES, "feed_forward": feed_forward("ReLU"), **parts},
             "share_embeddings": share_embeddings,
             "n_decoder_layers": layers,
+            **model,
         },
     }
     return source_of("translation", settings, tokenizers.to_plain())
@@ -104,8 +112,8 @@ def image_model(**model: Any) -> Source:
     return source_of("image", settings, vocabulary)
 
 
-def music_model(**parts: Any) -> Source:
-    """A model of chorales. parts: of the Transformer."""
+def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any) -> Source:
+    """A model of chorales. model: further settings. parts: of the Transformer."""
     from triptych.domains.music.config import Config
 
     settings = {
@@ -117,7 +125,10 @@ def music_model(**parts: Any) -> Source:
             "sequence_length": 64,
             "overlap": 0,
         },
-        "model": {"transformer": {**SIZES, "feed_forward": feed_forward("GELU"), **parts}},
+        "model": {
+            "transformer": {**SIZES, "feed_forward": feed_forward("GELU"), **parts},
+            **model,
+        },
     }
     vocabulary = from_plain(Config, settings).data.source.tokenizer.vocabulary
     return source_of("music", settings, vocabulary)

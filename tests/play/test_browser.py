@@ -1,4 +1,4 @@
-"""The pages of the shipped models in headless Chromium: used as a visitor uses them."""
+"""Pages of shipped models and of tiny ones in headless Chromium: used as a visitor uses them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from urllib.parse import urlsplit
 
 import pretty_midi
 import pytest
+import torch
+from PIL import Image
+from tiny_models import image_model, language_model, music_model, translator
+
+from triptych.export.source import Source
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
 pytestmark = pytest.mark.slow
@@ -55,21 +60,62 @@ def server() -> Iterator[Server]:
     assert "Traceback" not in printed
 
 
+@pytest.fixture(scope="module")
+def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of random models as a user may have trained them."""
+    recurrent = {"class_path": "triptych.domains.translation.architectures.Recurrent"}
+    models = {
+        "colour": image_model(class_conditional=True),
+        "plain": image_model(),
+        "text": language_model(),
+        "melody": music_model(model={"melody": {"n_layers": 1}}),
+        "recurrent": translator(n_heads=1, model={"architecture": recurrent}),
+    }
+    folder = tmp_path_factory.mktemp("runs")
+    named = [f"--checkpoint={saved(model, folder / name)}" for name, model in models.items()]
+    running = Server("--device", "cpu", *named)
+    yield running
+    code, printed = running.interrupt()
+    assert code == 130
+    assert "Traceback" not in printed
+
+
+def saved(model: Source, run: Path) -> Path:
+    """Write a checkpoint where a run has it; return its path."""
+    path = run / "checkpoints" / "best.ckpt"
+    path.parent.mkdir(parents=True)
+    weights = model.model.full_model.state_dict()
+    state = {f"model.{name}": weight for name, weight in weights.items()}
+    torch.save({"triptych": model.header, "state_dict": state}, path)
+    return path
+
+
 @pytest.fixture
 def page(browser: Any, server: Server) -> Iterator[Any]:
-    """A fresh page; at its end it has reported no error and asked no other server."""
+    """A fresh page of the shipped models; see `opened`."""
+    yield from opened(browser, server)
+
+
+@pytest.fixture
+def tiny_page(browser: Any, tiny_server: Server) -> Iterator[Any]:
+    """A fresh page of the tiny models; see `opened`."""
+    yield from opened(browser, tiny_server)
+
+
+def opened(browser: Any, server: Server) -> Iterator[Any]:
+    """Yield a fresh page; at its end it has reported no error and asked no other server."""
     assert urlsplit(server.address).hostname == "127.0.0.1"
-    opened = browser.new_page()
-    opened.set_default_timeout(PATIENCE)
+    page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     errors: list[str] = []
     asked: list[str] = []
-    opened.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
-    opened.on("pageerror", lambda error: errors.append(str(error)))
-    opened.on("request", lambda request: asked.append(request.url))
-    opened.goto(server.address)
-    opened.wait_for_function("typeof attachAll === 'function'")  # gradio adds scripts late
-    yield opened
-    opened.close()
+    page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(server.address)
+    page.wait_for_function("typeof attachAll === 'function'")  # gradio adds scripts late
+    yield page
+    page.close()
     assert errors == []
     assert len(asked) > 10
     assert {urlsplit(url).hostname for url in asked if url.startswith("http")} == {"127.0.0.1"}
@@ -119,6 +165,15 @@ def test_a_played_melody_is_harmonised_heard_and_downloaded(page: Any, tmp_path:
     before = page.evaluate("audio.currentTime")
     page.wait_for_function("() => Number(document.querySelector('.piece .position').value) > 0.5")
     assert page.evaluate("audio.currentTime") > before
+    figure.get_by_role("button", name="Pause").click()
+
+    page.get_by_label("Seconds of new music").first.fill("5")
+    button(page, "New piece").click()  # gradio changes the figure in place
+    page.get_by_text("Piece 1", exact=True).wait_for()
+    figure.get_by_role("button", name="Play").click()
+    page.wait_for_function("playing && playing.sources.size >= 4")
+    bars = figure.locator("[data-sound]").count()
+    assert page.evaluate("playing.notes.length") == bars
     figure.get_by_role("button", name="Pause").click()
 
 
@@ -211,3 +266,71 @@ def test_a_mistake_is_a_sentence_and_stop_ends_the_work(page: Any) -> None:
     button(page, "Stop").click()
     page.get_by_text("Stopped.").wait_for()
     assert page.locator("figure.piece").count() == 0
+
+
+def test_each_model_has_a_tab_with_the_name_of_its_run(tiny_page: Any) -> None:
+    titles = [one.inner_text() for one in tiny_page.get_by_role("tab").all()]
+    assert titles == ["Image: colour", "Image: plain", "Language", "Music", "Translation"]
+
+
+def test_a_drawing_in_colour_keeps_its_colours(tiny_page: Any, tmp_path: Path) -> None:
+    tab(tiny_page, "Image: colour")
+    seen = tiny_page.locator("canvas:visible")
+    seen.wait_for()
+    tiny_page.locator("input.ink:visible").fill("#ff0000")
+    button(tiny_page, "Fill").click()
+    assert pixel(tiny_page, "canvas:visible", 1, 1) == [255, 0, 0]
+    tiny_page.get_by_label("Number of images").first.fill("1")
+    button(tiny_page, "Finish drawing").click()
+    shown = tiny_page.locator("[id$=-result] img:visible")
+    shown.wait_for()
+    shown.evaluate("async (one) => { await one.decode(); }")
+    assert pixel(tiny_page, "[id$=-result] img", 10, 10) == [255, 0, 0]
+
+    Image.new("RGBA", (4, 4), (0, 0, 0, 0)).save(tmp_path / "clear.png")
+    tiny_page.locator("input.file").first.set_input_files(tmp_path / "clear.png")
+    tiny_page.wait_for_function(PIXEL + "('canvas', 1, 1)[2] === 255")  # white, as in training
+
+
+PIXEL = """((where, x, y) => {
+    const source = [...document.querySelectorAll(where)].find((one) => one.offsetParent);
+    const context = document.createElement("canvas").getContext("2d");
+    context.drawImage(source, 0, 0);
+    return [...context.getImageData(x, y, 1, 1).data].slice(0, 3);
+})"""
+
+
+def pixel(page: Any, where: str, x: int, y: int) -> list[int]:
+    """Colour of a pixel of the first canvas or image of a selector that is seen."""
+    found: list[int] = page.evaluate(f"{PIXEL}({where.removesuffix(':visible')!r}, {x}, {y})")
+    return found
+
+
+def test_a_text_is_continued(tiny_page: Any) -> None:
+    tab(tiny_page, "Language")
+    tiny_page.get_by_label("Beginning of the text").fill("a man")
+    tiny_page.get_by_label("Number of texts").first.fill("2")
+    button(tiny_page, "Continue").click()
+    texts = tiny_page.locator("tbody:visible tr td:last-child")
+    texts.nth(1).wait_for()
+    assert all(text.startswith("a man") for text in texts.all_inner_texts())
+    assert texts.count() == 2
+
+
+def test_a_melody_is_accompanied(tiny_page: Any) -> None:
+    tab(tiny_page, "Music")
+    button(tiny_page, "Example melody").click()
+    button(tiny_page, "Accompany").click()
+    figure = tiny_page.locator("figure.piece")
+    figure.wait_for()
+    assert figure.locator("g.voice").count() > 1
+    assert button(tiny_page, "Harmonise").count() == button(tiny_page, "New piece").count() == 0
+
+
+def test_a_recurrent_model_translates_and_shows_its_attention(tiny_page: Any) -> None:
+    tab(tiny_page, "Translation")
+    text = tiny_page.locator("textarea:visible").first
+    text.fill("the man runs")
+    text.press("Enter")
+    tiny_page.locator("img:visible").first.wait_for()
+    assert tiny_page.locator("tbody:visible tr").count() == 4

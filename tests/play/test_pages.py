@@ -3,25 +3,62 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tiny_models import image_model, language_model, music_model, translator
 
-from triptych import domains, play
+from triptych import play
 from triptych.errors import UserError
-from triptych.play.pages import page_of
+from triptych.export.source import Source
+from triptych.play.app import tab_titles
+from triptych.play.pages import check_served, page_of
 
 
-def test_a_domain_without_a_page_is_refused_in_a_sentence() -> None:
-    assert "language" in domains.names()
-    for word in ("language", "shared", "somebody.domain"):
-        with pytest.raises(UserError, match=rf"x\.ckpt is of the domain {word}.*image, music, tr"):
-            page_of(word, "x.ckpt")
+@pytest.mark.parametrize("word", ["shared", "somebody.domain"])
+def test_a_domain_without_a_page_is_refused_in_a_sentence(word: str) -> None:
+    model = image_model().model
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(model), "domain", word)
+        with pytest.raises(UserError, match=rf"x\.ckpt is of the domain {word}.*image, language"):
+            check_served(model, "x.ckpt")
+
+
+@pytest.mark.parametrize("made", [image_model, language_model, music_model, translator])
+def test_every_domain_has_a_page(made: Callable[[], Source]) -> None:
+    check_served(made().model, "x.ckpt")
+    if find_spec("gradio") is not None:
+        assert callable(page_of(made().model).layout)
+
+
+def test_titles_of_tabs_differ_and_are_as_short_as_that_allows() -> None:
+    domains = {
+        "runs/image/a/checkpoints/best.ckpt": "image",
+        "runs/image/b/checkpoints/best.ckpt": "image",
+        "pretrained:mnist": "image",
+        "runs/b/checkpoints/last.ckpt": "music",
+        "runs/c/checkpoints/best.ckpt": "translation",
+        "runs/c/checkpoints/last.ckpt": "translation",
+        "exports/c.v2": "translation",
+    }
+    assert list(tab_titles(domains).values()) == [
+        "Image: a",
+        "Image: b",
+        "Image: mnist",
+        "Music",
+        "Translation: runs/c/checkpoints/best.ckpt",
+        "Translation: runs/c/checkpoints/last.ckpt",
+        "Translation: c.v2",
+    ]
 
 
 def test_what_a_page_computes_needs_no_gradio() -> None:
     files = sorted(Path(play.__file__).parent.glob("*.py"))
-    assert {"image.py", "music.py", "translation.py"} <= {path.name for path in files}
+    assert {"image.py", "language.py", "music.py", "translation.py"} <= {
+        path.name for path in files
+    }
     for path in files:
         imports = [
             node

@@ -7,11 +7,15 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tiny_models import translator
 
 import triptych
+from triptych.domains.translation.config import Config, DataConfig
+from triptych.domains.translation.digit_strings import DigitStrings
 from triptych.domains.translation.inference import TranslationModel
+from triptych.domains.translation.sources import Corpus, ParallelText, TwoLanguages
 from triptych.errors import UserError
-from triptych.play.translation import MAX_CHARACTERS, sample, search
+from triptych.play.translation import MAX_CHARACTERS, example, sample, search
 
 SENTENCE = "A man plays the guitar."
 
@@ -33,6 +37,22 @@ def test_the_hypotheses_are_those_of_translate(model: TranslationModel) -> None:
     assert [row[0] for row in shown.rows] == ["1", "2", "3"]
     with Image.open(io.BytesIO(shown.attention or b"")) as picture:
         assert min(picture.size) > 200
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (ParallelText(source_language="de", target_language="en"), "Ein Mann spielt Gitarre."),
+        (ParallelText(source_language="xx", target_language="en"), ""),
+        (ParallelText(source_language="en", target_language="en"), ""),
+        (TwoLanguages(), "저는 학생입니다."),
+        (DigitStrings(source_language="art", target_language="art"), None),
+    ],
+)
+def test_the_text_at_first_is_of_the_model_s_language(source: Corpus, text: str | None) -> None:
+    settings = Config(data=DataConfig(source=source))
+    found = example(TranslationModel(settings, translator().model.full_model))
+    assert found == text if text is not None else found.isdigit()
 
 
 def test_layer_and_head_choose_the_drawing(model: TranslationModel) -> None:

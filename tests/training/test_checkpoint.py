@@ -112,6 +112,8 @@ def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) 
 
     def cases() -> dict[str, str]:
         (tmp_path / "folder").mkdir()
+        (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+        (tmp_path / "run" / "checkpoints" / "best.ckpt").touch()
         (tmp_path / "empty").touch()
         (tmp_path / "text").write_text("model: {}\n")
         (tmp_path / "short").write_bytes(whole.read_bytes()[:9000])
@@ -124,6 +126,7 @@ def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) 
         return {
             "missing": "No such file",
             "folder": "is a folder without config.json",
+            "run": r"the folder of a run; did you mean .*run/checkpoints/best\.ckpt",
             "empty": "is no checkpoint file",
             "text": "is no checkpoint file",
             "short": r"cut off or damaged \(9,000 bytes",

@@ -347,3 +347,21 @@ def test_kinds_are_complete():
     assert tokenizer.symbols[tokenizer.end].startswith("EOS")
     assert (tokenizer.meaning.kind == BAR).sum() == 1
     assert (tokenizer.meaning.kind == TEMPO).sum() == 48
+
+
+@pytest.mark.parametrize(
+    ("instruments", "program"), [(None, 0), (QUARTET, 40), (BAND, 33), (("drums",), 0)]
+)
+def test_a_melody_is_of_an_instrument_that_plays(
+    instruments: tuple[str, ...] | None, program: int
+) -> None:
+    assert RemiTokenizer(instruments).melody_program == program
+
+
+def test_ids_without_notes_are_a_piece_without_notes() -> None:
+    tokenizer = RemiTokenizer(QUARTET)
+    names = ["Bar_None", "TimeSig_4/4", "Position_0", "Position_38", "Bar_None", "EOS_None"]
+    tempos = [name for name in tokenizer.symbols if name.startswith("Tempo")]
+    names[3:3], names[5:5] = tempos[:1], tempos[-1:]
+    ids = np.array([tokenizer.symbols.index(name) for name in names])
+    assert tokenizer.to_midi(ids).instruments == []

@@ -1,0 +1,108 @@
+"""What the page of a model of text shows, without gradio."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from random_head import with_random_head
+from tiny_models import LINES, language_model
+
+from triptych.core.feed_forward import GELU
+from triptych.core.transformer import TransformerConfig
+from triptych.domains.language.config import Config, DataConfig
+from triptych.domains.language.inference import LanguageModel
+from triptych.domains.language.model import ModelConfig
+from triptych.domains.language.tasks.base import Task
+from triptych.domains.language.tasks.classification import Classification
+from triptych.domains.language.tasks.entailment import Entailment
+from triptych.domains.language.tasks.masked import MaskedTokens
+from triptych.domains.language.tasks.multiple_choice import MultipleChoice
+from triptych.domains.language.tokenizers.word_piece import WordPiece
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.errors import UserError
+from triptych.play.language import CONTINUE, FILL, LABEL, MAX_CHARACTERS, action, label, write
+
+
+def model_of(task: Task, *labels: str) -> LanguageModel:
+    torch.manual_seed(0)
+    sizes = TransformerConfig(n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16))
+    config = Config(data=DataConfig(max_length=24), model=ModelConfig(sizes), task=task)
+    vocabulary = Vocabulary(WordPiece().build(LINES, 60), labels)
+    model = with_random_head(config.build_model(vocabulary))
+    return LanguageModel(config, model, vocabulary)
+
+
+def next_token() -> LanguageModel:
+    model = language_model().model
+    assert isinstance(model, LanguageModel)
+    return model
+
+
+def test_continuations_are_those_of_the_seed() -> None:
+    model = next_token()
+    assert action(model) == CONTINUE
+    rows = write(model, " a man \n", 12, 5, 0.8, 3)
+    expected = model.sample(3, prompt="a man", length=12, seed=5, temperature=0.8)
+    assert rows == [[str(number), text] for number, text in enumerate(expected, start=1)]
+    assert len(set(expected)) > 1
+    assert write(model, "", 12, 5, 0.8, 1)[0][1]
+
+
+def test_masks_are_filled() -> None:
+    model = model_of(MaskedTokens())
+    assert action(model) == FILL
+    (row,) = write(model, "a [MASK] plays", None, 0, 1.0, 1)
+    assert row[1].startswith("a ")
+    assert row[1].endswith(" plays")
+    assert "MASK" not in row[1]
+
+
+def test_each_label_has_its_probability_the_most_probable_first() -> None:
+    model = model_of(Classification(), "x", "y", "z")
+    assert action(model) == LABEL
+    rows = label(model, "the man runs\n")
+    best, probability = model.classify(["the man runs"])[0]
+    assert rows[0] == [best, f"{probability:.4f}"]
+    assert {row[0] for row in rows} == {"x", "y", "z"}
+    assert sum(float(row[1]) for row in rows) == pytest.approx(1, abs=1e-3)
+
+
+def test_lines_are_the_texts_of_an_example() -> None:
+    model = model_of(Entailment(), "no", "yes")
+    rows = label(model, "a dog\n\n two dogs ")
+    assert rows[0][0] == model.classify(["a dog\ttwo dogs"])[0][0]
+    with pytest.raises(UserError, match="example 1 has 1 texts; Entailment reads two"):
+        label(model, "a dog")
+
+
+def test_a_choice_has_at_most_as_many_candidates_as_in_training() -> None:
+    model = model_of(MultipleChoice(), "1", "2", "3")
+    assert [row[0] for row in label(model, "a man\nruns\nplays")] in (["1", "2"], ["2", "1"])
+    with pytest.raises(UserError, match="line 1 has 4 candidates; expected at most 3"):
+        model.classify(["a man\truns\tplays\truns\ta dog"])
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"prompt": "a" * (MAX_CHARACTERS + 1)}, f"{MAX_CHARACTERS + 1} characters"),
+        ({"prompt": "a man " * 20}, "shorter than length"),
+        ({"length": 21}, "Length needs a whole number from 1 to 20; found 21"),
+        ({"length": None}, "found nothing"),
+        ({"seed": -1}, "Seed"),
+    ],
+)
+def test_other_input_is_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
+    usual = {"prompt": "a", "length": 12, "seed": 0, "temperature": 1.0, "count": 1}
+    with pytest.raises(UserError, match=says):
+        write(next_token(), **(usual | change))
+
+
+@pytest.mark.parametrize("text", ["", " \n "])
+def test_an_empty_text_is_refused_where_the_model_reads_one(text: str) -> None:
+    with pytest.raises(UserError, match="no text yet"):
+        write(model_of(MaskedTokens()), text, 12, 0, 1.0, 1)
+    with pytest.raises(UserError, match="no text yet"):
+        label(model_of(Classification(), "x", "y"), text)
