@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from random_head import with_random_head
-from tiny_models import LINES, language_model
+from tiny_models import LINES, language_model, randomised
 
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
@@ -30,8 +29,7 @@ def model_of(task: Task, *labels: str) -> LanguageModel:
     sizes = TransformerConfig(n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16))
     config = Config(data=DataConfig(max_length=24), model=ModelConfig(sizes), task=task)
     vocabulary = Vocabulary(WordPiece().build(LINES, 60), labels)
-    model = with_random_head(config.build_model(vocabulary))
-    return LanguageModel(config, model, vocabulary)
+    return LanguageModel(config, randomised(config.build_model(vocabulary)), vocabulary)
 
 
 def next_token() -> LanguageModel:
@@ -66,6 +64,7 @@ def test_each_label_has_its_probability_the_most_probable_first() -> None:
     best, probability = model.classify(["the man runs"])[0]
     assert rows[0] == [best, f"{probability:.4f}"]
     assert {row[0] for row in rows} == {"x", "y", "z"}
+    assert float(rows[0][1]) > float(rows[2][1])
     assert sum(float(row[1]) for row in rows) == pytest.approx(1, abs=1e-3)
 
 

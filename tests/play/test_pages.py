@@ -33,6 +33,11 @@ def test_every_domain_has_a_page(made: Callable[[], Source]) -> None:
         assert callable(page_of(made().model).layout)
 
 
+def test_a_model_that_its_page_does_not_show_is_refused() -> None:
+    with pytest.raises(UserError, match=r"x\.ckpt is a GAN or a model of super-resolution"):
+        check_served(image_model(super_resolution={"factor": 2}).model, "x.ckpt")
+
+
 def test_titles_of_tabs_differ_and_are_as_short_as_that_allows() -> None:
     domains = {
         "runs/image/a/checkpoints/best.ckpt": "image",

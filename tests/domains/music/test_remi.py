@@ -360,8 +360,8 @@ def test_a_melody_is_of_an_instrument_that_plays(
 
 def test_ids_without_notes_are_a_piece_without_notes() -> None:
     tokenizer = RemiTokenizer(QUARTET)
-    names = ["Bar_None", "TimeSig_4/4", "Position_0", "Position_38", "Bar_None", "EOS_None"]
-    tempos = [name for name in tokenizer.symbols if name.startswith("Tempo")]
-    names[3:3], names[5:5] = tempos[:1], tempos[-1:]
+    tempo, other, *_ = (name for name in tokenizer.symbols if name.startswith("Tempo"))
+    bar = ["Bar_None", "TimeSig_6/4", "Position_0", tempo, "Position_38", other]
+    names = [*bar, "Bar_None", "TimeSig_12/8", "Position_61", "EOS_None"]
     ids = np.array([tokenizer.symbols.index(name) for name in names])
     assert tokenizer.to_midi(ids).instruments == []
