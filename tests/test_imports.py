@@ -17,6 +17,8 @@ LAYERS = [
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
 EVERYBODY = {"errors", "config", "pretrained", "shipped_configs", "datasets"}
 FILES = sorted(SOURCE.rglob("*.py"))
+SHARED = {path.stem for path in (SOURCE / "domains").glob("*.py")}
+"""Modules of all domains, which lie beside the domains' packages."""
 
 
 def imported(path: Path) -> set[str]:
@@ -48,17 +50,7 @@ def breaches(where: list[str], name: str) -> str | None:
     target = parts[1]
     if target in LAYERS and LAYERS.index(target) > LAYERS.index(layer):
         return f"{target} stands above {layer}"
-    protocol = {
-        "base",
-        "docstrings",
-        "options",
-        "files",
-        "reading",
-        "sources",
-        "starter",
-        "user_files",
-    }  # of triptych.domains
-    if layer == target == "domains" and parts[2:] and parts[2] not in {*protocol, where[1]}:
+    if layer == target == "domains" and parts[2:] and parts[2] not in {*SHARED, where[1]}:
         return "one domain knows another"
     if where[:2] == ["core", "attention"] and parts[1:3] == ["core", "attention"]:
         shared = {

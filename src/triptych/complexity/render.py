@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from triptych.complexity.model import ModelCost
 from triptych.complexity.table import Row
-from triptych.explain.drawing import COLOURS, new_figure, png
+from triptych.domains.drawing import new_figure, png
+from triptych.explain.drawing import COLOURS
 
 HEADINGS = ("layer", "order", "length", "parameters", "FLOPs", "sequential", "path", "kept MiB")
 TIMES = ("forward ms", "training ms", "ratio")

@@ -3,73 +3,36 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from triptych.domains.drawing import png
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-DOTS_PER_INCH = 100
-GREY = "#5f6b73"
-"""Colour of captions."""
+LAST = 2500
+"""Duration of the last frame of an animation, in milliseconds."""
 UNUSED = "#e4e3df"
 """Colour of cells without a meaning."""
 BLUE, GREEN, RED = "#33589c", "#2c7a4b", "#c8443c"
 COLOURS = (BLUE, RED, GREEN, "#b7791f", "#6b4e9b")
 
 
-def new_figure(width: float, height: float, title: str = "", *, fitted: bool = True) -> Figure:
-    """Return an empty figure of this size in inches; it needs no display.
-
-    fitted: place the panels by the size of their labels; False for frames of an animation, whose
-    panels must not move.
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    layout: Literal["constrained"] | None = "constrained" if fitted else None
-    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=layout)
-    FigureCanvasAgg(figure)
-    if title:
-        figure.suptitle(title, fontsize=10, color=GREY)
-    return figure
-
-
-@contextmanager
-def fonts_of_every_script() -> Iterator[None]:
-    """Draw text with the installed fonts that cover most scripts; dollar signs are no formulas."""
-    import matplotlib
-
-    from triptych.domains.translation.render import installed_fonts
-
-    with matplotlib.rc_context({"font.family": installed_fonts(), "text.parse_math": False}):
-        yield
-
-
-def png(figure: Figure) -> bytes:
-    """Return a figure as PNG."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
-
-
-def animation(frames: Sequence[Figure], *, milliseconds: int, last: int = 2500) -> bytes:
-    """Return figures of one size as an endless GIF; `last`: duration of the last one."""
+def animation(frames: Sequence[Figure], *, milliseconds: int) -> bytes:
+    """Return figures of one size as an endless GIF. milliseconds: of each one but the last."""
     from PIL import Image
 
     images = []
     for figure in frames:
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-        drawn = Image.open(buffer).convert("RGB")
+        drawn = Image.open(io.BytesIO(png(figure))).convert("RGB")
         # Maximum coverage keeps colours of few pixels.
         images.append(drawn.quantize(64, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE))
-    durations = [milliseconds] * (len(images) - 1) + [last]
+    durations = [milliseconds] * (len(images) - 1) + [LAST]
     content = io.BytesIO()
     images[0].save(
         content, "GIF", save_all=True, append_images=images[1:], duration=durations, loop=0

@@ -146,6 +146,6 @@ def test_maps_are_drawn(image):
     pixels = [*PIXELS, *PIXELS]
     maps = model_of(Full()).attention(image, pixels)
     with Image.open(io.BytesIO(draw_attention(image, LEVELS, pixels, maps, title="t"))) as drawn:
-        assert (drawn.format, drawn.size) == ("PNG", (990, 715))
+        assert (drawn.format, drawn.size) == ("PNG", (900, 650))
     with Image.open(io.BytesIO(draw_attention(image, LEVELS, pixels[:1], maps[:1]))) as drawn:
-        assert drawn.size == (330, 385)
+        assert drawn.size == (300, 350)

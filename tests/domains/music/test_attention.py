@@ -172,4 +172,4 @@ def test_a_picture_is_drawn(query):
     model, (tokens, _) = model_of(Chorales()), chorale()
     content = attention_png(attend(model, tokens, query), model.tokenizer.to_midi(tokens))
     with Image.open(io.BytesIO(content)) as picture:
-        assert (picture.format, picture.size) == ("PNG", (1100, 660))
+        assert (picture.format, picture.size) == ("PNG", (1000, 600))

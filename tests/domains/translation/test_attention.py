@@ -13,6 +13,7 @@ from PIL import Image
 
 from triptych.core.halting import Halting
 from triptych.core.universal import Universal
+from triptych.domains import drawing
 from triptych.domains.translation import render
 from triptych.domains.translation.attention_maps import SentenceAttention, merge_pieces, pieces
 from triptych.domains.translation.inference import TranslationModel
@@ -171,7 +172,7 @@ def test_korean_and_chinese_find_their_font_where_there_is_one(
     with_fonts = drawn("저機")
     if capsys.readouterr().err:
         pytest.skip("no font with Korean and Chinese is installed here")
-    monkeypatch.setattr(render, "installed_fonts", lambda: [render.DEFAULT_FONT])
+    monkeypatch.setattr(drawing, "installed_fonts", lambda: [drawing.DEFAULT_FONT])
     assert with_fonts != drawn("저機"), "boxes"
 
 

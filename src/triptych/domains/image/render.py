@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from triptych.domains.drawing import new_figure, png
 from triptych.training.files import write_atomically
 
 GRID_LINE_GREY = 96
@@ -27,7 +28,6 @@ ATTENTION_COLUMNS = 3
 """Attention maps per row of a drawing."""
 BLOCK_LINES = (("solid", "#33589c"), ("dashed", "#2c7a4b"))
 """Line style and colour of the outlines of the query block and the memory block."""
-DOTS_PER_INCH = 110
 
 
 def to_bytes(pixels: NDArray[np.uint8] | Tensor, levels: int) -> NDArray[np.uint8]:
@@ -132,18 +132,14 @@ def draw_attention(
     and scaled by its own maximum, with its predicted pixel (row, column) framed in blue. blocks:
     the query block and the memory block of each pixel, bool [H, W], outlined solid and dashed.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
 
     grey = to_bytes(image, levels).mean(-1) / 255  # [H, W]
     background = 1 - 0.45 * grey[..., None]  # light, so that red is visible on it
     n_rows = -(-len(pixels) // ATTENTION_COLUMNS)
     n_columns = min(ATTENTION_COLUMNS, len(pixels))
-    size = (3 * n_columns, 3 * n_rows + 0.5)
-    figure = Figure(figsize=size, dpi=DOTS_PER_INCH, layout="constrained")
-    FigureCanvasAgg(figure)  # needs no display
+    figure = new_figure(3 * n_columns, 3 * n_rows + 0.5, title)
     panels = figure.subplots(n_rows, n_columns, squeeze=False)
     for panel in panels.flat:
         panel.set_axis_off()
@@ -160,11 +156,7 @@ def draw_attention(
             lines = LineCollection(outline(block), linestyle=style, colors=colour)
             panel.add_collection(lines)
         panel.set_title(f"row {row}, column {column}", fontsize=9)
-    if title:
-        figure.suptitle(title, fontsize=9, color="#5f6b73")
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+    return png(figure)
 
 
 def outline(block: NDArray[np.bool_]) -> list[list[tuple[float, float]]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from triptych.domains.drawing import GREY, new_figure, png
 from triptych.domains.music.attention_maps import MusicAttention
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.statistics import NoteTable, self_similarity
@@ -18,18 +19,16 @@ from triptych.training.files import write_atomically
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn
     import pretty_midi
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SAMPLE_RATE = 44_100
 """Samples per second."""
 FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
 SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
 
-COLOURS = ("#c8443c", "#d99a2b", "#3c8a5f", "#33589c", "#7d4f9e", "#5f6b73")
+COLOURS = ("#c8443c", "#d99a2b", "#3c8a5f", "#33589c", "#7d4f9e", GREY)
 """One for each instrument, in order; soprano, alto, tenor, bass for chorales."""
 GIVEN = "#2b2b2b"
 ARC, NOTE, QUERY = "#33589c", "#c9ccd1", "#c8443c"
-DOTS_PER_INCH = 110
 SECONDS_PER_INCH = 2.5
 MAX_ARCS = 60
 MIN_ARC = 0.02
@@ -80,7 +79,6 @@ def write_piano_roll(
     None where none were.
     """
     from matplotlib.colors import to_rgb
-    from matplotlib.figure import Figure
 
     numbered = [
         (index, part)
@@ -95,7 +93,7 @@ def write_piano_roll(
     high = max((note.pitch for note in notes), default=72) + 2
 
     width = min(max(8.0, end / SECONDS_PER_INCH), 40.0)  # inches; a long piece is drawn narrower
-    figure = Figure(figsize=(width, min(max(3.0, (high - low) / 9), 9.0)), dpi=DOTS_PER_INCH)
+    figure = new_figure(width, min(max(3.0, (high - low) / 9), 9.0), fitted=False)
     axes = figure.add_subplot()
     for pitch in range(low, high + 1):
         if pitch % 12 in (1, 3, 6, 8, 10):
@@ -136,7 +134,7 @@ def write_piano_roll(
     if len(parts) + bool(drums) > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
     figure.tight_layout()
-    return write_atomically(path, _png(figure))
+    return write_atomically(path, png(figure))
 
 
 def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
@@ -144,10 +142,9 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
 
     An arc is darker and wider for a larger weight. The red note is the predicted one.
     """
-    from matplotlib.figure import Figure
     from matplotlib.patches import FancyArrowPatch
 
-    figure = Figure(figsize=(10, 6), dpi=DOTS_PER_INCH, layout="constrained")
+    figure = new_figure(10, 6)
     roll, rows = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.3))
     start, here = found.seconds[0], found.seconds[-1]
     end = here + max(0.06 * (here - start), 0.3)  # room for arcs to notes of the same instant
@@ -179,7 +176,7 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
     _label_pitches(roll, low, high)
     head = "mean of all heads" if found.head is None else f"head {found.head}"
     title = f"layer {found.layer}, {head}: attention weights for the red note"
-    roll.set_title(title, fontsize=9, color="#5f6b73", loc="left")
+    roll.set_title(title, fontsize=9, color=GREY, loc="left")
 
     edges = np.append(np.unique(found.seconds), end)  # a column from each time to the next
     if len(edges) > MAX_COLUMNS + 1:
@@ -192,7 +189,7 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
     rows.set_xlabel("seconds")
     rows.set_xlim(start, end)
     figure.colorbar(mesh, ax=rows, label="attention weight", pad=0.01)
-    return _png(figure)
+    return png(figure)
 
 
 def self_similarity_png(midi: pretty_midi.PrettyMIDI, tokenizer: MusicTokenizer) -> bytes:
@@ -201,13 +198,11 @@ def self_similarity_png(midi: pretty_midi.PrettyMIDI, tokenizer: MusicTokenizer)
     On the left by pitch classes (harmony), on the right by pitches. A passage that is repeated
     later is a line parallel to the diagonal.
     """
-    from matplotlib.figure import Figure
-
     notes = NoteTable.of(midi, tokenizer.steps_per_second)
     segment = tokenizer.steps_per_beat or round(tokenizer.steps_per_second)
     per_tick = (tokenizer.steps_per_bar or segment) // segment  # segments in a bar or second
     unit = "bar" if tokenizer.steps_per_bar else "second"
-    figure = Figure(figsize=(10, 5), dpi=DOTS_PER_INCH, layout="constrained")
+    figure = new_figure(10, 5)
     panels = figure.subplots(1, 2, sharey=True)
     titles = ("pitch classes", "pitches")
     matrices = self_similarity(notes, segment) if len(notes) else [np.zeros((1, 1))] * 2
@@ -215,13 +210,13 @@ def self_similarity_png(midi: pretty_midi.PrettyMIDI, tokenizer: MusicTokenizer)
         edges = np.arange(len(matrix) + 1) / per_tick
         mesh = axes.pcolormesh(edges, edges, matrix, cmap="Blues", vmin=0, vmax=1)
         axes.set_aspect("equal")
-        axes.set_title(title, fontsize=9, color="#5f6b73", loc="left")
+        axes.set_title(title, fontsize=9, color=GREY, loc="left")
         axes.set_xlabel(f"{unit}s")
     panels[0].set_ylabel(f"{unit}s")
     if not len(notes):
         panels[0].text(0.5, 0.5, "no notes", transform=panels[0].transAxes, ha="center")
     figure.colorbar(mesh, ax=panels, label="similarity (cosine)", pad=0.01)
-    return _png(figure)
+    return png(figure)
 
 
 def _label_pitches(axes: Axes, low: int, high: int) -> None:
@@ -234,9 +229,3 @@ def _label_pitches(axes: Axes, low: int, high: int) -> None:
     axes.set_yticks(ticks, [note_number_to_name(pitch) for pitch in ticks])
     axes.set_ylabel("pitch")
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def _png(figure: Figure) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import re
 import sys
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from triptych.domains.drawing import GREY, fonts_of_every_script, new_figure, png
+
 if TYPE_CHECKING:
     from triptych.domains.translation.attention_maps import SentenceAttention
-
-DEFAULT_FONT = "DejaVu Sans"
-"""Font that comes with matplotlib."""
-PREFERRED_FONTS = (
-    "Noto Sans CJK", "Source Han Sans", "Noto Sans KR", "Noto Sans SC", "Nanum", "Malgun Gothic",
-    "Apple SD Gothic", "PingFang", "Hiragino Sans", "Microsoft YaHei", "WenQuanYi", "Droid Sans",
-    "Noto Serif CJK", "Arial Unicode", "Unifont", "Noto Sans",
-)  # fmt: skip
-"""First words of the names of fonts that cover many scripts, best first."""
 
 CELL = 0.34
 """Side of a cell in inches."""
 MAX_SIDE = 30.0
 """Maximum side of the cells together in inches; longer sentences are scaled down."""
-DOTS_PER_INCH = 110
 
 
 def draw(attended: SentenceAttention, *, encoder: bool) -> list[bytes]:
@@ -73,18 +64,10 @@ def heat_map(
 
     queries, keys: labels of the rows' and columns' axes.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    # parse_math would read two dollar signs in a piece as a formula.
-    with matplotlib.rc_context({"font.family": installed_fonts(), "text.parse_math": False}):
+    with fonts_of_every_script():
         width, height = (CELL * len(names) for names in (columns, rows))
         scale = min(1.0, MAX_SIDE / max(width, height))
-        figure = Figure(
-            figsize=(max(4.5, scale * width + 2.2), max(3.0, scale * height + 1.6)),
-            dpi=DOTS_PER_INCH,
-            layout="constrained",
-        )
+        figure = new_figure(max(4.5, scale * width + 2.2), max(3.0, scale * height + 1.6), title)
         axes = figure.add_subplot()
         highest = max((max(row) for row in weights), default=1.0)
         image = axes.imshow(weights, cmap="Blues", vmin=0, vmax=highest, aspect="equal")
@@ -110,11 +93,7 @@ def heat_map(
         axes.spines[:].set_visible(False)
         shrink = min(0.8, 2.5 / figure.get_figheight())
         figure.colorbar(image, ax=axes, shrink=shrink, pad=0.02, label="attention weight")
-        if title:
-            figure.suptitle(title, fontsize=9, color="#5f6b73")
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+        return png(figure)
 
 
 def draw_steps(attended: SentenceAttention) -> bytes:
@@ -122,17 +101,14 @@ def draw_steps(attended: SentenceAttention) -> bytes:
 
     Needs a `SentenceAttention` of a model whose positions halt.
     """
-    import matplotlib
-    from matplotlib.figure import Figure
-
     sides = [
         ("encoder, at each piece of the source", attended.source_pieces, attended.source_steps),
         ("decoder, where it predicts each piece", attended.target_pieces, attended.target_steps),
     ]
     longest = max(len(pieces) for _, pieces, _ in sides)
-    with matplotlib.rc_context({"font.family": installed_fonts(), "text.parse_math": False}):
+    with fonts_of_every_script():
         width = min(MAX_SIDE, max(4.5, CELL * longest + 1.2))
-        figure = Figure(figsize=(width, 4.4), dpi=DOTS_PER_INCH, layout="constrained")
+        figure = new_figure(width, 4.4)
         for axes, (title, pieces, steps) in zip(figure.subplots(2), sides, strict=True):
             assert steps is not None
             axes.bar(range(len(pieces)), steps, color="#4c86b8")
@@ -148,11 +124,9 @@ def draw_steps(attended: SentenceAttention) -> bytes:
             axes.set_ylim(0, max(1.0, *(max(side[2] or [0]) for side in sides)) + 0.2)
             axes.yaxis.get_major_locator().set_params(integer=True)
             axes.set_ylabel("steps")
-            axes.set_title(title, fontsize=9, loc="left", color="#5f6b73")
+            axes.set_title(title, fontsize=9, loc="left", color=GREY)
             axes.spines[["top", "right"]].set_visible(False)
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png")
-    return buffer.getvalue()
+        return png(figure)
 
 
 def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
@@ -160,10 +134,9 @@ def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
 
     Needs sentences of a model whose positions halt.
     """
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(6, 3.6), dpi=DOTS_PER_INCH, layout="constrained")
+    figure = new_figure(6, 3.6)
     axes = figure.add_subplot()
     highest = 0.0
     for label, marker in (("encoder", "o"), ("decoder", "x")):
@@ -178,15 +151,4 @@ def draw_steps_by_length(sentences: Sequence[SentenceAttention]) -> bytes:
     axes.grid(alpha=0.25)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png")
-    return buffer.getvalue()
-
-
-def installed_fonts() -> list[str]:
-    """Return the default font and the installed ones among `PREFERRED_FONTS`, best first."""
-    from matplotlib import font_manager
-
-    names = sorted({font.name for font in font_manager.fontManager.ttflist if font.weight == 400})
-    ranked = [name for start in PREFERRED_FONTS for name in names if name.startswith(start)]
-    return list(dict.fromkeys([DEFAULT_FONT, *ranked]))
+    return png(figure)

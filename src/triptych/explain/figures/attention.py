@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from triptych.explain.drawing import fonts_of_every_script, heat, new_figure, png
+from triptych.domains.drawing import fonts_of_every_script, new_figure, png
+from triptych.explain.drawing import heat
 from triptych.explain.figure import Content, ExplainOptions, Figure
 from triptych.explain.translating import attention_of, translated
 

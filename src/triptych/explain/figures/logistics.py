@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.core.heads import MixtureOfLogisticsHead
-from triptych.explain.drawing import COLOURS, new_figure, png
+from triptych.domains.drawing import new_figure, png
+from triptych.explain.drawing import COLOURS
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 LEVELS = 16

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import MultiHeadAttention
-from triptych.explain.drawing import matrix, new_figure, png
+from triptych.domains.drawing import new_figure, png
+from triptych.explain.drawing import matrix
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 LENGTH, D_MODEL = 5, 16

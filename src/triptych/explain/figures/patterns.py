@@ -14,7 +14,8 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
-from triptych.explain.drawing import cell_grid, new_figure, png
+from triptych.domains.drawing import new_figure, png
+from triptych.explain.drawing import cell_grid
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 SHAPE = (4, 6)

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from triptych.core.generation_order import raster
 from triptych.core.positions import Sinusoidal
-from triptych.explain.drawing import COLOURS, new_figure, png
+from triptych.domains.drawing import new_figure, png
+from triptych.explain.drawing import COLOURS
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 POSITIONS, FEATURES = 50, 128

@@ -9,7 +9,8 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.core.attention.pitch_time import PitchTime
-from triptych.explain.drawing import matrix, new_figure, png
+from triptych.domains.drawing import new_figure, png
+from triptych.explain.drawing import matrix
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 PITCHES = (72, 67, 64, 48, 74, 67, 65, 47, 76, 67, 60, 48)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triptych.explain.drawing import COLOURS, new_figure, png
+from triptych.domains.drawing import new_figure, png
+from triptych.explain.drawing import COLOURS
 from triptych.explain.figure import Content, ExplainOptions, Figure
 from triptych.training.optim import OptimConfig, learning_rate_at
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from triptych.core.attention.backends.tiled import skewed
 from triptych.core.attention.relative import Relative
 from triptych.core.attention.relative_bias import logits_of_vectors
-from triptych.explain.drawing import matrix, new_figure, png
+from triptych.domains.drawing import new_figure, png
+from triptych.explain.drawing import matrix
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 LENGTH, WIDTH = 6, 8

@@ -1,0 +1,63 @@
+"""Figures of matplotlib as PNG files, with fonts of every script and without a display."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:  # loaded only where something is drawn
+    from matplotlib.figure import Figure
+
+DOTS_PER_INCH = 100
+GREY = "#5f6b73"
+"""Colour of titles and captions."""
+DEFAULT_FONT = "DejaVu Sans"
+"""Font that comes with matplotlib."""
+PREFERRED_FONTS = (
+    "Noto Sans CJK", "Source Han Sans", "Noto Sans KR", "Noto Sans SC", "Nanum", "Malgun Gothic",
+    "Apple SD Gothic", "PingFang", "Hiragino Sans", "Microsoft YaHei", "WenQuanYi", "Droid Sans",
+    "Noto Serif CJK", "Arial Unicode", "Unifont", "Noto Sans",
+)  # fmt: skip
+"""First words of the names of fonts that cover many scripts, best first."""
+
+
+def new_figure(width: float, height: float, title: str = "", *, fitted: bool = True) -> Figure:
+    """Return an empty figure of this size in inches.
+
+    fitted: place the panels by the size of their labels; False for frames of an animation, whose
+    panels must not move.
+    """
+    from matplotlib.figure import Figure
+
+    layout: Literal["constrained"] | None = "constrained" if fitted else None
+    figure = Figure(figsize=(width, height), dpi=DOTS_PER_INCH, layout=layout)
+    if title:
+        figure.suptitle(title, fontsize=10, color=GREY)
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """Return a figure as PNG."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+@contextmanager
+def fonts_of_every_script() -> Iterator[None]:
+    """Draw text with the installed fonts that cover most scripts; dollar signs are no formulas."""
+    import matplotlib
+
+    with matplotlib.rc_context({"font.family": installed_fonts(), "text.parse_math": False}):
+        yield
+
+
+def installed_fonts() -> list[str]:
+    """Return the default font and the installed ones among `PREFERRED_FONTS`, best first."""
+    from matplotlib import font_manager
+
+    names = sorted({font.name for font in font_manager.fontManager.ttflist if font.weight == 400})
+    ranked = [name for start in PREFERRED_FONTS for name in names if name.startswith(start)]
+    return list(dict.fromkeys([DEFAULT_FONT, *ranked]))
