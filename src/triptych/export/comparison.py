@@ -14,7 +14,6 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.translation.inference import TranslationModel
 from triptych.errors import UserError
 from triptych.export.ctranslate2 import NAME, log_probabilities
-from triptych.export.parts import need
 from triptych.export.source import Source
 from triptych.export.tokenizer import SPECIALS, pieces
 
@@ -52,6 +51,8 @@ def compare(source: Source, folder: Path, lines: Sequence[str], beam: int) -> Co
 
     Raises UserError where no line has text.
     """
+    from ctranslate2 import Translator
+
     model = source.model
     assert isinstance(model, TranslationModel)
     network = model.full_model
@@ -59,10 +60,7 @@ def compare(source: Source, folder: Path, lines: Sequence[str], beam: int) -> Co
     filled = [line.strip() for line in lines if line.strip()]
     if not filled:
         raise UserError("--compare has no sentence; expected at least one line with text")
-    ct2 = need("ctranslate2")
-    translator = ct2.Translator(
-        str(folder), compute_type="float32", inter_threads=1, intra_threads=1
-    )
+    translator = Translator(str(folder), compute_type="float32", inter_threads=1, intra_threads=1)
     names = pieces(model.vocabulary.source)
     ids = {name: index for index, name in enumerate(pieces(model.vocabulary.target))}
     with one_thread():

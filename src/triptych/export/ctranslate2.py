@@ -7,6 +7,7 @@ neighbouring features. Added position encodings are stored as a table.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,7 @@ from triptych.core.norms import LayerNorm, RMSNorm
 from triptych.core.positions import Learned, NoPositions, Rotary, Sinusoidal
 from triptych.core.transformer import Block, Stack, TransformerConfig
 from triptych.domains.translation.tokenizers.base import START, Tokenizers
-from triptych.export.parts import (
-    check_parts,
-    embedding_weight,
-    need,
-    position_table,
-    translator_of,
-)
+from triptych.export.parts import check_parts, embedding_weight, position_table, translator_of
 from triptych.export.source import Source, Written
 from triptych.export.tokenizer import SPECIALS, pieces, tokenizer_files
 
@@ -62,7 +57,6 @@ def write(source: Source, folder: Path) -> Written:
 
     Raises UserError for a model that CTranslate2 cannot represent.
     """
-    ct2 = need("ctranslate2")
     model = translator_of(source, NAME)
     tokenizers: Tokenizers = source.model.vocabulary
     files = tokenizer_files(source.model)
@@ -74,7 +68,7 @@ def write(source: Source, folder: Path) -> Written:
     spec.save(str(folder))
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    difference = largest_difference(ct2, model, tokenizers, folder)
+    difference = largest_difference(model, tokenizers, folder)
     if not difference <= TOLERANCE:
         raise RuntimeError(f"CTranslate2 gives other probabilities: {difference:.2g} nats")
     shared = tokenizers.shared
@@ -86,8 +80,8 @@ def write(source: Source, folder: Path) -> Written:
             example="A man plays the guitar.",
         ),
         checks=[
-            f"Largest difference of a token's log p between CTranslate2 {ct2.__version__} and "
-            f"Triptych: {difference:.2g} nats, over {CHECKED} random pairs of up to "
+            f"Largest difference of a token's log p between CTranslate2 {version('ctranslate2')} "
+            f"and Triptych: {difference:.2g} nats, over {CHECKED} random pairs of up to "
             f"{CHECKED_LENGTH} tokens, float32 on a CPU."
         ],
     )
@@ -98,7 +92,8 @@ def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
 
     Raises UserError for a part that CTranslate2 cannot represent.
     """
-    specs = need("ctranslate2.specs")
+    from ctranslate2 import specs
+
     check_parts(
         config,
         NAME,
@@ -183,12 +178,12 @@ def _set_linear(specs: list[Any], layers: list[nn.Linear]) -> None:
             spec.bias = layer.bias.detach()
 
 
-def largest_difference(
-    ct2: Any, model: EncoderDecoder, tokenizers: Tokenizers, folder: Path
-) -> float:
+def largest_difference(model: EncoderDecoder, tokenizers: Tokenizers, folder: Path) -> float:
     """Return the largest difference of a token's log p, in nats, on random pairs of sentences."""
+    from ctranslate2 import Translator
+
     generator = torch.Generator().manual_seed(0)
-    translator = ct2.Translator(str(folder), compute_type="float32", intra_threads=1)
+    translator = Translator(str(folder), compute_type="float32", intra_threads=1)
     names = pieces(tokenizers.source), pieces(tokenizers.target)
     worst = 0.0
     for length in torch.randint(1, CHECKED_LENGTH, (CHECKED,), generator=generator).tolist():

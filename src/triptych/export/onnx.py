@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from triptych.export.onnx_modules import (
     flatten,
 )
 from triptych.export.onnx_use import DECODER, TRANSLATOR
-from triptych.export.parts import need
 from triptych.export.source import Source, Written
 from triptych.export.tokenizer import tokenizer_files
 
@@ -50,8 +50,6 @@ def write(source: Source, folder: Path) -> Written:
 
     Raises UserError for a model of another kind.
     """
-    for package in ("onnx", "onnxruntime", "onnxscript"):
-        need(package)
     model, data = source.model.full_model, source.model.config.data
     about: dict[str, Any] = {"name": source.name, "domain": source.domain}
     classes = None
@@ -90,7 +88,7 @@ def write(source: Source, folder: Path) -> Written:
             "CLASS", "" if classes is None else 'feed["label"] = np.array([0])  # of onnx.json\n'
         ),
         checks=[
-            f"Largest difference between onnxruntime {need('onnxruntime').__version__} and "
+            f"Largest difference between onnxruntime {version('onnxruntime')} and "
             f"Triptych's step: {found.difference:.2g}, over the outputs at each of {length} "
             f"positions of {ROWS} random sequences, float32 on a CPU.",
             f"Processor time of a step of these {ROWS} rows: {found.seconds * 1e3:.2f} ms with "
@@ -163,7 +161,9 @@ def _save(
     shapes: Sequence[Any],
 ) -> None:
     """Write the graph of a module. shapes: free sizes of each argument."""
-    op: Any = need("onnxscript.onnx_opset").opset20
+    from onnxscript.onnx_opset import opset20
+
+    op: Any = opset20
 
     def remainder(dividend: Any, divisor: Any) -> Any:
         """Tensor % size, where torch's exporter expects a constant."""

@@ -16,7 +16,6 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.translation.tokenizers.base import START
 from triptych.export.onnx_modules import ENCODER, STEP, cache_names, flatten
-from triptych.export.parts import need
 
 ROWS = 3
 """Rows of the batch with which a graph is compared; graphs are made with two."""
@@ -117,7 +116,8 @@ def _array(tensor: Tensor) -> Any:
 
 def open_graph(path: Path) -> Any:
     """Return a session of onnxruntime with one thread."""
-    runtime = need("onnxruntime")
-    options = runtime.SessionOptions()
+    from onnxruntime import InferenceSession, SessionOptions
+
+    options = SessionOptions()
     options.intra_op_num_threads = 1
-    return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -1,9 +1,7 @@
-"""Which parts of a Transformer a format can represent, and extras that a format needs."""
+"""Which parts of a Transformer a format can represent, and their tables of vectors."""
 
 from __future__ import annotations
 
-from importlib import import_module
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -56,14 +54,3 @@ def position_table(positions: nn.Module, length: int) -> Tensor:
     with torch.no_grad():
         encodings: Tensor = positions(torch.arange(length)).float()
     return encodings
-
-
-def need(package: str, extra: str = "export") -> ModuleType:
-    """Import a package of an extra; UserError where it is not installed."""
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise UserError(
-            f"this format needs the package {error.name or package}, which is not installed: "
-            f"pip install 'triptych[{extra}]'"
-        ) from error
