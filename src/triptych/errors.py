@@ -47,6 +47,12 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(word, list(known), n=1)), None)
 
 
+def meant(word: str, known: Iterable[str], otherwise: str) -> str:
+    """Return the end of a sentence on an unknown word: `did you mean NAME?`, or `otherwise`."""
+    near = nearest(word, known)
+    return f"did you mean {near}?" if near else otherwise
+
+
 def at_least(settings: object, least: int, *names: str) -> None:
     """Raise ValueError where one of these fields is a number below `least`; None is allowed."""
     for name in names:

@@ -75,14 +75,13 @@ def command_line() -> argparse.ArgumentParser:
 
 def _parser_of(command: str, domain: str) -> argparse.ArgumentParser:
     """Return the parser of a command of a domain."""
-    found = domains.find_domain(domain)
-    if command in ("train", "pack", "complexity"):
-        module = "complexity" if command == "complexity" else "train"
-        made: argparse.ArgumentParser = import_module(f"triptych.cli.{module}").parser(found)
-        if command == "pack":
-            made.add_argument("--out", help="Folder to write.")
-        return made
+    from triptych.cli.main import WITH_SETTINGS
     from triptych.cli.options import options_parser
+
+    found = domains.find_domain(domain)
+    if command in WITH_SETTINGS:
+        made: argparse.ArgumentParser = import_module(f"triptych.cli.{command}").parser(found)
+        return made
 
     return options_parser(command.replace("-", "_"), found)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from triptych.cli.plain import PlainParser
 from triptych.cli.progress import ProgressLine
 from triptych.datasets import catalogue
-from triptych.errors import UserError, nearest
+from triptych.errors import UserError, meant
 
 _USAGE = """\
 usage: triptych data list
@@ -45,13 +45,14 @@ def run(arguments: Sequence[str]) -> int:
     if action in ("-h", "--help"):
         print(_USAGE, end="")
         return 0
-    if action == "list" and len(arguments) == 1:
+    if action == "list":
+        if len(arguments) > 1:
+            raise UserError(f"data list: unexpected {arguments[1]!r}; expected nothing after list")
         print_list()
         return 0
     if action != "fetch":
-        near = nearest(action, ACTIONS)
-        meant = f"did you mean {near}?" if near else f"expected {' or '.join(ACTIONS)}"
-        raise UserError(f"data: unexpected {arguments[-1]!r}; {meant}")
+        instead = meant(action, ACTIONS, f"expected {' or '.join(ACTIONS)}")
+        raise UserError(f"data: unexpected {action!r}; {instead}")
     options = fetch_parser().parse_args(arguments[1:])
     data = catalogue.find(options.name)
 

@@ -17,7 +17,7 @@ from triptych import domains, shipped_configs
 from triptych.cli.progress import ProgressLine, end_line
 from triptych.domains.base import Domain
 from triptych.domains.reading import displayed_by
-from triptych.errors import TrainingStopped, UserError, nearest
+from triptych.errors import TrainingStopped, UserError, meant
 
 COMMANDS = (
     "train",
@@ -130,8 +130,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command not in COMMANDS:
-        near = nearest(command, COMMANDS)
-        instead = f"did you mean {near}?" if near else f"expected one of {', '.join(COMMANDS)}"
+        instead = meant(command, COMMANDS, f"expected one of {', '.join(COMMANDS)}")
         raise UserError(f"unknown command {command!r}; {instead}")
     if command in ALONE:
         return int(importlib.import_module(f"triptych.cli.{command}").run(rest))

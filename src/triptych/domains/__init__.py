@@ -7,7 +7,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from triptych.errors import UserError, nearest
+from triptych.errors import UserError, meant
 
 if TYPE_CHECKING:
     from triptych.domains.base import Domain
@@ -31,9 +31,8 @@ def find_domain(word: str) -> Domain:
         package = word
     else:
         known = names()
-        near = nearest(word, known)
         allowed = f"{', '.join(known)}, or the dotted path of a package with a module `domain`"
-        instead = f"did you mean {near}?" if near else f"expected one of {allowed}"
+        instead = meant(word, known, f"expected one of {allowed}")
         raise UserError(f"unknown domain {word!r}; {instead}")
     domain = getattr(import_module(f"{package}.domain"), "DOMAIN", None)
     if not isinstance(domain, Domain) or domain.name != word:

@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from triptych.errors import UserError, nearest
+from triptych.errors import UserError, meant
 from triptych.explain import figures
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ def check_name(name: str) -> None:
     """Raise UserError for a name that is neither a figure nor `all`."""
     known = [*summaries(), ALL]
     if name not in known:
-        near = nearest(name, known)
-        instead = f"did you mean {near}?" if near else f"expected one of {', '.join(known)}"
+        instead = meant(name, known, f"expected one of {', '.join(known)}")
         raise UserError(f"there is no figure {name!r}; {instead}")
 
 
