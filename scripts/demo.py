@@ -11,7 +11,6 @@ the end, the other steps still run, and the exit code is 1.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
@@ -21,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import in_venv
 import yaml
 
 import triptych
@@ -275,10 +275,7 @@ def free_folder(out: Path) -> Path:
 
 
 def main() -> int:
-    about, _, rest = (__doc__ or "").partition("\n")
-    parser = argparse.ArgumentParser(
-        description=about, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = in_venv.parser_of(__doc__)
     parser.add_argument("--minutes", type=float, default=7.5, help="of training (default: 7.5)")
     parser.add_argument("--out", type=Path, default=ROOT / "runs/demo", help="(default: runs/demo)")
     options = parser.parse_args()

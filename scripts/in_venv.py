@@ -1,4 +1,4 @@
-"""For scripts that any Python may start: restart in .venv where packages are missing."""
+"""For scripts that any Python may start: their parser, and a restart in .venv for its packages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-VENV = Path(__file__).resolve().parents[1] / ".venv"
+ROOT = Path(__file__).resolve().parents[1]
+VENV = ROOT / ".venv"
+
+
+def parser_of(doc: str | None) -> argparse.ArgumentParser:
+    """Return a parser whose help is the docstring of the script."""
+    about, _, rest = (doc or "").partition("\n")
+    return argparse.ArgumentParser(
+        description=about, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
 
 
 def has(package: str) -> bool:
@@ -22,7 +31,7 @@ def lacks(package: str) -> bool:
 
 
 def go_on(package: str, parser: argparse.ArgumentParser) -> None:
-    """Return where the package is installed; otherwise restart the script with the Python of .venv.
+    """Restart the script with the Python of .venv where a package is missing; find Triptych in src.
 
     Ends in the parser's error, exit code 2, where .venv is missing or lacks the package too.
     """
@@ -31,3 +40,4 @@ def go_on(package: str, parser: argparse.ArgumentParser) -> None:
         os.execv(python, [str(python), *sys.argv])
     if not has(package):
         parser.error(f"{package} is not installed here; run scripts/setup first")
+    sys.path.insert(0, str(ROOT / "src"))
