@@ -19,6 +19,7 @@ from triptych.training.model_files import StoredAs
 
 MAX_POSITIONS = 1024
 """Positions of the table of a translator's sinusoids."""
+SIDES = ("encoder", "decoder")
 FIXED_EPSILON = 1e-5
 """Epsilon of the norms of Pegasus and Marian."""
 
@@ -28,6 +29,52 @@ def translator_layout(model: EncoderDecoder, config: TransformerConfig, name: st
 
     Raises UserError for a model that no architecture computes.
     """
+    check_architecture(model, config, name)
+    pre = config.norm_position == "pre"
+    stored = stored_weights(model, pre=pre)
+    positions, vocabulary = MAX_POSITIONS, len(embedding_weight(model.source_embedding))
+    tables = [f"model.{side}.embed_positions.weight" for side in SIDES]
+    if isinstance(config.positions, Learned):
+        stored["positions.table.weight"] = StoredAs((tables[0],))
+        positions = len(embedding_weight(model.positions))
+    encodings = position_table(model.positions, positions)
+    ids = {
+        "pad_token_id": PAD,
+        "bos_token_id": START,
+        "eos_token_id": END,
+        "decoder_start_token_id": START,
+        "forced_eos_token_id": None,
+    }
+    architecture = "PegasusForConditionalGeneration" if pre else "MarianMTModel"
+    return Layout(
+        architecture,
+        config={
+            "architectures": [architecture],
+            "model_type": "pegasus" if pre else "marian",
+            **library_sizes(model, config),
+            "vocab_size": vocabulary,
+            "decoder_vocab_size": vocabulary,
+            "max_position_embeddings": positions,
+            "scale_embedding": True,
+            "share_encoder_decoder_embeddings": True,
+            "tie_word_embeddings": True,
+            "is_encoder_decoder": True,
+            **ids,
+        },
+        generation={
+            **ids,
+            "num_beams": 5,
+            "length_penalty": 1.0,
+            "max_new_tokens": 256,
+            "bad_words_ids": [[PAD], [START]],
+        },
+        stored=stored,
+        added={**dict.fromkeys(tables, encodings), "final_logits_bias": torch.zeros(1, vocabulary)},
+    )
+
+
+def check_architecture(model: EncoderDecoder, config: TransformerConfig, name: str) -> None:
+    """Raise UserError for a model that neither architecture computes. name: of the format."""
     check_parts(
         config,
         name,
@@ -48,7 +95,13 @@ def translator_layout(model: EncoderDecoder, config: TransformerConfig, name: st
             f"{name} cannot represent model.transformer.norm.epsilon {config.norm.epsilon}; "
             f"expected {FIXED_EPSILON}, or --format safetensors"
         )
-    pre = config.norm_position == "pre"
+
+
+def stored_weights(model: EncoderDecoder, *, pre: bool) -> dict[str, StoredAs]:
+    """Return how the weights other than positions are stored. pre: whether the model is pre-norm.
+
+    Only a pre-norm stack has a norm after its last layer.
+    """
     stored = {
         key: StoredAs(("model.shared.weight",))
         for key in (
@@ -57,7 +110,7 @@ def translator_layout(model: EncoderDecoder, config: TransformerConfig, name: st
             "head.logits.weight",
         )
     }
-    for side in ("encoder", "decoder"):
+    for side in SIDES:
         for index in range(getattr(model, side).n_layers):
             ours, theirs = f"{side}.blocks.{index}", f"model.{side}.layers.{index}"
             stored |= linear(f"{ours}.attention.qkv_proj", each(f"{theirs}.self_attn", "qkv"))
@@ -74,56 +127,22 @@ def translator_layout(model: EncoderDecoder, config: TransformerConfig, name: st
             stored |= linear(f"{ours}.feed_forward_residual.norm", [f"{theirs}.final_layer_norm"])
         if pre:
             stored |= linear(f"{side}.final_norm", [f"model.{side}.layer_norm"])
-    positions, vocabulary = MAX_POSITIONS, len(table)
-    tables = [f"model.{side}.embed_positions.weight" for side in ("encoder", "decoder")]
-    if isinstance(config.positions, Learned):
-        stored["positions.table.weight"] = StoredAs((tables[0],))
-        positions = len(embedding_weight(model.positions))
-    encodings = position_table(model.positions, positions)
-    sizes = {
-        f"{side}_{key}": value
-        for side in ("encoder", "decoder")
-        for key, value in {
-            "layers": getattr(model, side).n_layers,
-            "attention_heads": config.n_heads,
-            "ffn_dim": config.feed_forward.d_ff,
-        }.items()
+    return stored
+
+
+def library_sizes(model: EncoderDecoder, config: TransformerConfig) -> dict[str, Any]:
+    """Return sizes, activation and dropout by their names in the library's config.json."""
+    sizes: dict[str, Any] = {"d_model": config.d_model}
+    for side in SIDES:
+        sizes |= {
+            f"{side}_layers": getattr(model, side).n_layers,
+            f"{side}_attention_heads": config.n_heads,
+            f"{side}_ffn_dim": config.feed_forward.d_ff,
+        }
+    return {
+        **sizes,
+        "activation_function": type(config.feed_forward).__name__.lower(),
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": 0.0,
     }
-    ids = {
-        "pad_token_id": PAD,
-        "bos_token_id": START,
-        "eos_token_id": END,
-        "decoder_start_token_id": START,
-        "forced_eos_token_id": None,
-    }
-    architecture = "PegasusForConditionalGeneration" if pre else "MarianMTModel"
-    return Layout(
-        architecture,
-        config={
-            "architectures": [architecture],
-            "model_type": "pegasus" if pre else "marian",
-            "vocab_size": vocabulary,
-            "decoder_vocab_size": vocabulary,
-            "d_model": config.d_model,
-            **sizes,
-            "activation_function": type(config.feed_forward).__name__.lower(),
-            "max_position_embeddings": positions,
-            "scale_embedding": True,
-            "share_encoder_decoder_embeddings": True,
-            "tie_word_embeddings": True,
-            "is_encoder_decoder": True,
-            "dropout": config.dropout,
-            "attention_dropout": config.attention_dropout,
-            "activation_dropout": 0.0,
-            **ids,
-        },
-        generation={
-            **ids,
-            "num_beams": 5,
-            "length_penalty": 1.0,
-            "max_new_tokens": 256,
-            "bad_words_ids": [[PAD], [START]],
-        },
-        stored=stored,
-        added={**dict.fromkeys(tables, encodings), "final_logits_bias": torch.zeros(1, vocabulary)},
-    )
