@@ -32,7 +32,7 @@ from triptych.domains.image.sources import Digits
 from triptych.errors import UserError
 from triptych.report.page import Exhibit, report
 from triptych.report.run import check_is_run, read_run
-from triptych.report.samples import read_items, table_of
+from triptych.report.samples import Table, read_items
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.files import write_atomically
 
@@ -220,7 +220,7 @@ def write_page(folder: Path, results: dict[str, Any]) -> Path:
     for model in sorted(results["shipped"], key=lambda model: [*TRAININGS].index(model["domain"])):
         items = read_items(folder / "shipped" / model["name"])
         if "samples" in model:
-            items.tables.append(table_of("translations", model["samples"]))
+            items.tables.append(table_of(model["samples"]))
         card = {"model": pretrained.PREFIX + model["name"], **{key: model[key] for key in CARD}}
         exhibits.append(Exhibit(f"Shipped model: {model['what']}", "", items, card))
     for domain in TRAININGS:
@@ -232,7 +232,7 @@ def write_page(folder: Path, results: dict[str, Any]) -> Path:
             continue
         items = read_items(folder / "samples" / domain)
         if rows := trained["score"]["details"].get("samples"):
-            items.tables.append(table_of("translations", rows))
+            items.tables.append(table_of(rows))
         text = f"{headline(domain, trained['score'])} Trained for {trained['stopped']}."
         exhibits.append(Exhibit(f"Trained here: {domain}", f"{DATA[domain]} {text}", items))
     for name, text in GIVEN.items():
@@ -245,6 +245,13 @@ def write_page(folder: Path, results: dict[str, Any]) -> Path:
             runs.append(read_run(folder / name, most=8))
     content = report(runs, title="Triptych: the demo", exhibits=exhibits, failures=failures)
     return write_atomically(folder / "index.html", content)
+
+
+def table_of(rows: list[dict[str, str]]) -> Table:
+    """Return translations with one column per key of the first row."""
+    return Table(
+        "translations", [*rows[0]], [[str(row.get(key, "")) for key in rows[0]] for row in rows]
+    )
 
 
 def headline(domain: str, score: dict[str, Any]) -> str:

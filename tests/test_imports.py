@@ -98,6 +98,15 @@ def test_core_and_decoding_import_with_torch_and_einops_alone() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_the_map_names_every_package_and_every_layer() -> None:
+    page = (SOURCE.parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
+    places = [path for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()]
+    names = [path.name + "/" * path.is_dir() for path in places if "__" not in path.name]
+    assert not [name for name in names if name not in page.partition("```text")[2].split("```")[0]]
+    assert " -> ".join(reversed(LAYERS)) in page
+    assert {name.removesuffix(".py").strip("/") for name in names} >= {*LAYERS} | EVERYBODY
+
+
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:
     assert not [path for path in FILES if path.stem in ("utils", "util", "helpers", "misc")]
     long = {str(path): n for path in FILES if (n := path.read_text().count("\n")) > 400}

@@ -170,7 +170,7 @@ def _add_files(action: argparse.Action) -> None:
 
 
 def _add_names(action: argparse.Action, kind: str, names: Iterable[str]) -> None:
-    """Let an option complete names as well as files. kind: part of the name of a function."""
+    """Let an option complete names as well as files. kind: ends the name of the shell function."""
     function = f"_triptych_{kind}"
     words = " ".join(map(shlex.quote, names))
     action.complete = {  # type: ignore[attr-defined]

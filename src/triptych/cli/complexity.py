@@ -108,9 +108,9 @@ def parser(domain: Domain) -> ArgumentParser:
     settings.prog = f"triptych complexity {domain.name}"
     settings.usage = "%(prog)s --config FILE [--length N] [--measure true] [--out FOLDER]"
     settings.description = (
-        f"Print what a model of the domain {domain.name} costs: parameters, operations and memory, "
-        "and beside its attention the kinds of layers of Vaswani et al. (2017), table 1. The "
-        "other settings are those of `triptych train`."
+        f"Print what a model of the domain {domain.name} costs: parameters, operations and memory; "
+        "and, to compare its attention with, what the kinds of layers of Vaswani et al. (2017), "
+        "table 1, cost at the same width. The other settings are those of `triptych train`."
     )
     settings.add_class_arguments(Options, None, as_group=True)
     return settings

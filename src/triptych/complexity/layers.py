@@ -33,13 +33,13 @@ class LayerKind(ABC):
     """Operations by length n and width d, as in table 1; empty for none."""
 
     def run(self, layer: nn.Module, x: Tensor) -> Tensor:
-        """Output of a layer of `build`: x [B, L, D] -> [B, L, D]."""
+        """Return the output of a layer that `build` returned: x [B, L, D] -> [B, L, D]."""
         y: Tensor = layer(x)
         return y
 
     @abstractmethod
     def build(self) -> nn.Module:
-        """Make a layer with random weights."""
+        """Return a layer of this kind; its weights do not matter."""
 
     @abstractmethod
     def flops(self, length: int) -> int:
@@ -171,9 +171,10 @@ def layer_kinds(
 
 
 def path_length(pattern: MaskPattern, length: int) -> int:
-    """Layers of attention after which the last position depends on the first; 1 at least.
+    """Return the layers of attention after which the last position depends on the first, from 1.
 
-    Found backwards from the last position: a layer reaches the keys that what is reached sees.
+    Found backwards from the last position: each layer adds the keys that the positions found so far
+    see. UNREACHABLE where no number of layers is enough.
     """
     positions = torch.arange(length)
     reached = positions == length - 1  # [L]

@@ -71,8 +71,8 @@ class Noted:
     """What hooks saw in a forward pass."""
 
     flops: int = 0
-    """Operations of recurrent layers, less those that PyTorch's counter sees of them: it depends on
-    the device."""
+    """Operations of recurrent layers that PyTorch's counter does not see. Which ones it sees
+    depends on the device, so they are measured and subtracted."""
     length: int = 0
     """Length of the longest sequence."""
 

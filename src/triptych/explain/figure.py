@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from triptych.errors import UserError, at_least, check_seed
@@ -50,16 +50,18 @@ Content = dict[str, bytes]
 class Figure:
     """One figure: the names of its files, and the function that makes them.
 
-    draw: from the options and the trained model, None for a figure without one, to the content of
-    each file. pretrained: model shown where the options name none. uses: further options that the
-    figure reads. A figure whose files all end in .txt is printed where there is no folder.
+    draw: takes the options and the trained model, None for a figure that shows none, and returns
+    the content of each file. domain: of the models that it shows, None for no model. pretrained:
+    model that it shows where the options name none. uses: options that it reads besides the folder
+    and, where it shows a model, the checkpoint. A figure whose files all end in .txt is printed
+    where the options name no folder.
     """
 
     files: tuple[str, ...]
     draw: Callable[[ExplainOptions, Any], Content]
     domain: str | None = None
     pretrained: str | None = None
-    uses: tuple[str, ...] = field(default=())
+    uses: tuple[str, ...] = ()
 
     @property
     def is_text(self) -> bool:

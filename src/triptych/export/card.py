@@ -14,7 +14,7 @@ TEXTS = {
     "data": "the data and the split that it was trained on",
     "terms": "terms of use of the data, and who states them",
     "time": "how long the training took",
-    "hardware": "on what",
+    "hardware": "the machine of the training",
     "figure": "how good: figure, unit, split",
 }
 """Texts of a card that a checkpoint does not have -> what each says."""

@@ -32,6 +32,8 @@ from triptych.export.tokenizer import tokenizer_files
 NAME = "hf"
 PREFIX = "model."
 """Begins the names of weights in a checkpoint."""
+PYTORCH = {"format": "pt"}
+"""Header of safetensors files that the library asks for."""
 CHECKED_LENGTH = 24
 """Most positions at which the library is compared."""
 TOLERANCE = 1e-3
@@ -101,10 +103,6 @@ def write(source: Source, folder: Path) -> Written:
             compared(source, layout, folder),
         ],
     )
-
-
-PYTORCH = {"format": "pt"}
-"""Header of safetensors files that the library asks for."""
 
 
 def layout_of(source: Source) -> Layout:

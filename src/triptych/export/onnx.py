@@ -38,7 +38,11 @@ from triptych.export.source import Source, Written
 from triptych.export.tokenizer import tokenizer_files
 
 ABOUT = "onnx.json"
+"""File with the length, the order of positions and the vocabulary."""
 OPSET = 20
+"""Version of ONNX's operators."""
+SIZES = {"batch": 1, "source": 2, "capacity": 2}
+"""Names of the sizes that a graph leaves free -> least value."""
 TRANSLATION_LENGTH = 64
 """Positions at which a translator is compared."""
 TOLERANCE = 1e-3
@@ -145,10 +149,6 @@ def _write_translator(model: EncoderDecoder, folder: Path, length: int) -> None:
         outputs=["logits", *(f"{name}_out" for name in names if not name.startswith(MEMORY))],
         shapes=[{0: batch}, None, of_source, slots],
     )
-
-
-SIZES = {"batch": 1, "source": 2, "capacity": 2}
-"""Names of free sizes in graphs -> least value."""
 
 
 def _save(

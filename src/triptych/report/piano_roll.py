@@ -7,14 +7,16 @@ from dataclasses import dataclass
 
 from triptych.report.pieces import Piece, PlayedNote, PlayedPart, pitch_name
 
+# All sizes are in units of the drawing.
 LEFT, TOP, BOTTOM = 34, 4, 22
 """Margins for the labels."""
 ROW = 7
-"""Height of a pitch."""
-UNIT_PER_SECOND = 40.0
+"""Height of the row of a pitch."""
+UNITS_PER_SECOND = 40.0
 MIN_WIDTH, MAX_WIDTH = 560.0, 12_000.0
-"""Of the panel; a long piece is drawn narrower."""
+"""Limits of the panel's width; a piece beyond them has other units per second."""
 BLACK_KEYS = (1, 3, 6, 8, 10)
+"""Pitch classes, 0 for C."""
 MIN_NOTE = 1.2
 """Smallest width of a drawn note."""
 
@@ -60,7 +62,7 @@ def piano_roll(piece: Piece) -> PianoRoll:
     """Return the drawing of a piece; drums lie in a row of their own below the pitches."""
     pitches = [note.pitch for part in piece.parts if not part.is_drum for note in part.notes]
     low, high = (min(pitches) - 2, max(pitches) + 2) if pitches else (58, 62)
-    panel = min(max(MIN_WIDTH, piece.seconds * UNIT_PER_SECOND), MAX_WIDTH)
+    panel = min(max(MIN_WIDTH, piece.seconds * UNITS_PER_SECOND), MAX_WIDTH)
     scale = panel / piece.seconds
     drums = any(part.is_drum for part in piece.parts)
 

@@ -1,4 +1,4 @@
-"""Notes of a sampled piece, and what counting them says."""
+"""Notes of a piece of music from its MIDI file, and their statistics."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Piece:
     """Content of the file."""
 
     def statistics(self) -> list[tuple[str, str]]:
-        """Return (measure, value) of the notes."""
+        """Return statistics of the notes as (name, value with its unit)."""
         notes = [note for part in self.parts for note in part.notes]
         pitched = [note.pitch for part in self.parts if not part.is_drum for note in part.notes]
         sounding = sum(note.duration for note in notes)

@@ -6,7 +6,7 @@ import base64
 import csv
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -162,9 +162,3 @@ def sentence_chrf(translation: str, reference: str) -> float:
     from sacrebleu.metrics.chrf import CHRF
 
     return float(CHRF().sentence_score(translation, [reference]).score)
-
-
-def table_of(name: str, rows: Sequence[dict[str, str]]) -> Table:
-    """Return a table with one column per key of the first row."""
-    columns = list(rows[0]) if rows else []
-    return Table(name, columns, [[str(row.get(key, "")) for key in columns] for row in rows])

@@ -27,9 +27,6 @@ from triptych.training.data import FixedBatches, ResumableLoader, parts, plan_pa
 from triptych.training.module import ATTENTION, TrainingModule
 from triptych.training.vocabulary import OTHER_VOCABULARY, RowMap, same_symbols
 
-COUNTED_IMAGES = 100_000
-"""Training images, from the first on, in the histogram that a run prints."""
-
 
 class ImageTrainingModule(ImageScores, TrainingModule):
     """Training of an autoregressive image model, validated by bits per dimension.

@@ -19,6 +19,7 @@ from triptych.training.evaluate import device_of, scoring
 FRAMES = 40
 """Frames of the animation; an image of more pixels shows several more from frame to frame."""
 LABEL = 3
+"""Class of the image where the options name none."""
 
 
 class Frame(NamedTuple):

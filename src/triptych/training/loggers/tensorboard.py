@@ -78,9 +78,11 @@ def check_tensorboard() -> None:
 
 
 def open_tensorboard(folder: Path, *, keep_until: int) -> TensorBoardMetrics:
-    """Return the logger of a run; its later steps than `keep_until` are hidden, as it repeats them.
+    """Return the logger of a run.
 
-    folder: of the run.
+    folder: of the run. keep_until: step at which the run starts; values of later steps, which an
+    earlier start wrote and this one writes again, are hidden. Raises UserError where the package
+    tensorboard is not installed.
     """
     check_tensorboard()
     from torch.utils.tensorboard import SummaryWriter
