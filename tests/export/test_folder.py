@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,24 @@ def test_a_file_of_somebody_else_is_never_replaced(tmp_path: Path) -> None:
     for out, says in [("file", "is a file"), ("", "is empty"), ("file/below", "is a file")]:
         with pytest.raises(UserError, match=says):
             check_folder(out and str(tmp_path / out), overwrite=True)
+
+
+def test_a_former_export_comes_back_where_the_new_one_cannot_take_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, rename = tmp_path / "out", Path.rename
+    out.mkdir()
+    (out / "config.json").write_text("old")
+
+    def second_fails(self: Path, target: Path) -> Path:
+        if (self / "config.json").read_text() == "new":
+            raise OSError(errno.EIO, "Input/output error")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", second_fails)
+    with pytest.raises(OSError, match="Input/output"), atomic_folder(out) as folder:
+        (folder / "config.json").write_text("new")
+    assert content(tmp_path) == {"out/config.json": "old"}
 
 
 def test_a_link_stays_and_what_a_link_inside_names_is_not_touched(tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, since a rename is atomic only inside one file system.
     new = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=TEMPORARY))
+    old = new.with_name(f"{new.name}.old")
     try:
         yield new
         umask = os.umask(0)
@@ -77,12 +78,13 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             with entry.open("rb") as file:
                 os.fsync(file.fileno())
         if path.exists() and any(path.iterdir()):
-            old = new.with_name(f"{new.name}.old")
             path.rename(old)
             new.rename(path)
             shutil.rmtree(old)
         else:
             new.rename(path)
     except BaseException:
+        if old.exists() and not path.exists():
+            old.rename(path)
         shutil.rmtree(new, ignore_errors=True)
         raise
