@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -82,8 +83,8 @@ def piece_figure(piece: Piece, where: str) -> str:
 
     where: end of the accessible names of its parts, such as the name of the run.
     """
-    module = _environment().get_template("items.html.j2").module
-    return str(module.piece_figure(piece, where))  # type: ignore[attr-defined]
+    macros: Any = _environment().get_template("items.html.j2").module
+    return str(macros.piece_figure(piece, where))
 
 
 def _environment() -> Environment:

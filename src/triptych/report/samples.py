@@ -9,9 +9,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from triptych.errors import UserError
 from triptych.report.pieces import Piece, read_piece
+
+Item = TypeVar("Item")
 
 _STEP = re.compile(r"step-(\d+)")
 GRID = "grid.png"
@@ -111,14 +114,10 @@ def read_items(folder: Path) -> Items:
     return items
 
 
-def _add(
-    to: list[Picture] | list[Piece] | list[Table],
-    path: Path,
-    read: Callable[[Path], Picture | Piece | Table],
-    notices: list[str],
-) -> None:
+def _add(to: list[Item], path: Path, read: Callable[[Path], Item], notices: list[str]) -> None:
+    """Add what a file holds, or a notice where it cannot be read."""
     try:
-        to.append(read(path))  # type: ignore[arg-type]
+        to.append(read(path))
     except UserError as error:
         notices.append(str(error))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,11 +52,11 @@ def draw(options: ExplainOptions, model: None) -> Content:
                         "its own position")  # fmt: skip
     panels = figure.subplots(1, 4)
     high = float(np.abs(found.logits).max())
-    signed = {"limits": (-1.4 * high, 1.4 * high), "colours": "RdBu_r"}
-    matrix(panels[0], found.logits, title="logits  q kᵀ / √E", **signed)  # type: ignore[arg-type]
+    signed: dict[str, Any] = {"limits": (-1.4 * high, 1.4 * high), "colours": "RdBu_r"}
+    matrix(panels[0], found.logits, title="logits  q kᵀ / √E", **signed)
     matrix(panels[1], found.mask, title="+ mask", form="{:.0f}", limits=(-1, 1), colours="RdBu_r")
     masked = found.logits + found.mask
-    matrix(panels[2], masked, title="= before softmax", **signed)  # type: ignore[arg-type]
+    matrix(panels[2], masked, title="= before softmax", **signed)
     matrix(panels[3], found.weights, title="after softmax: each row adds up to 1", limits=(0, 1.1))
     return {"mask.png": png(figure)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -53,14 +53,14 @@ def draw(options: ExplainOptions, model: None) -> Content:
                         "that its last used number is on the diagonal")  # fmt: skip
     left, right = figure.subplots(1, 2)
     row, column = np.indices((LENGTH, LENGTH))
-    shared = {"limits": (-high, high), "colours": "RdBu_r"}
+    shared: dict[str, Any] = {"limits": (-high, high), "colours": "RdBu_r"}
     matrix(
         left,
         found.by_distance,
         title="before: one column per distance",
         unused=column < LENGTH - 1 - row,  # keys before the sequence
         columns=[str(distance) for distance in range(LENGTH - 1, -1, -1)],
-        **shared,  # type: ignore[arg-type]
+        **shared,
     )
     left.set(xlabel="distance from the query to the key", ylabel="query")
     matrix(
@@ -68,7 +68,7 @@ def draw(options: ExplainOptions, model: None) -> Content:
         found.by_key,
         title="after: one column per key",
         unused=column > row,  # keys after the query
-        **shared,  # type: ignore[arg-type]
+        **shared,
     )
     right.set(xlabel="key", ylabel="query")
     return {"skewing.png": png(figure)}

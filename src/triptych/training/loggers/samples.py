@@ -25,7 +25,7 @@ class SampleLog(RunLogger):
 
     def __init__(self, target: Any) -> None:
         super().__init__()
-        self.target: Any | None = target
+        self.target = target
 
     @abstractmethod
     def scalars(self, metrics: Mapping[str, float], step: int | None) -> None:

@@ -27,20 +27,20 @@ class TensorBoardMetrics(SampleLog):
 
     def scalars(self, metrics: Mapping[str, float], step: int | None) -> None:
         for name, value in metrics.items():
-            self.target.add_scalar(name, value, step)  # type: ignore[union-attr]
-        self.target.flush()  # type: ignore[union-attr]
+            self.target.add_scalar(name, value, step)
+        self.target.flush()
 
     def table(self, name: str, columns: list[str], rows: list[list[str]], step: int) -> None:
         rule = ["---"] * len(columns)
         lines = ["| " + " | ".join(map(_cell, row)) + " |" for row in (columns, rule, *rows)]
-        self.target.add_text(name, "\n".join(lines), step)  # type: ignore[union-attr]
+        self.target.add_text(name, "\n".join(lines), step)
 
     def image(self, name: str, path: Path, step: int) -> None:
         from PIL import Image
 
         with Image.open(path) as image:
             pixels = np.asarray(image.convert("RGB"))  # [H, W, 3]
-        self.target.add_image(name, pixels, step, dataformats="HWC")  # type: ignore[union-attr]
+        self.target.add_image(name, pixels, step, dataformats="HWC")
 
     def audio(self, name: str, path: Path, step: int) -> None:
         import torch
@@ -50,17 +50,17 @@ class TensorBoardMetrics(SampleLog):
             samples = np.frombuffer(file.readframes(file.getnframes()), "<i2")  # [T * channels]
         mono = samples.reshape(-1, channels).mean(1) / 32768  # [T]
         sound = torch.from_numpy(mono).float().unsqueeze(0)  # [1, T]
-        self.target.add_audio(name, sound, step, rate)  # type: ignore[union-attr]
+        self.target.add_audio(name, sound, step, rate)
 
     def html(self, name: str, path: Path, step: int) -> None:
-        self.target.add_text(name, f"`{path}`", step)  # type: ignore[union-attr]
+        self.target.add_text(name, f"`{path}`", step)
 
     def midi(self, paths: Sequence[Path], step: int) -> None:
         places = "\n".join(f"- `{path}`" for path in paths)
-        self.target.add_text("samples/midi", places, step)  # type: ignore[union-attr]
+        self.target.add_text("samples/midi", places, step)
 
     def close(self, *, succeeded: bool) -> None:
-        self.target.close()  # type: ignore[union-attr]
+        self.target.close()
 
 
 def _cell(text: str) -> str:

@@ -59,10 +59,10 @@ class WandbMetrics(SampleLog):
         run.log_artifact(artifact)
 
     def close(self, *, succeeded: bool) -> None:
-        self.target.finish(exit_code=0 if succeeded else 1)  # type: ignore[union-attr]
+        self.target.finish(exit_code=0 if succeeded else 1)
 
     def _log(self, shown: dict[str, Any]) -> None:
-        self.target.log(shown)  # type: ignore[union-attr]
+        self.target.log(shown)
 
 
 def open_wandb(
