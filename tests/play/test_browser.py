@@ -269,6 +269,7 @@ def test_a_mistake_is_a_sentence_and_stop_ends_the_work(page: Any) -> None:
 
 
 def test_each_model_has_a_tab_with_the_name_of_its_run(tiny_page: Any) -> None:
+    tiny_page.get_by_role("tab").first.wait_for()
     titles = [one.inner_text() for one in tiny_page.get_by_role("tab").all()]
     assert titles == ["Image: colour", "Image: plain", "Language", "Music", "Translation"]
 
