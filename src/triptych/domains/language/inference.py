@@ -171,6 +171,7 @@ class LanguageModel(TaskScores, TrainedModel):
 
         lines: the texts of an example between tabs. Raises UserError as `probabilities`.
         """
+        self._labelled_task()  # before a line is judged
         named = [f"line {number}" for number in range(1, len(lines) + 1)]
         texts = [read_cells(line, where, least=1) for line, where in zip(lines, named, strict=True)]
         found = self.probabilities(texts, named)
@@ -185,12 +186,7 @@ class LanguageModel(TaskScores, TrainedModel):
         a model of a task without labels, for an example with another number of texts and for more
         candidates than labels.
         """
-        task, labels = self.config.task, self.vocabulary.labels
-        if not isinstance(task, LabelledTask):
-            raise UserError(
-                f"a model of the task {type(task).__name__} has no labels for lines; expected a "
-                "model of a task such as Classification"
-            )
+        task, labels = self._labelled_task(), self.vocabulary.labels
         if not examples:
             return []
         named = named or [f"example {number}" for number in range(1, len(examples) + 1)]
@@ -210,6 +206,16 @@ class LanguageModel(TaskScores, TrainedModel):
             )
         # There may be fewer candidates than labels.
         return [dict(zip(labels, row, strict=False)) for row in found.tolist()]
+
+    def _labelled_task(self) -> LabelledTask:
+        """Return the task; UserError for one without labels."""
+        task = self.config.task
+        if not isinstance(task, LabelledTask):
+            raise UserError(
+                f"a model of the task {type(task).__name__} has no labels for lines; expected a "
+                "model of a task such as Classification"
+            )
+        return task
 
     def write_samples(
         self, options: LanguageSampleOptions, out: OutputFolder, report: ProgressFactory
