@@ -9,7 +9,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import pretty_midi
 import pytest
@@ -266,6 +268,14 @@ def test_a_mistake_is_a_sentence_and_stop_ends_the_work(page: Any) -> None:
     button(page, "Stop").click()
     page.get_by_text("Stopped.").wait_for()
     assert page.locator("figure.piece").count() == 0
+
+
+def test_a_foreign_host_name_is_refused(server: Server) -> None:
+    foreign = Request(server.address, headers={"Host": "pages.example"})
+    with pytest.raises(HTTPError, match="400"):
+        urlopen(foreign)
+    with urlopen(server.address) as answer:
+        assert "default-src 'self'" in answer.headers["Content-Security-Policy"]
 
 
 def test_each_model_has_a_tab_with_the_name_of_its_run(tiny_page: Any) -> None:

@@ -110,6 +110,7 @@ def test_what_a_model_can_do_depends_on_its_music() -> None:
         ("[]", "no notes yet"),
         ("", "cannot be read"),
         ("7", "cannot be read"),
+        pytest.param("[" * 100_000, "cannot be read", id="nested"),
         ('[["0", 1, 60]]', "has a note outside"),
         ("[[0, 1]]", "has a note outside"),
         ("[[0, 0, 60]]", "has a note outside"),

@@ -18,6 +18,8 @@ from triptych.play.pages import page_of
 from triptych.report.page import PLAYER, STYLES, template_text
 
 HOST = "127.0.0.1"
+HOST_NAMES = [HOST, "localhost"]
+"""Names of the server that a request may have: another name that leads here is a foreign page."""
 TITLE = "Triptych"
 SCRIPTS = ("drawing.js", "keyboard.js", "play.js")
 MAX_UPLOAD = "1mb"
@@ -111,6 +113,7 @@ def serve(models: dict[str, TrainedModel], *, port: int | None, browser: bool) -
         }
         import gradio as gr
         from starlette.middleware import Middleware
+        from starlette.middleware.trustedhost import TrustedHostMiddleware
 
         from triptych.play.pages.shared import Work
 
@@ -130,7 +133,12 @@ def serve(models: dict[str, TrainedModel], *, port: int | None, browser: bool) -
                 pwa=False,
                 mcp_server=False,
                 enable_monitoring=False,
-                app_kwargs={"middleware": [Middleware(PolicyHeader)]},
+                app_kwargs={
+                    "middleware": [
+                        Middleware(TrustedHostMiddleware, allowed_hosts=HOST_NAMES),
+                        Middleware(PolicyHeader),
+                    ]
+                },
                 theme=gr.themes.Default(font=("system-ui", "sans-serif"), font_mono="monospace"),
                 head=head(),
             )

@@ -97,7 +97,7 @@ def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
             and 0 <= row[2] <= 127
             for row in rows
         )
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise UserError("The melody cannot be read; load the page again") from error
     if wrong:
         raise UserError(
