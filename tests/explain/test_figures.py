@@ -10,6 +10,7 @@ import pytest
 from triptych.explain.figures import (
     activations,
     bert_input,
+    events,
     levels,
     local_2d,
     logistics,
@@ -150,6 +151,16 @@ def test_relations_are_those_of_the_notes() -> None:
                 assert found.interval[query, key] == interval
             else:
                 assert np.isnan(found.interval[query, key])
+
+
+def test_events_happen_at_the_times_of_their_notes() -> None:
+    found, expected = events.events(), []
+    for pitch, begin, end, _ in events.NOTES:
+        expected += [(f"note_on_{pitch}", begin), (f"note_off_{pitch}", end)]
+    notes = {event.symbol: event.time for event in found if event.symbol.startswith("note")}
+    assert len(notes) == sum(event.symbol.startswith("note") for event in found)
+    assert notes == {symbol: pytest.approx(time, abs=0.005) for symbol, time in expected}
+    assert [event.time for event in found] == sorted(event.time for event in found)
 
 
 def test_vectors_of_levels_are_alike_and_those_of_tokens_are_not() -> None:
