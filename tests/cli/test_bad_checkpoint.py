@@ -42,6 +42,15 @@ def test_a_checkpoint_that_is_none(refused, tmp_path: Path, image_checkpoint: Pa
         refused(*options, "--checkpoint", "half.ckpt", says=["is cut off or damaged"])
 
 
+def test_a_missing_checkpoint_is_named_with_one_of_its_run(refused, tmp_path: Path) -> None:
+    kept = tmp_path / "runs/a/checkpoints/last.ckpt"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"")
+    missing = "runs/a/checkpoints/best.ckpt"
+    says = [f"{missing} does not exist", "runs/a/checkpoints/last.ckpt"]
+    refused("evaluate", "image", "--checkpoint", missing, says=says)
+
+
 def test_a_checkpoint_of_another_domain(
     refused, image_checkpoint: Path, translation_checkpoint: Path
 ) -> None:

@@ -65,7 +65,10 @@ def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
         pretrained.weights_in(Path(path))
         return Path(path)
     name = path if path in pretrained.names() else "NAME"
-    expected = f"a file such as runs/NAME/checkpoints/best.ckpt, or {pretrained.PREFIX}{name}"
+    # A run without validation has no best.ckpt, but last.ckpt.
+    others = sorted(Path(path).parent.glob("*.ckpt"))
+    example = others[-1] if others else "runs/NAME/checkpoints/best.ckpt"
+    expected = f"a file such as {example}, or {pretrained.PREFIX}{name}"
     return check_input_file(path, option, expected=expected)
 
 
