@@ -33,6 +33,8 @@ def test_words_come_back_without_capitals_and_accents(tokenizer: TextTokenizer) 
         assert tokenizer.decode(tokenizer.encode(line)) == back
     cased = WordPiece(lowercase=False).build(LINES, 90)
     assert cased.decode(cased.encode("Die Äpfel")) == "Die Äpfel"
+    korean = WordPiece().build(["나는 학생입니다"] * 3, 80)
+    assert korean.decode(korean.encode("나는 학생입니다")) == "나는 학생입니다"
 
 
 def test_special_ids_come_first_and_no_text_has_them(tokenizer: TextTokenizer) -> None:

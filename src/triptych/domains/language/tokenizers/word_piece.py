@@ -51,7 +51,10 @@ class WordPiece(TokenizerConfig):
 
     def _tokenizer(self, model: models.Model) -> Tokenizer:
         tokenizer = Tokenizer(model)
-        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=self.lowercase)
+        # Accents are removed from decomposed letters; NFC puts those of Korean together again.
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.BertNormalizer(lowercase=self.lowercase), normalizers.NFC()]
+        )
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         tokenizer.decoder = decoders.WordPiece(prefix=CONTINUES, cleanup=True)
         return tokenizer
