@@ -10,7 +10,7 @@ from PIL import Image
 
 import triptych
 from triptych.explain.figure import ExplainOptions
-from triptych.explain.figures import digit, translation
+from triptych.explain.figures import completion, digit, translation
 from triptych.explain.registry import find_figure, summaries
 from triptych.explain.translating import attention_of, translated
 
@@ -116,6 +116,20 @@ def test_frames_of_an_image_follow_its_order(image_checkpoint: Path) -> None:
         assert frame.probabilities.sum() == pytest.approx(1)
 
 
+def test_completions_keep_the_given_half(
+    image_checkpoint: Path,
+) -> None:
+    model = triptych.load(image_checkpoint)
+    found = completion.completed(ExplainOptions(label=8, seed=2), model)
+    assert list(found.by_class) == [8, 9, 0, 1, 2]
+    assert found.image.tolist() == model.sample(1, seed=2, label=8)[0].tolist()
+    assert found.filled.sum(1).tolist() == [0] * 4 + [8] * 4
+    for made in found.by_class.values():
+        assert made.shape == (completion.COUNT, 8, 8, 1)
+        assert (made[:, :4] == found.image[:4]).all()
+    assert len({made.tobytes() for made in found.by_class.values()}) > 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -145,6 +159,7 @@ def test_explain_refuses_models_of_another_kind(
     refused(
         "explain", "digit", *of, image_checkpoint, "--label", 10, says=["label is 10", "10 classes"]
     )
+    refused("explain", "completion", *of, image_checkpoint, "--label", 10, says=["label is 10"])
     layers = ["--sentence", "one", "--layer", 5]
     refused("explain", "heads", *of, translation_checkpoint, *layers, says=["from 1 to 1, got 5"])
     languages = ["explain", "sentence", "--checkpoint", translation_checkpoint]

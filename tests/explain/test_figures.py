@@ -10,7 +10,10 @@ import pytest
 from triptych.explain.figures import (
     activations,
     bert_input,
+    costs,
     events,
+    gan_losses,
+    halting,
     levels,
     local_2d,
     logistics,
@@ -220,6 +223,44 @@ def test_the_input_of_bert_is_two_texts_of_which_some_tokens_are_hidden(seed: in
             assert not (hidden and token in ("[CLS]", "[SEP]"))
             kinds |= {"mask" if word == "[MASK]" else word == token} if hidden else set()
     assert seed or kinds == {"mask", True, False}
+
+
+def test_costs_are_those_of_the_formulas() -> None:
+    d, window, kernel = costs.WIDTH, costs.WINDOW, costs.KERNEL
+    for n in (64, 256, 512):
+        every, lstm, convolution, local = costs.kinds(n).values()
+        pairs = [query + 1 for query in range(n)]
+        assert every.flops(n) == 8 * n * d**2 + 4 * d * sum(pairs)
+        near = [query + 1 - max(0, query // window - 1) * window for query in range(n)]
+        assert local.flops(n) == 8 * n * d**2 + 4 * d * sum(near)
+        assert lstm.flops(n) == 16 * n * d**2
+        assert convolution.flops(n) == 2 * kernel * n * d**2
+        paths = [layer.longest_path(n) for layer in (every, lstm, convolution, local)]
+        assert paths == [1, n, -(-(n - 1) // (kernel - 1)), max(1, n // window - 1)]
+
+
+def test_positions_halt_by_the_rule_of_the_paper() -> None:
+    found = halting.halted()
+    for p, weights, ponder in zip(halting.PROBABILITIES, found.weights, found.ponder, strict=True):
+        sums = [sum(p[: n + 1]) for n in range(len(p))]
+        n = next((n for n, total in enumerate(sums) if total >= halting.THRESHOLD), len(p) - 1)
+        remainder = 1 - sum(p[:n])
+        wanted = [*p[:n], remainder, *[0] * (len(p) - 1 - n)]
+        assert weights.tolist() == pytest.approx(wanted, abs=1e-6)
+        assert float(ponder) == pytest.approx(n + 1 + remainder, abs=1e-6)
+
+
+def test_hinge_losses_are_flat_beyond_the_margin_and_the_circle_shrinks() -> None:
+    found = gan_losses.losses()
+    for index in (0, 40, 60, 77, 120):
+        logit = float(found.logits[index])
+        assert float(found.real[index]) == pytest.approx(max(0, 1 - logit))
+        assert float(found.generated[index]) == pytest.approx(max(0, 1 + logit))
+        assert float(found.generator[index]) == pytest.approx(-logit)
+    stretched, normalised = (circle.norm(dim=0) for circle in gan_losses.circles())
+    largest = np.linalg.svd(np.array(gan_losses.WEIGHT))[1].max()
+    assert float(stretched.max()) == pytest.approx(largest, rel=1e-3)
+    assert float(normalised.max()) == pytest.approx(1, rel=1e-3)
 
 
 def test_every_figure_says_what_it_shows_and_names_its_own_files() -> None:

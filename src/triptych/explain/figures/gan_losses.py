@@ -1,0 +1,72 @@
+"""Hinge losses of a GAN, and what spectral normalisation does to the unit circle."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from triptych.domains.drawing import new_figure, png
+from triptych.domains.image.gan.losses import discriminator_loss, generator_loss
+from triptych.domains.image.gan.spectral_norm import SpectralNorm
+from triptych.explain.drawing import BLUE, GREEN, RED
+from triptych.explain.figure import Content, ExplainOptions, Figure
+
+WEIGHT = ((1.6, 0.9), (-0.4, 0.8))
+"""Matrix W that is normalised."""
+LOWEST, HIGHEST, N_POINTS = -3.0, 3.0, 121
+
+
+class Losses(NamedTuple):
+    """Part of a loss that one image has, at each logit: [n]."""
+
+    logits: Tensor
+    real: Tensor
+    generated: Tensor
+    generator: Tensor
+
+
+def losses() -> Losses:
+    """Return the losses of single images; the other images of a pair are beyond the margin."""
+    logits = torch.linspace(LOWEST, HIGHEST, N_POINTS, dtype=torch.float64)  # [n]
+    far = torch.tensor([10.0], dtype=torch.float64)  # [1]
+    single = logits.split(1)
+    real = torch.stack([discriminator_loss(one, -far) for one in single])  # [n]
+    generated = torch.stack([discriminator_loss(far, one) for one in single])  # [n]
+    return Losses(logits, real, generated, torch.stack([generator_loss(one) for one in single]))
+
+
+def circles() -> tuple[Tensor, Tensor]:
+    """Return where W and its normalised form map the points of the unit circle: [2, n] each."""
+    angle = torch.linspace(0, 2 * torch.pi, 200, dtype=torch.float64)  # [n]
+    points = torch.stack([angle.cos(), angle.sin()])  # [2, n]
+    weight = torch.tensor(WEIGHT, dtype=torch.float64)  # [2, 2]
+    return weight @ points, SpectralNorm()(weight) @ points
+
+
+def draw(options: ExplainOptions, model: None) -> Content:
+    """Return the losses on the left and the images of the circle on the right."""
+    figure = new_figure(8.4, 3.6)
+    left, right = figure.subplots(1, 2)
+    found = losses()
+    left.plot(found.logits, found.real, color=BLUE, label="discriminator, real image")
+    left.plot(found.logits, found.generated, color=RED, label="discriminator, generated image")
+    left.plot(found.logits, found.generator, color=GREEN, linestyle="--",
+              label="generator, generated image")  # fmt: skip
+    left.set(xlabel="logit of the image", ylabel="loss", xlim=(LOWEST, HIGHEST))
+    left.grid(color="#eeeeee")
+    left.set_axisbelow(True)
+    left.legend(fontsize=8, frameon=False)
+    stretched, normalised = circles()
+    circle = torch.linspace(0, 2 * torch.pi, 200)
+    right.plot(circle.cos(), circle.sin(), color="black", linewidth=1, label="vectors of length 1")
+    right.plot(*stretched, color=RED, label="after W")
+    right.plot(*normalised, color=BLUE, label="after W / σ(W): never longer")
+    right.set_aspect("equal")
+    right.set_axis_off()
+    right.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.02))
+    return {"gan-losses.png": png(figure)}
+
+
+FIGURE = Figure(files=("gan-losses.png",), draw=draw)
