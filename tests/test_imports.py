@@ -11,7 +11,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "triptych"
 LAYERS = [
-    "core", "decoding", "training", "domains", "export", "report", "explain", "complexity", "play",
+    "core", "decoding", "training", "domains", "export", "report", "complexity", "explain", "play",
     "cli",
 ]  # fmt: skip
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from triptych.complexity.model import ModelCost
 from triptych.complexity.table import Row
-from triptych.domains.drawing import new_figure, png
-from triptych.explain.drawing import COLOURS
+from triptych.domains.drawing import COLOURS, new_figure, png
 
 HEADINGS = ("layer", "order", "length", "parameters", "FLOPs", "sequential", "path", "kept MiB")
 TIMES = ("forward ms", "training ms", "ratio")

@@ -13,6 +13,9 @@ if TYPE_CHECKING:  # loaded only where something is drawn
 DOTS_PER_INCH = 100
 GREY = "#5f6b73"
 """Colour of titles and captions."""
+BLUE, GREEN, RED = "#33589c", "#2c7a4b", "#c8443c"
+COLOURS = (BLUE, RED, GREEN, "#b7791f", "#6b4e9b")
+"""Colours of lines and bars that are compared, in their order."""
 DEFAULT_FONT = "DejaVu Sans"
 """Font that comes with matplotlib."""
 PREFERRED_FONTS = (

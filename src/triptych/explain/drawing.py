@@ -19,8 +19,6 @@ LAST = 2500
 """Duration of the last frame of an animation, in milliseconds."""
 UNUSED = "#e4e3df"
 """Colour of cells without a meaning."""
-BLUE, GREEN, RED = "#33589c", "#2c7a4b", "#c8443c"
-COLOURS = (BLUE, RED, GREEN, "#b7791f", "#6b4e9b")
 
 
 def animation(frames: Sequence[Figure], *, milliseconds: int) -> bytes:

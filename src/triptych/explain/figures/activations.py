@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.core.feed_forward import GELU, FeedForward, FeedForwardConfig, ReLU, SwiGLU
-from triptych.domains.drawing import new_figure, png
-from triptych.explain.drawing import COLOURS
+from triptych.domains.drawing import COLOURS, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 KINDS: dict[str, FeedForwardConfig] = {

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import torch
 
-from triptych.domains.drawing import GREY, new_figure, png
+from triptych.domains.drawing import BLUE, GREEN, GREY, RED, new_figure, png
 from triptych.domains.language.labelled_examples import LabelledBatch, join_texts
 from triptych.domains.language.masking import MaskRates
 from triptych.domains.language.tokenizers.base import MASK, SPECIALS, UNKNOWN
-from triptych.explain.drawing import BLUE, GREEN, RED, UNUSED
+from triptych.explain.drawing import UNUSED
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 TEXTS = ("my dog is cute and small", "he likes playing in the park")

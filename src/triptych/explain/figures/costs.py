@@ -6,8 +6,7 @@ from triptych.complexity.layers import Attention, Convolution, LayerKind, Recurr
 from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
-from triptych.domains.drawing import GREY, new_figure, png
-from triptych.explain.drawing import COLOURS
+from triptych.domains.drawing import COLOURS, GREY, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 WIDTH, HEADS = 512, 8

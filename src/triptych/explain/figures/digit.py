@@ -9,10 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.core.heads import CategoricalHead
-from triptych.domains.drawing import new_figure
+from triptych.domains.drawing import BLUE, RED, new_figure
 from triptych.domains.image.attention_maps import Blocks, attention_blocks
 from triptych.domains.image.render import BLOCK_LINES, hide, in_colour, outline, to_bytes
-from triptych.explain.drawing import BLUE, RED, animation
+from triptych.explain.drawing import animation
 from triptych.explain.figure import Content, ExplainOptions, Figure
 from triptych.training.evaluate import device_of, scoring
 

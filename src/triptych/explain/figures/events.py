@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from triptych.domains.drawing import GREY, new_figure, png
+from triptych.domains.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure, png
 from triptych.domains.music.tokenizers.events import SYMBOLS, EventTokenizer
 from triptych.domains.music.tokenizers.notes import Notes
-from triptych.explain.drawing import BLUE, COLOURS, GREEN, RED, UNUSED
+from triptych.explain.drawing import UNUSED
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 NOTES = ((60, 0.0, 0.5, 80), (64, 0.253, 1.0, 80), (67, 0.5, 1.0, 100))

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.halting import AdaptiveDepth, steps_of
-from triptych.domains.drawing import GREY, new_figure, png
-from triptych.explain.drawing import COLOURS
+from triptych.domains.drawing import COLOURS, GREY, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 THRESHOLD = 0.9

@@ -7,8 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.core.embeddings import embedding_table, level_table
-from triptych.domains.drawing import new_figure, png
-from triptych.explain.drawing import BLUE, RED
+from triptych.domains.drawing import BLUE, RED, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 LEVELS, WIDTH = 64, 256

@@ -9,9 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.core.attention.local2d import Local2D
-from triptych.domains.drawing import new_figure, png
+from triptych.domains.drawing import BLUE, GREEN, RED, new_figure, png
 from triptych.domains.image.render import outline
-from triptych.explain.drawing import BLUE, GREEN, RED, cell_grid
+from triptych.explain.drawing import cell_grid
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 SIDE, BLOCK, HALO = 12, 4, 2

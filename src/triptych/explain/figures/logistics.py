@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.core.heads import MixtureOfLogisticsHead
-from triptych.domains.drawing import new_figure, png
-from triptych.explain.drawing import COLOURS
+from triptych.domains.drawing import COLOURS, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 LEVELS = 16

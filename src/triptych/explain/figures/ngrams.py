@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from typing import NamedTuple
 
-from triptych.domains.drawing import new_figure, png
+from triptych.domains.drawing import BLUE, new_figure, png
 from triptych.domains.translation.metrics import score_translations
-from triptych.explain.drawing import BLUE, UNUSED
+from triptych.explain.drawing import UNUSED
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 REFERENCE = "a man is playing the guitar on the stage"

@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from triptych.core.norms import LayerNorm
-from triptych.domains.drawing import new_figure, png
-from triptych.explain.drawing import BLUE
+from triptych.domains.drawing import BLUE, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 SENTENCES, POSITIONS, FEATURES = 4, 5, 6

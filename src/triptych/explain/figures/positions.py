@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from triptych.core.generation_order import raster
 from triptych.core.positions import Sinusoidal
-from triptych.domains.drawing import new_figure, png
-from triptych.explain.drawing import COLOURS
+from triptych.domains.drawing import COLOURS, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 POSITIONS, FEATURES = 50, 128

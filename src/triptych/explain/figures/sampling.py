@@ -7,8 +7,8 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.decoding.sampling import Sampling, filter_logits
-from triptych.domains.drawing import new_figure, png
-from triptych.explain.drawing import BLUE, UNUSED
+from triptych.domains.drawing import BLUE, new_figure, png
+from triptych.explain.drawing import UNUSED
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 PROBABILITIES = (0.34, 0.22, 0.14, 0.10, 0.07, 0.05, 0.04, 0.02, 0.01, 0.01)

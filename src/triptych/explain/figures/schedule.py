@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from triptych.domains.drawing import new_figure, png
-from triptych.explain.drawing import COLOURS
+from triptych.domains.drawing import COLOURS, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
 from triptych.training.optim import OptimConfig, learning_rate_at
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from triptych.domains.drawing import GREY, fonts_of_every_script, new_figure
+from triptych.domains.drawing import BLUE, GREY, fonts_of_every_script, new_figure
 from triptych.domains.translation.attention_maps import SentenceAttention, pieces
-from triptych.explain.drawing import BLUE, animation
+from triptych.explain.drawing import animation
 from triptych.explain.figure import Content, ExplainOptions, Figure
 from triptych.explain.translating import (
     Step,
