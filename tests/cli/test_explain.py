@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tiny_models import image_model
 
 import triptych
-from triptych.explain.figure import ExplainOptions
+from triptych.explain.figure import ExplainOptions, example_label
 from triptych.explain.figures import completion, digit, translation
 from triptych.explain.registry import find_figure, summaries
 from triptych.explain.translating import attention_of, translated
@@ -116,18 +117,31 @@ def test_frames_of_an_image_follow_its_order(image_checkpoint: Path) -> None:
         assert frame.probabilities.sum() == pytest.approx(1)
 
 
-def test_completions_keep_the_given_half(
-    image_checkpoint: Path,
-) -> None:
-    model = triptych.load(image_checkpoint)
-    found = completion.completed(ExplainOptions(label=8, seed=2), model)
-    assert list(found.by_class) == [8, 9, 0, 1, 2]
-    assert found.image.tolist() == model.sample(1, seed=2, label=8)[0].tolist()
-    assert found.filled.sum(1).tolist() == [0] * 4 + [8] * 4
-    for made in found.by_class.values():
-        assert made.shape == (completion.COUNT, 8, 8, 1)
-        assert (made[:, :4] == found.image[:4]).all()
-    assert len({made.tobytes() for made in found.by_class.values()}) > 1
+def test_completions_keep_the_given_half_and_have_their_classes() -> None:
+    model = image_model(class_conditional=True).model
+    found = completion.completed(ExplainOptions(label=1, seed=2), model)
+    assert list(found.by_class) == [1, 0]
+    assert found.image.tolist() == model.sample(1, seed=2, label=1)[0].tolist()
+    assert found.filled.sum(1).tolist() == [0, 0, 4, 4]
+    images = found.image[None].repeat(2, axis=0)
+    again = model.complete(images, found.filled, completion.COUNT, labels=[1, 0], seed=2)
+    assert again.shape == (2, completion.COUNT, 4, 4, 3)
+    for label, completions in zip((1, 0), again, strict=True):
+        assert (found.by_class[label] == completions).all()
+        assert (completions[:, :2] == found.image[:2]).all()
+
+
+def test_a_model_without_classes_completes_its_image() -> None:
+    found = completion.completed(ExplainOptions(), image_model().model)
+    assert list(found.by_class) == [None]
+    assert found.by_class[None].shape == (completion.COUNT, 4, 4, 3)
+    assert (found.by_class[None][:, :2] == found.image[:2]).all()
+
+
+def test_the_example_class_is_one_of_the_model() -> None:
+    for n_classes, label in ((0, None), (1, 0), (3, 2), (10, 3)):
+        assert example_label(n_classes, ExplainOptions()) == label
+    assert example_label(10, ExplainOptions(label=0)) == 0
 
 
 @pytest.mark.parametrize(

@@ -257,8 +257,9 @@ def test_hinge_losses_are_flat_beyond_the_margin_and_the_circle_shrinks() -> Non
         assert float(found.real[index]) == pytest.approx(max(0, 1 - logit))
         assert float(found.generated[index]) == pytest.approx(max(0, 1 + logit))
         assert float(found.generator[index]) == pytest.approx(-logit)
-    stretched, normalised = (circle.norm(dim=0) for circle in gan_losses.circles())
+    unit, stretched, normalised = (circle.norm(dim=0) for circle in gan_losses.circles())
     largest = np.linalg.svd(np.array(gan_losses.WEIGHT))[1].max()
+    assert unit.tolist() == pytest.approx([1] * len(unit))
     assert float(stretched.max()) == pytest.approx(largest, rel=1e-3)
     assert float(normalised.max()) == pytest.approx(1, rel=1e-3)
 

@@ -28,7 +28,8 @@ class ExplainOptions:
     layer: int | None = None
     """Layer whose attention is drawn, counted from 1; null for the last."""
     label: int | None = None
-    """Class of the image that is sampled; null for 3, or for a model without classes."""
+    """Class of the image that is sampled, for a model with classes; null for 3, or for the last
+    class of a model with fewer."""
     seed: int = 0
     """Seed of sampling and of random examples."""
 
@@ -93,6 +94,18 @@ def example_sentence(model: TrainedModel, options: ExplainOptions) -> str:
     return EXAMPLES[language]
 
 
+def example_label(n_classes: int, options: ExplainOptions) -> int | None:
+    """Return the class of the options, or an example; None for a model without classes.
+
+    A class that the model does not have is returned as it is, and refused where it is sampled.
+    """
+    if options.label is not None or not n_classes:
+        return options.label
+    return min(LABEL, n_classes - 1)
+
+
+LABEL = 3
+"""Example class of images."""
 EXAMPLES = {
     "en": "A man plays the guitar.",
     "de": "Ein Mann spielt Gitarre.",

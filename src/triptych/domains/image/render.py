@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.drawing import new_figure, png
+from triptych.domains.drawing import BLUE, GREEN, new_figure, png
 from triptych.training.files import write_atomically
 
 GRID_LINE_GREY = 96
@@ -26,7 +26,7 @@ HIDDEN = (94, 130, 181)
 """Colour of pixels that are not given, a blue that no grey image has."""
 ATTENTION_COLUMNS = 3
 """Attention maps per row of a drawing."""
-BLOCK_LINES = (("solid", "#33589c"), ("dashed", "#2c7a4b"))
+BLOCK_LINES = (("solid", BLUE), ("dashed", GREEN))
 """Line style and colour of the outlines of the query block and the memory block."""
 
 

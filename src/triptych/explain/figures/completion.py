@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from triptych.domains.drawing import new_figure, png
 from triptych.domains.image.render import hide, in_colour, to_bytes
-from triptych.explain.figure import Content, ExplainOptions, Figure
+from triptych.explain.figure import Content, ExplainOptions, Figure, example_label
 
-LABEL = 3
-"""Class of the image where the options name none."""
 N_CLASSES, COUNT = 5, 2
 """Classes that complete the image, and completions of each."""
 
@@ -31,17 +29,17 @@ class Completed(NamedTuple):
 def completed(options: ExplainOptions, model: Any) -> Completed:
     """Sample an image, and complete its upper half for its class and for the following ones."""
     n_classes = model.full_model.n_classes
-    first = LABEL if options.label is None and n_classes else options.label
+    first = example_label(n_classes, options)
     image = model.sample(1, seed=options.seed, label=first)[0]  # [H, W, C]
-    classes: list[int | None] = [first]
-    if first is not None:
-        classes += [(first + step) % n_classes for step in range(1, min(N_CLASSES, n_classes))]
     filled = np.zeros(image.shape[:2], dtype=bool)  # [H, W]
     filled[len(filled) // 2 :] = True
-    images = np.repeat(image[None], len(classes), axis=0)  # [N, H, W, C]
-    labels = None if first is None else [label for label in classes if label is not None]
+    if first is None:
+        made = model.complete(image[None], filled, COUNT, seed=options.seed)  # [1, COUNT, H, W, C]
+        return Completed(image, filled, {None: made[0]})
+    labels = [(first + step) % n_classes for step in range(min(N_CLASSES, n_classes))]
+    images = np.repeat(image[None], len(labels), axis=0)  # [N, H, W, C]
     made = model.complete(images, filled, COUNT, labels=labels, seed=options.seed)
-    return Completed(image, filled, dict(zip(classes, made, strict=True)))
+    return Completed(image, filled, dict(zip(labels, made, strict=True)))
 
 
 def draw(options: ExplainOptions, model: Any) -> Content:

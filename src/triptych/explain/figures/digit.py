@@ -13,13 +13,11 @@ from triptych.domains.drawing import BLUE, RED, new_figure
 from triptych.domains.image.attention_maps import Blocks, attention_blocks
 from triptych.domains.image.render import BLOCK_LINES, hide, in_colour, outline, to_bytes
 from triptych.explain.drawing import animation
-from triptych.explain.figure import Content, ExplainOptions, Figure
+from triptych.explain.figure import Content, ExplainOptions, Figure, example_label
 from triptych.training.evaluate import device_of, scoring
 
 FRAMES = 40
 """Frames of the animation; an image of more pixels shows several more from frame to frame."""
-LABEL = 3
-"""Class of the image where the options name none."""
 
 
 class Frame(NamedTuple):
@@ -38,7 +36,7 @@ class Frame(NamedTuple):
 def frames(options: ExplainOptions, model: Any) -> tuple[NDArray[np.uint8], list[Frame]]:
     """Sample an image, and return it with what its frames show: uint8 [H, W, C]."""
     network = model.full_model
-    label = (LABEL if options.label is None else options.label) if network.n_classes else None
+    label = example_label(network.n_classes, options)
     image = model.sample(1, seed=options.seed, label=label)[0]  # [H, W, C]
     position = network.order.positions[..., 0].cpu()  # [H, W], of each pixel's first channel
     ranked = position.flatten().argsort()

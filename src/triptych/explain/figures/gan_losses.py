@@ -36,12 +36,20 @@ def losses() -> Losses:
     return Losses(logits, real, generated, torch.stack([generator_loss(one) for one in single]))
 
 
-def circles() -> tuple[Tensor, Tensor]:
-    """Return where W and its normalised form map the points of the unit circle: [2, n] each."""
+class Circles(NamedTuple):
+    """Points of the unit circle, and where two matrices map them: [2, n] each."""
+
+    unit: Tensor
+    after_weight: Tensor
+    after_normalised: Tensor
+
+
+def circles() -> Circles:
+    """Return the unit circle, and what W and its normalised form make of it."""
     angle = torch.linspace(0, 2 * torch.pi, 200, dtype=torch.float64)  # [n]
     points = torch.stack([angle.cos(), angle.sin()])  # [2, n]
     weight = torch.tensor(WEIGHT, dtype=torch.float64)  # [2, 2]
-    return weight @ points, SpectralNorm()(weight) @ points
+    return Circles(points, weight @ points, SpectralNorm()(weight) @ points)
 
 
 def draw(options: ExplainOptions, model: None) -> Content:
@@ -57,11 +65,10 @@ def draw(options: ExplainOptions, model: None) -> Content:
     left.grid(color="#eeeeee")
     left.set_axisbelow(True)
     left.legend(fontsize=8, frameon=False)
-    stretched, normalised = circles()
-    circle = torch.linspace(0, 2 * torch.pi, 200)
-    right.plot(circle.cos(), circle.sin(), color="black", linewidth=1, label="vectors of length 1")
-    right.plot(*stretched, color=RED, label="after W")
-    right.plot(*normalised, color=BLUE, label="after W / σ(W): never longer")
+    drawn = circles()
+    right.plot(*drawn.unit, color="black", linewidth=1, label="vectors of length 1")
+    right.plot(*drawn.after_weight, color=RED, label="after W")
+    right.plot(*drawn.after_normalised, color=BLUE, label="after W / σ(W): never longer")
     right.set_aspect("equal")
     right.set_axis_off()
     right.legend(fontsize=8, frameon=False, loc="upper center", bbox_to_anchor=(0.5, 0.02))

@@ -48,14 +48,14 @@ def halted() -> Halted:
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return a bar of weights for each position, with the probabilities written into it."""
     found = halted()
-    steps = steps_of(found.weights)
+    steps = steps_of(found.weights).tolist()
     figure = new_figure(8.4, 3.0, "a bar: weights of the steps of one position, which add up to 1")
     axes = figure.subplots()
     for position, weights in enumerate(found.weights.tolist()):
         left = 0.0
-        for step, weight in enumerate(weights[: int(steps[position])]):
+        for step, weight in enumerate(weights[: steps[position]]):
             p = PROBABILITIES[position][step]
-            last = step == int(steps[position]) - 1
+            last = step == steps[position] - 1
             named = f"step {step + 1}" if position == len(PROBABILITIES) - 1 else None
             text = f"R = {weight:.2g}" if last else f"p = {p:.2g}"
             axes.barh(position, weight, left=left, height=0.7, color=COLOURS[step],
@@ -63,7 +63,7 @@ def draw(options: ExplainOptions, model: None) -> Content:
             axes.text(left + weight / 2, position, text, ha="center", va="center", fontsize=8,
                       color="white")  # fmt: skip
             left += weight
-        axes.text(1.02, position, f"N = {int(steps[position])}, ponder cost "
+        axes.text(1.02, position, f"N = {steps[position]}, ponder cost "
                   f"{float(found.ponder[position]):.2g}", va="center", fontsize=8)  # fmt: skip
     axes.axvline(THRESHOLD, color=GREY, linestyle="--", linewidth=1)
     axes.set(xlabel="sum of the weights", ylabel="position", xlim=(0, 1))
