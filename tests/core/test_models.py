@@ -29,7 +29,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Universal
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
-from triptych.decoding.hypotheses import LengthPenalty
+from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}

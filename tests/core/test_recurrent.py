@@ -11,7 +11,7 @@ from torch import Tensor
 from triptych.core.models.recurrent import RecurrentEncoderDecoder
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
-from triptych.decoding.hypotheses import LengthPenalty
+from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.quantize import quantize
 from triptych.decoding.sampling import Sampling
 

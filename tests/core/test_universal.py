@@ -27,7 +27,7 @@ from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, Sinusoid
 from triptych.core.transformer import Decoder, TransformerConfig, take_auxiliary_loss
 from triptych.core.universal import Universal, UniversalDecoder, UniversalStack
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.hypotheses import LengthPenalty
+from triptych.decoding.penalty import LengthPenalty
 
 D, T = 12, 4
 EXACT = {"rtol": 0.0, "atol": 1e-12}

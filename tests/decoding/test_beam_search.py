@@ -11,7 +11,8 @@ from triptych.core.attention.cross import CrossAttention
 from triptych.core.models.base import reorder_rows, select_rows
 from triptych.decoding import beam_search as beams
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
+from triptych.decoding.hypotheses import Hypothesis, SearchResult
+from triptych.decoding.penalty import LengthPenalty
 from triptych.errors import UserError
 
 PENALTIES = [

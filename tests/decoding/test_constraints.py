@@ -18,7 +18,8 @@ from triptych.decoding.constraints import (
     MinimumLength,
     NoRepeatedNgrams,
 )
-from triptych.decoding.hypotheses import Hypothesis, LengthPenalty
+from triptych.decoding.hypotheses import Hypothesis
+from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.required import BEGIN, RequiredPhrases
 from triptych.decoding.sampling import LogitsConstraint
 

@@ -17,7 +17,8 @@ from triptych.core.models.base import (
     select_rows,
 )
 from triptych.decoding.beams import Beams, SearchSettings
-from triptych.decoding.hypotheses import LengthPenalty, SearchResult
+from triptych.decoding.hypotheses import SearchResult
+from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.required import RequiredPhrases
 from triptych.decoding.sampling import LogitsConstraint
 

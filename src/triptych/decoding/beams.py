@@ -8,13 +8,8 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
-from triptych.decoding.hypotheses import (
-    Hypothesis,
-    LengthPenalty,
-    SearchResult,
-    result_margin,
-    step_margin,
-)
+from triptych.decoding.hypotheses import Hypothesis, SearchResult, result_margin, step_margin
+from triptych.decoding.penalty import LengthPenalty
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from triptych.decoding.hypotheses import LengthPenalty
+from triptych.decoding.penalty import LengthPenalty
 from triptych.domains.sources import known_entropy, source_to_score
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.metrics import score_translations

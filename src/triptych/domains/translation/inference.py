@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
-from triptych.decoding.hypotheses import Hypothesis, LengthPenalty, SearchResult
+from triptych.decoding.hypotheses import Hypothesis, SearchResult
+from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel, Translation
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines

@@ -15,7 +15,8 @@ from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
 from triptych.decoding.generate import generate
-from triptych.decoding.hypotheses import LengthPenalty, SearchResult
+from triptych.decoding.hypotheses import SearchResult
+from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
