@@ -18,7 +18,7 @@ from triptych.domains.image.gan import fid, networks
 from triptych.domains.image.gan.fid import FrechetScore, Gaussian, frechet_distance
 from triptych.domains.image.gan.losses import discriminator_loss, generator_loss
 from triptych.domains.image.gan.networks import FeatureMapAttention, SelfAttentionGan
-from triptych.domains.image.gan.spectral_norm import SpectralNorm
+from triptych.domains.image.gan.spectral_norm import SpectralNorm, add_spectral_norm
 from triptych.domains.image.inference import restore
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.sources import Digits
@@ -32,7 +32,7 @@ from triptych.training.run_config import RunConfig
 from triptych.training.trainer import train
 
 STEPS = 6
-SIZES: dict[str, Any] = {"latent": 4, "channels": 8, "n_blocks": 1, "n_heads": 2}
+SIZES: dict[str, Any] = {"latent": 4, "channels": 8, "n_blocks": 1}
 
 
 @pytest.fixture(autouse=True)
@@ -81,23 +81,54 @@ def test_the_hinge_losses_are_those_of_the_paper() -> None:
     assert float(generator_loss(false)) == pytest.approx(2.75 / 3)
 
 
-def test_attention_over_a_feature_map_is_the_dense_definition() -> None:
+def attention(channels: int, *, height: int) -> FeatureMapAttention:
+    """A layer as the networks have it, with normalised maps."""
     torch.manual_seed(1)
-    layer = FeatureMapAttention(6, 3, 4, n_heads=2).double()
+    layer = FeatureMapAttention(channels, height)
+    add_spectral_norm(layer)
+    return layer
+
+
+def test_attention_over_a_feature_map_is_the_definition_of_the_paper() -> None:
+    layer = attention(16, height=3).double()
     nn.init.constant_(layer.gate, 0.7)
-    x = torch.randn(2, 6, 3, 4, dtype=torch.float64)
-    projection, out = layer.attention.qkv_proj, layer.attention.out_proj
-    expected = x.clone()
-    places = [(row, column) for row in range(3) for column in range(4)]
+    x = torch.randn(2, 16, 3, 4, dtype=torch.float64)
+    f, g, h, v = (part.weight.flatten(1) for part in (layer.f, layer.g, layer.h, layer.v))
+    assert [len(matrix) for matrix in (f, g, h, v)] == [2, 2, 2, 16]
+    expected, weights = x.clone(), torch.zeros(2, 12, 12, dtype=torch.float64)
     for image in range(2):
-        q, k, v = (projection(x[image].flatten(1).T)).chunk(3, dim=1)  # [12, 6] each
-        for index, (row, column) in enumerate(places):
-            heads = []
-            for part in (slice(0, 3), slice(3, 6)):
-                weights = torch.softmax(k[:, part] @ q[index, part] / 3**0.5, 0)  # [12]
-                heads.append(weights @ v[:, part])
-            expected[image, :, row, column] += 0.7 * out(torch.cat(heads))
+        positions = x[image].flatten(1).T.unbind()  # 12 vectors [16]
+        for j, query in enumerate(positions):
+            logits = [(f @ key) @ (g @ query) for key in positions]
+            total = sum(logit.exp() for logit in logits)
+            for i, logit in enumerate(logits):
+                weights[image, j, i] = logit.exp() / total
+            pairs = zip(weights[image, j], positions, strict=True)
+            mixed = sum(weight * (h @ value) for weight, value in pairs)
+            expected[image, :, j // 4, j % 4] += 0.7 * (v @ mixed)
+    torch.testing.assert_close(layer.weights(x), weights)
     torch.testing.assert_close(layer(x), expected)
+
+
+@pytest.mark.parametrize("channels", [16, 32])
+def test_new_attention_can_select_positions(channels: int) -> None:
+    """Features that are far apart get weights far from uniform.
+
+    With one spectral norm for all maps and logits divided by the square root of the width the
+    weights of these features are between 0.4 and 2.3 times the uniform weight.
+    """
+    layer = attention(channels, height=8)
+    relative = 64 * layer.weights(torch.randn(4, channels, 8, 8))  # 1: uniform
+    assert relative.min() < 0.01
+    assert relative.max() > 20
+
+
+def test_each_map_of_the_attention_has_a_norm_of_its_own() -> None:
+    layer = attention(32, height=8)
+    with torch.no_grad():
+        layer.f.parametrizations["weight"].original.mul_(100)  # type: ignore[union-attr, operator, index]
+    norms = spectral_norms(layer)
+    assert norms == pytest.approx(dict.fromkeys("fghv", 1), abs=1e-5)
 
 
 def test_a_gate_of_zero_is_the_network_without_attention() -> None:
@@ -160,8 +191,8 @@ def test_every_layer_has_spectral_norm_one_after_every_step(tmp_path: Path) -> N
     assert len(norms.average) == 4
     assert norms.training + norms.average == pytest.approx([1] * 16, abs=1e-4)
     restored = spectral_norms(restore(last).full_model)
-    assert len(restored) == 18
-    assert list(restored.values()) == pytest.approx([1] * 18, abs=1e-4)
+    assert len(restored) == 22
+    assert list(restored.values()) == pytest.approx([1] * 22, abs=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(6, 4, 3, 3), (9, 4), (1, 7)])
@@ -286,6 +317,9 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
         replace(config, optim=OptimConfig("muon"))
     with pytest.raises(ValueError, match="leave model out"):
         replace(config, model=ModelConfig(class_conditional=True))
+    with pytest.raises(ValueError, match="channels is 4; self-attention"):
+        Gan(channels=4)
+    assert Gan(channels=4, attention_side=None).channels == 4
     with pytest.raises(UserError, match="attention_side"):
         prepare(replace(config, task=Gan(attention_side=5, **SIZES)))
     with pytest.raises(UserError, match="accumulate_grad_batches"):

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.core.attention.capture import capture_attention
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image import render
@@ -144,13 +143,13 @@ class GanModel(TrainedModel):
         return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
 
     def attention(
-        self, pixels: Sequence[Pixel], *, seed: int = 0, label: int = 0, head: int | None = None
+        self, pixels: Sequence[Pixel], *, seed: int = 0, label: int = 0
     ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
         """Generate an image and return it with the attention of the generator at its pixels.
 
         Returns the image [H, W, C] and weights [len(pixels), H, W], which add up to 1 for each
         pixel. A position of a smaller feature map covers a square of pixels, which share its weight
-        evenly. head: from 1, None for the mean. Raises UserError for a model without attention.
+        evenly. Raises UserError for a model without attention.
         """
         model = self.full_model
         attention = model.generator.attention
@@ -158,16 +157,19 @@ class GanModel(TrainedModel):
             raise UserError(
                 "this GAN has no self-attention (task.init_args.attention_side is null)"
             )
-        with capture_attention(attention) as captured:
-            labels = self._labels(1, label if model.n_classes else None)
-            image = self.sample(1, seed=seed, labels=labels)[0]  # [H, W, C]
-        weights = captured.self_attention[0][0].double().cpu()  # [heads, N, N]
-        of_head = weights.mean(0) if head is None else weights[head - 1]  # [N, N]
+        captured: list[Tensor] = []
+        hook = attention.register_forward_pre_hook(
+            lambda layer, arguments: captured.append(layer.weights(*arguments))
+        )
+        labels = self._labels(1, label if model.n_classes else None)
+        image = self.sample(1, seed=seed, labels=labels)[0]  # [H, W, C]
+        hook.remove()
+        weights = captured[0][0].double().cpu()  # [N, N]
         height, width, _ = model.shape
         side = attention.height
         factor = height // side
         rows = torch.tensor([r // factor * (width // factor) + c // factor for r, c in pixels])
-        maps = of_head[rows].view(len(pixels), side, -1)  # [P, h, w]
+        maps = weights[rows].view(len(pixels), side, -1)  # [P, h, w]
         full = render.repeat(maps, factor) / factor**2  # [P, H, W]
         return image, full.numpy()
 
@@ -176,8 +178,7 @@ class GanModel(TrainedModel):
     ) -> str:
         """Generate an image and write where the generator looks at some of its pixels."""
         height, width, _ = self.full_model.shape
-        n_heads = getattr(self.config.task, "n_heads", 1)
-        check_layer_and_head(options.layer, options.head, n_layers=1, n_heads=n_heads)
+        check_layer_and_head(options.layer, options.head, n_layers=1, n_heads=1)
         rows, columns = [height // 3, 2 * height // 3], [width // 6, width // 2, 5 * width // 6]
         pixels = [(row, column) for row in rows for column in columns]
         if options.row is not None and options.column is not None:
@@ -187,9 +188,7 @@ class GanModel(TrainedModel):
                     f"there is no pixel in row {options.row} and column {options.column}; the "
                     f"image has {height} rows and {width} columns, from 0"
                 )
-        image, maps = self.attention(
-            pixels, seed=options.seed, label=options.label, head=options.head
-        )
+        image, maps = self.attention(pixels, seed=options.seed, label=options.label)
         assert self.full_model.generator.attention is not None
         gate = self.full_model.generator.attention.gate.item()
         title = f"weights (red) of a pixel (blue)\ngate {gate:.3f}"
@@ -197,7 +196,6 @@ class GanModel(TrainedModel):
         out.write(DRAWING, drawing)
         numbers = {
             "gate": gate,
-            "head": options.head,
             "label": options.label if self.full_model.n_classes else None,
             "image": image.tolist(),
             "pixels": [

@@ -1,4 +1,4 @@
-"""Generator and discriminator with the core's self-attention at one feature map.
+"""Generator and discriminator with self-attention at one feature map.
 
 After Zhang et al. 2018: self-attention with a gate (section 3), spectral norm in both networks
 (section 4.1), class-conditional batch norm in the generator and a projection of the class in the
@@ -8,13 +8,13 @@ discriminator (section 5). Smaller than there, with one number of channels throu
 from __future__ import annotations
 
 import torch
-from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core.attention.full import Full
 from triptych.domains.image.gan.spectral_norm import add_spectral_norm
 
+REDUCTION = 8
+"""Channels of a feature map per channel of queries, keys and values (Zhang et al. 2018)."""
 SAMPLE_BATCH = 256
 """Images generated at once."""
 STATISTICS_BATCHES = 2
@@ -24,24 +24,37 @@ STATISTICS_BATCHES = 2
 class FeatureMapAttention(nn.Module):
     """Self-attention over the positions of a feature map (Zhang et al. 2018, section 3).
 
-    y = x + gate * attention(x) with a scalar gate that starts at 0 (equation 3). A linear map of
-    each position is a 1x1 convolution. Other than in the paper, queries and keys have the full
-    width and the logits are divided by the square root of a head's width.
+    y = x + gate * v(attention) with a scalar gate that starts at 0 (equation 3). Keys f, queries g,
+    values h and the output v are 1x1 convolutions without bias, each with a spectral norm of its
+    own (`add_spectral_norm`). f, g and h have an eighth of the channels, as in the text of the
+    paper; in its published code h has half of them, and f and h are pooled to a quarter of the
+    positions. The logits f^T g are not divided by the square root of the width: under spectral norm
+    they would be so small that the weights stay close to uniform.
     """
 
-    def __init__(self, channels: int, height: int, width: int, n_heads: int = 1) -> None:
+    def __init__(self, channels: int, height: int) -> None:
         super().__init__()
-        pattern = Full().mask_pattern((height * width,), causal=False)
-        self.attention = Full().build(channels, n_heads, pattern)
+        width = channels // REDUCTION
+        self.f, self.g, self.h = (nn.Conv2d(channels, width, 1, bias=False) for _ in range(3))
+        self.v = nn.Conv2d(width, channels, 1, bias=False)
         self.gate = nn.Parameter(torch.zeros(1))
         self.height = height
 
     def forward(self, x: Tensor) -> Tensor:
         """Feature map [B, C, H, W] -> [B, C, H, W]."""
-        positions = rearrange(x, "b c h w -> b (h w) c")  # [B, HW, C]
-        y = self.attention(positions)  # [B, HW, C]
-        added: Tensor = self.gate * rearrange(y, "b (h w) c -> b c h w", h=x.shape[2])
+        values = self.h(x).flatten(2)  # [B, C / 8, HW]
+        attended = values @ self.weights(x).mT  # [B, C / 8, HW]
+        added: Tensor = self.gate * self.v(attended.unflatten(2, x.shape[2:]))  # [B, C, H, W]
         return x + added
+
+    def weights(self, x: Tensor) -> Tensor:
+        """Weights of the positions that each position attends to: [B, HW, HW], queries first.
+
+        x: feature map [B, C, H, W]. Rows add up to 1.
+        """
+        queries, keys = self.g(x).flatten(2), self.f(x).flatten(2)  # [B, C / 8, HW] each
+        logits: Tensor = queries.mT @ keys  # [B, HW, HW]
+        return logits.softmax(-1)
 
 
 class ClassNorm(nn.Module):
@@ -117,14 +130,13 @@ class Generator(nn.Module):
         channels: int,
         n_blocks: int,
         attention_side: int | None,
-        n_heads: int,
     ) -> None:
         super().__init__()
         height, width, depth = shape
         self.start = (channels, height >> n_blocks, width >> n_blocks)
         self.first = nn.Linear(latent, channels * self.start[1] * self.start[2])
         self.blocks = nn.ModuleList(GeneratorBlock(channels, n_classes) for _ in range(n_blocks))
-        self.attention = _attention_at(attention_side, shape, channels, n_heads)
+        self.attention = _attention_at(attention_side, channels)
         self.norm = nn.BatchNorm2d(channels, momentum=None)
         self.last = nn.Conv2d(channels, depth, 3, padding=1)
         add_spectral_norm(self, without=(ClassNorm,))  # its embeddings are gains, no linear maps
@@ -153,14 +165,13 @@ class Discriminator(nn.Module):
         channels: int,
         n_blocks: int,
         attention_side: int | None,
-        n_heads: int,
     ) -> None:
         super().__init__()
         self.first = nn.Conv2d(shape[2], channels, 3, padding=1)
         self.blocks = nn.ModuleList(
             DiscriminatorBlock(channels, channels, halve=True) for _ in range(n_blocks)
         )
-        self.attention = _attention_at(attention_side, shape, channels, n_heads)
+        self.attention = _attention_at(attention_side, channels)
         self.last = DiscriminatorBlock(channels, channels, halve=False)
         self.logit = nn.Linear(channels, 1)
         self.classes = nn.Embedding(n_classes, channels) if n_classes else None
@@ -198,7 +209,6 @@ class SelfAttentionGan(nn.Module):
         channels: int,
         n_blocks: int,
         attention_side: int | None,
-        n_heads: int,
     ) -> None:
         super().__init__()
         if shape[0] % 2**n_blocks or shape[1] % 2**n_blocks:
@@ -215,11 +225,11 @@ class SelfAttentionGan(nn.Module):
         self.shape, self.levels, self.n_classes, self.latent = shape, levels, n_classes, latent
         self.generator = Generator(
             shape, n_classes=n_classes, latent=latent, channels=channels, n_blocks=n_blocks,
-            attention_side=attention_side, n_heads=n_heads,
+            attention_side=attention_side,
         )  # fmt: skip
         self.discriminator = Discriminator(
             shape, n_classes=n_classes, channels=channels, n_blocks=n_blocks,
-            attention_side=attention_side, n_heads=n_heads,
+            attention_side=attention_side,
         )  # fmt: skip
 
     def noise(self, count: int, generator: torch.Generator | None = None) -> Tensor:
@@ -288,9 +298,5 @@ def attend(attention: FeatureMapAttention | None, x: Tensor) -> Tensor:
     return attended
 
 
-def _attention_at(
-    side: int | None, shape: tuple[int, int, int], channels: int, n_heads: int
-) -> FeatureMapAttention | None:
-    if side is None:
-        return None
-    return FeatureMapAttention(channels, side, side * shape[1] // shape[0], n_heads)
+def _attention_at(side: int | None, channels: int) -> FeatureMapAttention | None:
+    return None if side is None else FeatureMapAttention(channels, side)

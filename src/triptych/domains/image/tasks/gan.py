@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from triptych.domains.image.gan.networks import SelfAttentionGan
+from triptych.domains.image.gan.networks import REDUCTION, SelfAttentionGan
 from triptych.domains.image.model import ModelConfig
 from triptych.domains.image.tasks.base import ImageTask
 from triptych.errors import at_least
@@ -33,8 +33,6 @@ class Gan(ImageTask):
     attention_side: int | None = 8
     """Height in positions of the feature map with self-attention, in both networks; null for
     none."""
-    n_heads: int = 1
-    """Heads of the self-attention."""
     class_conditional: bool = True
     """Condition both networks on the image's class."""
     discriminator_rate: float = 4.0
@@ -42,11 +40,14 @@ class Gan(ImageTask):
     generator's."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "latent", "channels", "n_blocks", "attention_side", "n_heads")
+        at_least(self, 1, "latent", "channels", "n_blocks", "attention_side")
         if not 0 < self.discriminator_rate < float("inf"):
             raise ValueError(f"discriminator_rate is {self.discriminator_rate}; must be above 0")
-        if self.channels % self.n_heads:
-            raise ValueError(f"n_heads is {self.n_heads}, which does not divide {self.channels}")
+        if self.attention_side is not None and self.channels < REDUCTION:
+            raise ValueError(
+                f"channels is {self.channels}; self-attention, whose width is an eighth of it, "
+                f"needs at least {REDUCTION} (attention_side null: none)"
+            )
 
     def check(self, config: Config) -> None:
         if config.model != ModelConfig():
@@ -72,7 +73,6 @@ class Gan(ImageTask):
             channels=self.channels,
             n_blocks=self.n_blocks,
             attention_side=self.attention_side,
-            n_heads=self.n_heads,
         )
 
     def is_conditional(self, config: Config) -> bool:
