@@ -1,4 +1,4 @@
-"""Build step of setuptools (see pyproject.toml): puts configs/ into the wheel and the sdist.
+"""Build backend (see pyproject.toml): setuptools, which also puts configs/ into wheel and sdist.
 
 The settings files lie at the top of the repository and inside the package `triptych` of a wheel. An
 editable install copies nothing: `triptych.shipped_configs` finds the folder of the repository.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from setuptools.build_meta import *  # noqa: F403 - the hooks that pip calls
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parents[1]

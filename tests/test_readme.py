@@ -66,7 +66,7 @@ def test_a_command_with_a_shipped_model_does_what_is_promised(
 ) -> None:
     (tmp_path / "bin").mkdir()
     starter = tmp_path / "bin/triptych"  # whether or not the environment is activated
-    starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m triptych.cli "$@"\n')
+    starter.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m triptych "$@"\n')
     starter.chmod(0o755)
     (tmp_path / "empty").mkdir()
     environment = {**os.environ, "PATH": f"{starter.parent}:{os.environ['PATH']}"}

@@ -1,4 +1,4 @@
-"""The wheel, built from the sdist, in an environment and a folder of its own."""
+"""The wheel, built from the sdist, and an editable install, each in an environment of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-BUILD = "from setuptools import build_meta; print(build_meta.build_{kind}({folder!r}))"
+BUILD = (
+    "import sys; sys.path.insert(0, 'scripts'); import wheel_configs as backend; "
+    "print(backend.build_{kind}({folder!r}))"
+)
+"""What pip runs, see `backend-path` in pyproject.toml."""
+CODE_OF_LOAD = "import triptych; triptych.load; print('triptych', triptych.__version__)"
 PARTS = ("pyproject.toml", "README.md", "LICENSE", "src", "configs", "scripts")
 """What the build reads of the checkout; it is copied, as the build writes beside its sources."""
 
@@ -31,23 +36,47 @@ def build(kind: str, source: Path, folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the checkout, in a folder named triptych as `git clone` makes it."""
     if int(importlib.metadata.version("setuptools").partition(".")[0]) < 77:
         pytest.skip("the build needs setuptools 77")
-    folder = tmp_path_factory.mktemp("build")
+    folder = tmp_path_factory.mktemp("build") / "triptych"
+    folder.mkdir()
     left_out = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
     for name in PARTS:
         part = ROOT / name
         if part.is_dir():
-            shutil.copytree(part, folder / "source" / name, ignore=left_out)
+            shutil.copytree(part, folder / name, ignore=left_out)
         else:
-            (folder / "source").mkdir(exist_ok=True)
-            shutil.copy(part, folder / "source" / name)
-    sdist = build("sdist", folder / "source", folder)
+            shutil.copy(part, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(checkout: Path) -> Path:
+    folder = checkout.parent
+    sdist = build("sdist", checkout, folder)
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "unpacked", filter="data")
     (unpacked,) = (folder / "unpacked").iterdir()
     return build("wheel", unpacked, folder)
+
+
+def installation(wheel: Path, folder: Path) -> tuple[Path, Path, dict[str, str]]:
+    """Install a wheel; return the environment, its site-packages and variables to run it with.
+
+    The packages that Triptych needs come from this environment, Triptych from the wheel alone. A
+    .pth file adds the folder of the packages; .pth files in that folder, such as that of an
+    editable install, are not read.
+    """
+    home = folder / "venv"
+    venv.create(home, with_pip=False)
+    python = home / "bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
+    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(home)}))
+    (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
+    return home, site, {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
 
 
 @pytest.mark.slow
@@ -63,20 +92,9 @@ def test_the_wheel_carries_configs_models_and_data_of_the_package(wheel: Path) -
 
 @pytest.mark.slow
 def test_an_installation_works_in_an_empty_folder(wheel: Path, tmp_path: Path) -> None:
-    """The packages that Triptych needs come from this environment, Triptych from the wheel alone.
-
-    A .pth file adds the folder of the packages; .pth files in that folder, such as that of an
-    editable install, are not read.
-    """
-    home, empty = tmp_path / "venv", tmp_path / "empty"
+    empty = tmp_path / "empty"
     empty.mkdir()
-    venv.create(home, with_pip=False)
-    python = home / "bin/python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet"]
-    subprocess.run([*pip, "--no-deps", "--no-index", str(wheel)], check=True)
-    site = Path(sysconfig.get_path("purelib", vars={"base": str(home)}))
-    (site / "packages.pth").write_text(sysconfig.get_path("purelib"))
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    home, site, environment = installation(wheel, tmp_path)
 
     def run(*words: str, stdin: str = "") -> str:
         done = subprocess.run(
@@ -86,7 +104,7 @@ def test_an_installation_works_in_an_empty_folder(wheel: Path, tmp_path: Path) -
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    where = run(str(python), "-c", "import triptych; print(triptych.__file__)").strip()
+    where = run(str(home / "bin/python"), "-c", "import triptych; print(triptych.__file__)").strip()
     assert Path(where).is_relative_to(site)
     triptych = str(home / "bin/triptych")
     model = ["--checkpoint", "pretrained:multi30k-en-de", "--device", "cpu"]
@@ -95,3 +113,18 @@ def test_an_installation_works_in_an_empty_folder(wheel: Path, tmp_path: Path) -
     few = ["--data.samples", "1", "--data.validation_limit", "8"]
     run(triptych, "train", "image", "--config", "digits", *small, *few)
     assert (empty / "runs/image/digits/checkpoints/best.ckpt").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [["-m", "triptych"], ["-c", CODE_OF_LOAD]])
+def test_an_editable_install_works_in_the_folder_above_the_checkout(
+    checkout: Path, tmp_path: Path, words: list[str]
+) -> None:
+    """There, Python sees the folder `triptych` of the checkout as a package without modules."""
+    home, _, environment = installation(build("editable", checkout, tmp_path), tmp_path)
+    done = subprocess.run(
+        [str(home / "bin/python"), *words, "--version"], cwd=checkout.parent, env=environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("triptych ")

@@ -365,7 +365,7 @@ def test_two_processes_keep_frozen_weights(
 ) -> None:
     path = configs("translation", ema_decay=0.5)
     part = {"parts": ["--run.train_only", "[decoder]"], "adapters": ["--run.lora_rank", "2"]}[kind]
-    command = [sys.executable, "-m", "triptych.cli", "train", "translation", "--config", str(path)]
+    command = [sys.executable, "-m", "triptych", "train", "translation", "--config", str(path)]
     command += ["--run.init_from", str(translation_checkpoint), *part]
     command += ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
     for more in ([], ["--resume", "--trainer.max_steps", "6"]):

@@ -196,7 +196,7 @@ class TestEnds:
         reading, writing = os.pipe()
         os.close(reading)
         done = subprocess.run(
-            [sys.executable, "-m", "triptych.cli", "--help"],
+            [sys.executable, "-m", "triptych", "--help"],
             stdout=writing, stderr=subprocess.PIPE, check=False,
         )  # fmt: skip
         os.close(writing)

@@ -141,5 +141,5 @@ def test_a_class_of_a_plugin(
     words = [str(word) for word in (*command, "--plugin", "own_variants")]
     path = os.pathsep.join([str(tmp_path), *sys.path])
     environment = {**os.environ, "PYTHONPATH": path}
-    run = [sys.executable, "-m", "triptych.cli", *words]
+    run = [sys.executable, "-m", "triptych", *words]
     subprocess.run(run, cwd=tmp_path, env=environment, check=True, capture_output=True)

@@ -54,7 +54,7 @@ class Folder:
         (path / "settings.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
     def start(self, name: str, *words: object, **variables: object) -> subprocess.Popen[str]:
-        command = ["-m", "triptych.cli", "train", self.domain, "--config", "settings.yaml"]
+        command = ["-m", "triptych", "train", self.domain, "--config", "settings.yaml"]
         named = ["--run.name", name, *map(str, words)]
         return self.execute([sys.executable, *command, *named], **variables)
 
@@ -283,7 +283,7 @@ def test_one_process_of_a_cluster_writes_the_folder(
 
 
 STUBS = {
-    "triptych": 'exec "$PYTHON" -m triptych.cli "$@"',
+    "triptych": 'exec "$PYTHON" -m triptych "$@"',
     "torchrun": 'exec "$PYTHON" -m torch.distributed.run "$@"',
     "scontrol": 'echo "$@" >> requeued',
     # Two nodes with one task each, as the variables of `slurm`.

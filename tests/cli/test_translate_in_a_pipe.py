@@ -23,7 +23,7 @@ PATIENCE = 120
 
 @pytest.fixture
 def translator(translation_checkpoint: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "triptych.cli", "translate", "--device", "cpu", "--beam", "1"]
+    command = [sys.executable, "-m", "triptych", "translate", "--device", "cpu", "--beam", "1"]
     pipe = subprocess.PIPE
     with subprocess.Popen(
         [*command, "--checkpoint", str(translation_checkpoint)],

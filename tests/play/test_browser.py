@@ -36,7 +36,7 @@ class Server:
 
     def __init__(self, *options: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "triptych.cli", "play", "--no_browser", *options],
+            [sys.executable, "-m", "triptych", "play", "--no_browser", *options],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None

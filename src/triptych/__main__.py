@@ -1,4 +1,4 @@
-"""`python -m triptych.cli`: the same as the command `triptych`."""
+"""`python -m triptych`: the same as the command `triptych`."""
 
 import sys
 
