@@ -27,8 +27,8 @@ import triptych
 from triptych import pretrained
 from triptych.cli.main import main as command
 from triptych.domains.files import json_bytes
-from triptych.domains.image.render import to_bytes, write_png
-from triptych.domains.image.sources import Digits
+from triptych.domains.pictures.render import to_bytes, write_png
+from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
 from triptych.report.page import Exhibit, report
 from triptych.report.run import check_is_run, read_run

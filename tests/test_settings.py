@@ -33,10 +33,10 @@ from triptych.core.norms import RMSNorm
 from triptych.core.positions import Axial, Metrical
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig
-from triptych.domains.image.sources import ImageFolder
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.base import Augmentation
+from triptych.domains.pictures.sources import ImageFolder
 from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
@@ -200,7 +200,7 @@ def test_what_has_no_plain_form() -> None:
             "os.system is not a kind of AttentionConfig",
         ),
         (
-            {"data": {"source": {"class_path": "triptych.domains.image.sources.MNIST"}}},
+            {"data": {"source": {"class_path": "triptych.domains.pictures.sources.MNIST"}}},
             "sources.MNIST: the following arguments are required: directory",
         ),
     ],

@@ -237,8 +237,8 @@ class Step:
 
 
 def image_step(settings: dict[str, Any]) -> Step:
-    from triptych.domains.image.data import Batch
     from triptych.domains.image.task import Config, ImageTrainingModule
+    from triptych.domains.pictures.data import Batch
 
     config = from_plain(Config, settings)
     source = config.data.source

@@ -118,8 +118,9 @@ def test_a_missing_file_is_named_with_those_that_are_there(tmp_path: Path) -> No
 
 
 def test_other_errors_of_data_keep_their_sentence(tmp_path: Path) -> None:
-    from triptych.domains.image.config import Config, DataConfig
-    from triptych.domains.image.sources import MNIST
+    from triptych.domains.image.config import Config
+    from triptych.domains.pictures.config import DataConfig
+    from triptych.domains.pictures.sources import MNIST
 
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"damaged")
     config = Config(data=DataConfig(source=MNIST(str(tmp_path))))

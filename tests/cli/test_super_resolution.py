@@ -9,8 +9,8 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.image.render import to_bytes, to_levels
 from triptych.domains.image.super_resolution import average_down
+from triptych.domains.pictures.render import to_bytes, to_levels
 
 
 @pytest.fixture

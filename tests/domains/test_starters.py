@@ -394,8 +394,8 @@ def test_shares_leave_no_split_empty() -> None:
 
 
 def test_the_kinds_of_files_are_those_that_the_domains_read() -> None:
-    from triptych.domains.image.image_folder import SUFFIXES
     from triptych.domains.music.midi import MIDI_SUFFIXES
+    from triptych.domains.pictures.image_folder import SUFFIXES
 
     assert set(SUFFIXES) == set(KINDS["images"])
     assert set(MIDI_SUFFIXES) == set(KINDS["MIDI files"])

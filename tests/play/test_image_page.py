@@ -17,12 +17,13 @@ from triptych.core.attention.full import Full
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image import render
-from triptych.domains.image.config import Config, DataConfig
+from triptych.domains.image.config import Config
 from triptych.domains.image.domain import HALVES
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.image.super_resolution import SuperResolution
+from triptych.domains.pictures import render
+from triptych.domains.pictures.config import DataConfig
 from triptych.errors import UserError
 from triptych.play.image import (
     ADDRESS,

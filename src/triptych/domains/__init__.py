@@ -1,10 +1,14 @@
-"""The domains of data, one package each, and the domain of a name."""
+"""The domains of data, one package each, and the domain of a name.
+
+A domain is a package with a module `domain`; what several domains share lies beside them, such as
+`pictures`.
+"""
 
 from __future__ import annotations
 
-import pkgutil
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from triptych.errors import UserError, meant
@@ -15,7 +19,7 @@ if TYPE_CHECKING:
 
 def names() -> list[str]:
     """Return the names of the domains that are part of Triptych, sorted."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
+    return sorted(path.parent.name for path in Path(__path__[0]).glob("*/domain.py"))
 
 
 def find_domain(word: str) -> Domain:

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.base import TrainedModel
-from triptych.domains.image import render
 from triptych.domains.image.domain import HALVES
-from triptych.domains.image.formats import ImageSizeError, decode_image
+from triptych.domains.image.given_pictures import filled_pixels
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.pictures import filled_pixels
+from triptych.domains.pictures import render
+from triptych.domains.pictures.formats import ImageSizeError, decode_image
 from triptych.errors import UserError
 from triptych.play.limits import sampling, within
 from triptych.types import Progress

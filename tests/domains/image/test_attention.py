@@ -21,7 +21,7 @@ from triptych.domains.image.config import Config
 from triptych.domains.image.domain import ImageAttentionOptions
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ImageTransformer, ModelConfig
-from triptych.domains.image.render import draw_attention, outline
+from triptych.domains.pictures.render import draw_attention, outline
 from triptych.errors import UserError
 
 HEIGHT, WIDTH, LEVELS = 6, 5, 7

@@ -15,10 +15,10 @@ from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.comparison import completion_scores, upscaling_scores
 from triptych.domains.image.config import Config
-from triptych.domains.image.data import ImageDataset
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.image.super_resolution import SuperResolution, average_down
+from triptych.domains.pictures.data import ImageDataset
 from triptych.errors import UserError
 
 LEVELS = 3

@@ -12,7 +12,7 @@ import torch
 from pytorch_lightning import Callback
 from torch import nn
 
-from triptych.domains.image.config import Config, DataConfig
+from triptych.domains.image.config import Config
 from triptych.domains.image.domain import ImageEvaluateOptions, ImageSampleOptions
 from triptych.domains.image.gan import fid, networks
 from triptych.domains.image.gan.fid import FrechetScore, Gaussian, frechet_distance
@@ -21,9 +21,10 @@ from triptych.domains.image.gan.networks import FeatureMapAttention, SelfAttenti
 from triptych.domains.image.gan.spectral_norm import SpectralNorm, add_spectral_norm
 from triptych.domains.image.inference import restore
 from triptych.domains.image.model import ModelConfig
-from triptych.domains.image.sources import Digits
 from triptych.domains.image.task import prepare
 from triptych.domains.image.tasks.gan import Gan
+from triptych.domains.pictures.config import DataConfig
+from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.module import TrainingModule

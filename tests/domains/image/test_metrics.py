@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from triptych.domains.image.metrics import histogram_bits_per_dim
-from triptych.domains.image.sources import Digits
+from triptych.domains.pictures.sources import Digits
 
 
 def test_histogram_by_hand() -> None:

@@ -19,11 +19,12 @@ from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.config import Config, DataConfig
+from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel, restore
 from triptych.domains.image.model import ModelConfig
-from triptych.domains.image.sources import Digits, ImageFolder
 from triptych.domains.image.task import ImageTrainingModule, prepare
+from triptych.domains.pictures.config import DataConfig
+from triptych.domains.pictures.sources import Digits, ImageFolder
 from triptych.errors import UserError
 from triptych.training.checkpoint import header, read_checkpoint
 from triptych.training.evaluate import sum_scores

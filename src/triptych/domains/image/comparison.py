@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from triptych.domains.image.data import ImageDataset
-from triptych.domains.image.render import repeat
 from triptych.domains.image.super_resolution import average_down
+from triptych.domains.pictures.data import ImageDataset
+from triptych.domains.pictures.render import repeat
 from triptych.errors import UserError
 from triptych.training.evaluate import device_of, scoring
 from triptych.types import Progress

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from triptych.domains.base import ProgressFactory
 from triptych.domains.files import OutputFolder
-from triptych.domains.image import render
 from triptych.domains.image.domain import GRID, ImageSampleOptions
-from triptych.domains.image.pictures import Picture, class_index, filled_pixels, read_pictures
+from triptych.domains.image.given_pictures import Picture, class_index, filled_pixels, read_pictures
 from triptych.domains.image.super_resolution import average_down
+from triptych.domains.pictures import render
 from triptych.errors import UserError
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
-from triptych.domains.image import render
 from triptych.domains.image.attention_maps import Pixel, attention_blocks, attention_maps
 from triptych.domains.image.comparison import (
     check_given_first,
@@ -25,8 +24,7 @@ from triptych.domains.image.comparison import (
     upscaling_scores,
 )
 from triptych.domains.image.conditional import write_completions, write_upscaled
-from triptych.domains.image.config import Config, DataConfig
-from triptych.domains.image.data import ImageDataset, check_same_images
+from triptych.domains.image.config import Config
 from triptych.domains.image.domain import (
     DRAWING,
     GRID,
@@ -35,10 +33,13 @@ from triptych.domains.image.domain import (
     ImageEvaluateOptions,
     ImageSampleOptions,
 )
+from triptych.domains.image.given_pictures import filled_pixels
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
 from triptych.domains.image.model import ImageTransformer
-from triptych.domains.image.pictures import filled_pixels
 from triptych.domains.options import check_layer_and_head, counted
+from triptych.domains.pictures import render
+from triptych.domains.pictures.config import DataConfig
+from triptych.domains.pictures.data import ImageDataset, check_same_images
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, device_of, sum_scores

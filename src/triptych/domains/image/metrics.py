@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from triptych.domains.image.data import Batch
+from triptych.domains.pictures.data import Batch
 from triptych.training.evaluate import in_double
 
 COUNTING_BATCH = 2048

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from triptych.config.template import Setting
-from triptych.domains.image.image_folder import SUFFIXES, list_split
 from triptych.domains.options import NewRunOptions
+from triptych.domains.pictures.image_folder import SUFFIXES, list_split
 from triptych.domains.sources import hash_position
 from triptych.domains.starter import (
     HELD_OUT,

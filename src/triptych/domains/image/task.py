@@ -13,9 +13,9 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.image.attention_maps import attention_maps
 from triptych.domains.image.config import Config
-from triptych.domains.image.data import Batch, ImageDataset, check_same_images, check_same_shape
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
-from triptych.domains.image.render import (
+from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images, check_same_shape
+from triptych.domains.pictures.render import (
     draw_attention,
     repeat,
     to_bytes,

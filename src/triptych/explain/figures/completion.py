@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.drawing import new_figure, png
-from triptych.domains.image.render import hide, in_colour, to_bytes
+from triptych.domains.pictures.render import hide, in_colour, to_bytes
 from triptych.explain.figure import Content, ExplainOptions, Figure, example_label
 
 N_CLASSES, COUNT = 5, 2

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from triptych.core.heads import CategoricalHead
 from triptych.domains.drawing import BLUE, RED, new_figure
 from triptych.domains.image.attention_maps import Blocks, attention_blocks
-from triptych.domains.image.render import BLOCK_LINES, hide, in_colour, outline, to_bytes
+from triptych.domains.pictures.render import BLOCK_LINES, hide, in_colour, outline, to_bytes
 from triptych.explain.drawing import animation
 from triptych.explain.figure import Content, ExplainOptions, Figure, example_label
 from triptych.training.evaluate import device_of, scoring

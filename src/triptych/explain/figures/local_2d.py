@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from triptych.core.attention.local2d import Local2D
 from triptych.domains.drawing import BLUE, GREEN, RED, new_figure, png
-from triptych.domains.image.render import outline
+from triptych.domains.pictures.render import outline
 from triptych.explain.drawing import cell_grid
 from triptych.explain.figure import Content, ExplainOptions, Figure
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.domains.image.data import ImageDataset
+from triptych.domains.pictures.data import ImageDataset
 from triptych.errors import UserError
 
 N_FEATURES = 32

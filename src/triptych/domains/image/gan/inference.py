@@ -14,10 +14,8 @@ from torch import Tensor
 
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
-from triptych.domains.image import render
 from triptych.domains.image.attention_maps import Pixel
 from triptych.domains.image.config import Config
-from triptych.domains.image.data import check_same_images
 from triptych.domains.image.domain import (
     DRAWING,
     GRID,
@@ -29,6 +27,8 @@ from triptych.domains.image.domain import (
 from triptych.domains.image.gan.fid import FrechetScore
 from triptych.domains.image.gan.networks import SelfAttentionGan
 from triptych.domains.options import check_layer_and_head, counted
+from triptych.domains.pictures import render
+from triptych.domains.pictures.data import check_same_images
 from triptych.domains.sources import source_to_score
 from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, scoring

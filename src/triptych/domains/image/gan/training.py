@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from triptych.domains.image.config import Config
-from triptych.domains.image.data import Batch, ImageDataset
 from triptych.domains.image.gan.fid import FrechetScore
 from triptych.domains.image.gan.losses import discriminator_loss, generator_loss
 from triptych.domains.image.gan.networks import SelfAttentionGan
-from triptych.domains.image.render import write_grid
 from triptych.domains.image.tasks.gan import Gan
+from triptych.domains.pictures.data import Batch, ImageDataset
+from triptych.domains.pictures.render import write_grid
 from triptych.training.alternating import AlternatingModule, Player
 from triptych.training.evaluate import in_double
 

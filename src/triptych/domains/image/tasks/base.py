@@ -10,7 +10,7 @@ from torch import nn
 if TYPE_CHECKING:
     from triptych.domains.base import TrainedModel
     from triptych.domains.image.config import Config
-    from triptych.domains.image.data import ImageDataset
+    from triptych.domains.pictures.data import ImageDataset
     from triptych.training.module import TrainingModule
 
 

@@ -15,7 +15,7 @@ from triptych.errors import at_least
 if TYPE_CHECKING:
     from triptych.domains.base import TrainedModel
     from triptych.domains.image.config import Config
-    from triptych.domains.image.data import ImageDataset
+    from triptych.domains.pictures.data import ImageDataset
     from triptych.training.module import TrainingModule
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.image.data import ImageDataset, permutation
-from triptych.domains.image.sources import CIFAR10, MNIST, Digits
+from triptych.domains.pictures.data import ImageDataset, permutation
+from triptych.domains.pictures.sources import CIFAR10, MNIST, Digits
 from triptych.errors import UserError
 
 SPLITS = ("train", "validation", "test")

@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.image import sources
-from triptych.domains.image.formats import decode_image
-from triptych.domains.image.sources import ImageFolder
+from triptych.domains.pictures import sources
+from triptych.domains.pictures.formats import decode_image
+from triptych.domains.pictures.sources import ImageFolder
 from triptych.domains.sources import split_by_hash
 from triptych.errors import UserError
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.image import render
+from triptych.domains.pictures import render
 from triptych.errors import UserError
 
 

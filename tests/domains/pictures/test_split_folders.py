@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from triptych.domains.image.data import ImageDataset
-from triptych.domains.image.sources import ImageFolder
+from triptych.domains.pictures.data import ImageDataset
+from triptych.domains.pictures.sources import ImageFolder
 from triptych.errors import UserError
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from triptych.domains.image.data import ImageDataset
-from triptych.domains.image.sources import ImageSource
+from triptych.domains.pictures.data import ImageDataset
+from triptych.domains.pictures.sources import ImageSource
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import at_least
 

@@ -19,15 +19,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.domains.image.data import SPLITS, ImageDataset, permutation
-from triptych.domains.image.formats import (
+from triptych.domains.pictures.data import SPLITS, ImageDataset, permutation
+from triptych.domains.pictures.formats import (
     ImageSizeError,
     decode_image,
     find_packed,
     read_cifar_batch,
     read_idx,
 )
-from triptych.domains.image.image_folder import Listing, list_split
+from triptych.domains.pictures.image_folder import Listing, list_split
 from triptych.domains.reading import read_in_order
 from triptych.domains.sources import ALL, check_shares, split_by_hash, warn_of_skipped
 from triptych.errors import UserError, at_least

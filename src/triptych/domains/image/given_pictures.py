@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.image.domain import GRID, HALVES
-from triptych.domains.image.formats import ImageSizeError, decode_image
-from triptych.domains.image.image_folder import find_images
-from triptych.domains.image.render import to_levels
+from triptych.domains.pictures.formats import ImageSizeError, decode_image
+from triptych.domains.pictures.image_folder import find_images
+from triptych.domains.pictures.render import to_levels
 from triptych.errors import UserError
 
 
