@@ -76,7 +76,7 @@ def test_the_text_of_a_file_is_printed(cli, refused) -> None:
     assert "translation:" in cli("configs").out
     refused("configs", "digits", says=["did you mean image/digits?"])
     refused("configs", "image/digts", says=["did you mean image/digits?"])
-    refused("configs", "image", "digits", says=["unexpected 'digits'"])
+    refused("configs", "image", "digits", says=["unrecognized arguments: digits"])
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from triptych.cli import lines as reading
-from triptych.cli.lines import arriving_lines
+from triptych.cli import translate as reading
+from triptych.cli.translate import arriving_lines
 from triptych.errors import UserError
 
 PATIENCE = 120

@@ -9,10 +9,10 @@ import argparse
 import shlex
 import types
 from collections.abc import Iterable, Sequence
-from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin
 
 from triptych import domains, pretrained, shipped_configs
+from triptych.cli.commands import COMMANDS
 from triptych.cli.plain import PlainParser
 from triptych.errors import UserError
 
@@ -24,7 +24,7 @@ PATH_ENDINGS = ("directory", "file", "files", "packed", "init_from", "word_vecto
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    made = PlainParser(
+    parser = PlainParser(
         prog="triptych completion",
         usage="triptych completion bash|zsh|fish",
         description="Print a script that completes commands, domains, names of configs and "
@@ -34,8 +34,8 @@ def parser() -> argparse.ArgumentParser:
         "triptych; zsh: triptych completion zsh > a folder of $fpath/_triptych; fish: triptych "
         "completion fish > ~/.config/fish/completions/triptych.fish",
     )
-    made.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish.")
-    return made
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="bash, zsh or fish.")
+    return parser
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -53,99 +53,67 @@ def run(arguments: Sequence[str]) -> int:
 
 def command_line() -> argparse.ArgumentParser:
     """Return one parser of all commands, with their domains as inner commands."""
-    from triptych.cli.main import ALONE, COMMANDS, offering
-
     root = argparse.ArgumentParser(prog="triptych")
     root.add_argument("--version", action="version", version="")
-    commands = root.add_subparsers()
-    for command in COMMANDS:
-        made = commands.add_parser(command, help=command)
-        if command in ALONE:
-            _add_alone(made, command)
+    added = root.add_subparsers()
+    for command in COMMANDS.values():
+        target = added.add_parser(command.name, help=command.help.replace("%", "%%"))
+        module = command.load()
+        if not command.needs_domain:
+            names = module.names() if hasattr(module, "names") else []
+            _copy(module.parser(), target, names=names)
             continue
-        inner = made.add_subparsers()
-        allowed = offering(command)
-        if command == "translate" and len(allowed) == 1:  # the domain may be left out
-            _copy_options(_parser_of(command, allowed[0]), made, domain=allowed[0])
-        for name in allowed:
-            of_domain = inner.add_parser(name, help=f"{command} {name}")
-            _copy_options(_parser_of(command, name), of_domain, domain=name)
+        offering = {name: module.parser(domains.find_domain(name)) for name in command.domains()}
+        inner = target.add_subparsers()
+        if len(offering) == 1:  # the domain may be left out
+            for name, source in offering.items():
+                _copy(source, target, domain=name)
+        for name, source in offering.items():
+            of_domain = inner.add_parser(name, help=f"{command.name} {name}")
+            _copy(source, of_domain, domain=name)
     return root
 
 
-def _parser_of(command: str, domain: str) -> argparse.ArgumentParser:
-    """Return the parser of a command of a domain."""
-    from triptych.cli.main import WITH_SETTINGS
-    from triptych.cli.options import options_parser
-
-    found = domains.find_domain(domain)
-    if command in WITH_SETTINGS:
-        made: argparse.ArgumentParser = import_module(f"triptych.cli.{command}").parser(found)
-        return made
-
-    return options_parser(command.replace("-", "_"), found)
-
-
-def _add_alone(made: argparse.ArgumentParser, command: str) -> None:
-    """Add the names and options of a command without a domain."""
-    if command == "data":
-        from triptych.cli.data import ACTIONS, fetch_parser
-        from triptych.datasets import catalogue
-
-        actions = made.add_subparsers()
-        for action in ACTIONS:
-            inner = actions.add_parser(action, help=action)
-            if action == "fetch":
-                inner.add_argument("name", choices=list(catalogue.read()))
-                _copy_options(fetch_parser(), inner)
-        return
-    names: Iterable[str] = ()
-    if command == "pretrained":
-        names = pretrained.names()
-    elif command == "configs":
-        known = domains.names()
-        names = [*known, *(f"{d}/{n}" for d in known for n in shipped_configs.find_all(d))]
-    elif command == "completion":
-        names = SHELLS
-    elif command == "explain":
-        from triptych.cli.explain import options_parser
-        from triptych.explain.registry import ALL, summaries
-
-        names = [*summaries(), ALL, "--list"]
-        _copy_options(options_parser(), made)
-    if names:
-        made.add_argument("name", choices=list(names))
-    else:
-        module = import_module(f"triptych.cli.{command}")
-        if hasattr(module, "parser"):
-            _add_files(made.add_argument("files", nargs="*"))
-            _copy_options(module.parser(), made)
-
-
-def _copy_options(
-    source: argparse.ArgumentParser, target: argparse.ArgumentParser, *, domain: str = ""
+def _copy(
+    source: argparse.ArgumentParser,
+    target: argparse.ArgumentParser,
+    *,
+    domain: str = "",
+    names: Sequence[str] = (),
 ) -> None:
-    """Add the options of one parser to another, with the values that they take."""
+    """Add the words and options of a parser to another, with their values; names: of a word."""
     for action in source._actions:
-        if not action.option_strings or action.help == argparse.SUPPRESS or action.dest == "help":
-            continue
-        text = " ".join((action.help or action.dest).split()).partition(". ")[0]
-        flag: dict[str, Any] = {"action": "store_true"} if action.nargs == 0 else {}
-        copied = target.add_argument(
-            *action.option_strings, help=text.replace("%%", "%").replace("%", "%%"), **flag
-        )
-        name = action.dest.rpartition(".")[2]
-        if flag:
-            continue
-        if action.dest == "config":
-            _add_names(copied, f"config_{domain}", shipped_configs.find_all(domain))
-        elif action.dest == "checkpoint":
-            given = [f"{pretrained.PREFIX}{model}" for model in pretrained.names()]
-            _add_names(copied, "checkpoint", given)
-        elif name in FILES or name.endswith(PATH_ENDINGS):
-            _add_files(copied)
-        else:
-            copied.choices = _values(getattr(action, "_typehint", None)) or action.choices
+        if isinstance(action, argparse._SubParsersAction):
+            inner = target.add_subparsers()
+            for word, parser_of_word in action.choices.items():
+                _copy(parser_of_word, inner.add_parser(word, help=word), names=names)
+        elif not action.option_strings:
+            choices = names if action.dest == "name" else action.choices
+            copied = target.add_argument(action.dest, nargs=action.nargs, choices=choices)
+            if choices is None:
+                _add_files(copied)
+        elif action.help != argparse.SUPPRESS and action.dest != "help":
+            _copy_option(action, target, domain)
+
+
+def _copy_option(action: argparse.Action, target: argparse.ArgumentParser, domain: str) -> None:
+    """Add an option with the values that it takes. domain: whose shipped configs it takes."""
+    text = " ".join((action.help or action.dest).split()).partition(". ")[0]
+    text = text.replace("%%", "%").replace("%", "%%")
+    if action.nargs == 0:
+        target.add_argument(*action.option_strings, help=text, action="store_true")
+        return
+    copied = target.add_argument(*action.option_strings, help=text)
+    name = action.dest.rpartition(".")[2]
+    if action.dest == "config":
+        _add_names(copied, f"config_{domain}", shipped_configs.find_all(domain))
+    elif action.dest == "checkpoint":
+        given = [f"{pretrained.PREFIX}{model}" for model in pretrained.names()]
+        _add_names(copied, "checkpoint", given)
+    elif name in FILES or name.endswith(PATH_ENDINGS):
+        _add_files(copied)
+    else:
+        copied.choices = _values(getattr(action, "_typehint", None)) or action.choices
 
 
 def _values(hint: Any) -> list[str]:

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from triptych import domains, shipped_configs
+from triptych.cli.plain import PlainParser
 from triptych.errors import UserError, nearest
 
-HELP = """\
-usage: triptych configs [DOMAIN | DOMAIN/NAME]
 
-Without a word: one line for each settings file shipped with Triptych. With a domain: those of the
-domain. With DOMAIN/NAME: the text of the file, to change a copy of it:
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = PlainParser(
+        prog="triptych configs",
+        usage="triptych configs [DOMAIN | DOMAIN/NAME]",
+        description="Without a word: one line for each settings file shipped with Triptych. With a "
+        "domain: those of the domain. With DOMAIN/NAME: the text of the file, to change a copy of "
+        "it: triptych configs image/digits > my-digits.yaml. `triptych train DOMAIN --config NAME` "
+        "takes the name in place of a file.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="DOMAIN or DOMAIN/NAME.")
+    return parser
 
-  triptych configs image/digits > my-digits.yaml
 
-`triptych train DOMAIN --config NAME` takes the name in place of a file.
-"""
+def names() -> list[str]:
+    """Return the names of the domains and of all settings files."""
+    known = domains.names()
+    return [
+        *known,
+        *(f"{domain}/{n}" for domain in known for n in shipped_configs.find_all(domain)),
+    ]
 
 
 def run(arguments: Sequence[str]) -> int:
     """Print the list or a file; UserError for an unknown name. Imports nothing heavy."""
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print(HELP, end="")
-        return 0
-    if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
-        raise UserError(
-            f"unexpected {arguments[-1]!r} after configs; expected DOMAIN, NAME or nothing"
-        )
+    name = parser().parse_args(arguments).name
     known = domains.names()
-    if not arguments or arguments[0] in known:
-        for domain in arguments or known:
-            print_list(domain)
+    if name is not None and name not in known:
+        print(text_of(name), end="")
         return 0
-    print(text_of(arguments[0]), end="")
+    for domain in known if name is None else [name]:
+        print_list(domain)
     return 0
 
 

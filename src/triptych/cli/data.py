@@ -10,50 +10,48 @@ from pathlib import Path
 from triptych.cli.plain import PlainParser
 from triptych.cli.progress import ProgressLine
 from triptych.datasets import catalogue
-from triptych.errors import UserError, meant
-
-_USAGE = """\
-usage: triptych data list
-       triptych data fetch NAME [--out DIR] [--url ADDRESS]
-"""
-ACTIONS = ("list", "fetch")
 
 
-def fetch_parser() -> argparse.ArgumentParser:
-    """Return the parser of `triptych data fetch`."""
-    made = PlainParser(
-        prog="triptych data fetch",
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = PlainParser(prog="triptych data", description="Public data sets.")
+    actions = parser.add_subparsers(dest="action", metavar="list | fetch NAME", required=True)
+    actions.add_parser(
+        "list",
+        usage="triptych data list",
+        description="Print name, size, content and terms of use of every data set.",
+        help="list the data sets",
+    )
+    fetch = actions.add_parser(
+        "fetch",
         usage="triptych data fetch NAME [--out DIR] [--url ADDRESS]",
         description="Download a public data set. Every file is checked by its sha256 and appears "
         "when it is complete. After an interruption the same command continues; files that are "
         "there already are left alone. The data keep their publishers' terms of use.",
+        help="download one",
     )
-    made.add_argument("name", metavar="NAME", help="Name of the data set; see triptych data list.")
-    made.add_argument("--out", metavar="DIR", help="Folder of the files; by default data/NAME.")
-    made.add_argument(
+    fetch.add_argument("name", metavar="NAME", help="Name of the data set; see triptych data list.")
+    fetch.add_argument("--out", metavar="DIR", help="Folder of the files; by default data/NAME.")
+    fetch.add_argument(
         "--url",
         metavar="ADDRESS",
         help="Address of another folder that holds the files, http, https or file. The environment "
         "variable TRIPTYCH_DATA_MIRROR names a mirror of all data sets: one folder for each NAME.",
     )
-    return made
+    return parser
+
+
+def names() -> list[str]:
+    """Return the names of the data sets."""
+    return list(catalogue.read())
 
 
 def run(arguments: Sequence[str]) -> int:
     """List the data sets or download one; raises UserError."""
-    action = arguments[0] if arguments else "--help"
-    if action in ("-h", "--help"):
-        print(_USAGE, end="")
-        return 0
-    if action == "list":
-        if len(arguments) > 1:
-            raise UserError(f"data list: unexpected {arguments[1]!r}; expected nothing after list")
+    options = parser().parse_args(arguments or ["--help"])
+    if options.action == "list":
         print_list()
         return 0
-    if action != "fetch":
-        instead = meant(action, ACTIONS, f"expected {' or '.join(ACTIONS)}")
-        raise UserError(f"data: unexpected {action!r}; {instead}")
-    options = fetch_parser().parse_args(arguments[1:])
     data = catalogue.find(options.name)
 
     from triptych.datasets.fetch import fetch
@@ -61,8 +59,8 @@ def run(arguments: Sequence[str]) -> int:
     folder = Path(options.out or f"data/{data.name}")
     what = f"fetched kB of {data.name}"
     fetched = fetch(data, folder, url=options.url, start=lambda: ProgressLine(what))
-    found = f"{len(fetched)} files fetched" if fetched else "all files are there already"
-    print(f"{folder}: {found}; terms of use: {data.terms}", file=sys.stderr)
+    outcome = f"{len(fetched)} files fetched" if fetched else "all files are there already"
+    print(f"{folder}: {outcome}; terms of use: {data.terms}", file=sys.stderr)
     print(data.command(folder))
     return 0
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jsonargparse import ArgumentParser
+
 from triptych import __version__
-from triptych.cli.options import open_model, read_options
+from triptych.cli.options import open_model, options_parser, read_options
 from triptych.cli.progress import ProgressLine
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.files import check_result_file, json_bytes
@@ -18,6 +20,11 @@ from triptych.training.files import write_atomically
 
 if TYPE_CHECKING:
     from triptych.training.evaluate import Evaluation
+
+
+def parser(domain: Domain) -> ArgumentParser:
+    """Return the parser of the options."""
+    return options_parser("evaluate", domain)
 
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:

@@ -23,53 +23,65 @@ NAME is a figure below, or {ALL} for every one. `triptych explain NAME --help` s
 _OVERWRITE = "overwrite"
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Draw figures into a folder, or print a text; raises UserError for bad input."""
-    if not arguments or arguments[0] in ("-h", "--help", "--list"):
-        if not arguments:
-            raise UserError(
-                "explain needs the name of a figure: triptych explain NAME --out DIR (triptych "
-                "explain --list shows the names)"
-            )
-        if arguments[0] != "--list":
-            print(_HELP)
-        found = summaries()
-        width = max(map(len, found))
-        for name, summary in found.items():
-            print(f"{name:<{width}}  {summary}")
-        return 0
-    if arguments[0].startswith("-"):
-        raise UserError(f"explain needs the name of a figure before {arguments[0]}")
-    check_name(arguments[0])
-    return draw(arguments[0], arguments[1:])
-
-
-def options_parser() -> ArgumentParser:
-    """Return the parser of the options."""
+def parser() -> ArgumentParser:
+    """Return the parser of the name and the options."""
     from triptych.config.parser import parser_for
     from triptych.explain.figure import ExplainOptions
 
     parser = parser_for(
         ExplainOptions,
-        prog="triptych explain NAME",
+        prog="triptych explain",
         description=ExplainOptions.description,
         config=False,
     )
+    parser.usage = "%(prog)s NAME --out DIR [OPTIONS]"
+    parser.add_argument("name", metavar="NAME", help=f"Name of a figure, or {ALL} for every one.")
+    parser.add_argument("--list", action="store_true", help="Print the names of the figures.")
     parser.add_argument(
         f"--{_OVERWRITE}", action="store_true", help="Replace figures of the same names in --out."
     )
     return parser
 
 
+def names() -> list[str]:
+    """Return the names of the figures."""
+    return [*summaries(), ALL]
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Draw figures into a folder, or print a text; raises UserError for bad input."""
+    first = arguments[0] if arguments else None
+    if first is None:
+        raise UserError(
+            "explain needs the name of a figure: triptych explain NAME --out DIR (triptych explain "
+            "--list shows the names)"
+        )
+    if first in ("-h", "--help", "--list"):
+        if first != "--list":
+            print(_HELP)
+        sentences = summaries()
+        width = max(map(len, sentences))
+        for name, sentence in sentences.items():
+            print(f"{name:<{width}}  {sentence}")
+        return 0
+    if first.startswith("-"):
+        raise UserError(f"explain needs the name of a figure before {first}")
+    check_name(first)
+    return draw(first, arguments)
+
+
 def draw(name: str, arguments: Sequence[str]) -> int:
-    """Make one figure or all of them; raises UserError before any file is written."""
+    """Make one figure or all of them; raises UserError before any file is written.
+
+    arguments: of the command, with the name.
+    """
     from triptych.cli.options import check_checkpoint
     from triptych.config.parser import parse_settings
     from triptych.config.schema import build
     from triptych.domains.files import OutputFolder
     from triptych.explain.figure import ExplainOptions
 
-    values, locate = parse_settings(options_parser(), arguments)
+    values, locate = parse_settings(parser(), arguments)
     options = build(ExplainOptions, values, locate=locate)
     figures = {one: find_figure(one) for one in (summaries() if name == ALL else [name])}
     if name != ALL:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import yaml
+from jsonargparse import ArgumentParser
 
 from triptych import shipped_configs
 from triptych.cli.options import OVERWRITE, options_parser
@@ -24,9 +25,14 @@ WIDTH = 96
 """Characters of a line of the comment."""
 
 
+def parser(domain: Domain) -> ArgumentParser:
+    """Return the parser of the options."""
+    return options_parser("new-run", domain)
+
+
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Write the settings file and print what was found; raises UserError for bad input."""
-    values, locate = parse_settings(options_parser("new_run", domain), arguments)
+    values, locate = parse_settings(parser(domain), arguments)
     assert domain.new_run_options is not None
     options = build(domain.new_run_options, values, locate=locate)
     out = check_result_file(options.out, "out", replaces=bool(values.get(OVERWRITE)))

@@ -1,8 +1,7 @@
-"""Commands that use a trained model: parse options, check files, open the model, write results."""
+"""What commands that use a trained model share: parse options, check files, open the model."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
@@ -12,7 +11,7 @@ from jsonargparse import ArgumentParser
 
 import triptych
 from triptych import pretrained
-from triptych.cli.progress import ProgressLine
+from triptych.cli.commands import COMMANDS
 from triptych.config.parser import parse_settings, parser_for
 from triptych.config.schema import build
 from triptych.domains import module_exists
@@ -26,7 +25,7 @@ OVERWRITE = "overwrite"
 
 def options_parser(command: str, domain: Domain) -> ArgumentParser:
     """Return the parser of a command's options."""
-    options: type[ModelOptions] = getattr(domain, f"{command}_options")
+    options: type[ModelOptions] = getattr(domain, COMMANDS[command].options)
     parser = parser_for(
         options,
         prog=f"triptych {command} {domain.name}",
@@ -44,7 +43,7 @@ def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tupl
     Raises UserError for an unknown option, an impossible value and a missing input file.
     """
     values, locate = parse_settings(options_parser(command, domain), arguments)
-    options: ModelOptions = build(getattr(domain, f"{command}_options"), values, locate=locate)
+    options: ModelOptions = build(getattr(domain, COMMANDS[command].options), values, locate=locate)
     check_checkpoint(options.checkpoint)
     if options.plugin is not None and not module_exists(options.plugin):
         raise UserError(f"--plugin {options.plugin} is no module that Python can import")
@@ -52,6 +51,19 @@ def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tupl
         if (value := getattr(options, option)) is not None:
             check_input_file(value, option, expected=expected)
     return options, bool(values.get(OVERWRITE))
+
+
+def read_folder_options(
+    command: str, domain: Domain, arguments: Sequence[str]
+) -> tuple[Any, OutputFolder]:
+    """Parse the command line of a command that writes files into --out; return options and folder.
+
+    Raises UserError as `read_options` does, and where a file of the command exists already.
+    """
+    options, overwrite = read_options(command, domain, arguments)
+    out = OutputFolder(options.out, overwrite=overwrite)
+    out.check_free(options.output_names())
+    return options, out
 
 
 def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
@@ -85,21 +97,3 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
     device_named(options.device)  # a wrong device is refused before the file is read
     model = triptych.load(options.checkpoint, device=options.device, domain=domain.name)
     return model.with_dtype(getattr(options, "dtype", "fp32"))
-
-
-def write_to_folder(command: str, domain: Domain, arguments: Sequence[str]) -> int:
-    """Run `sample` or `attention`, which write result files into a folder.
-
-    Raises UserError for bad input.
-    """
-    options, overwrite = read_options(command, domain, arguments)
-    out = OutputFolder(options.out, overwrite=overwrite)
-    out.check_free(options.output_names())
-    model = open_model(domain, options)
-    from triptych.training.devices import out_of_memory_advice
-
-    write = model.write_samples if command == "sample" else model.write_attention
-    lower = "lower --count or use" if command == "sample" else "use"
-    with out_of_memory_advice(f"{lower} --device cpu"):
-        print(write(options, out, ProgressLine), file=sys.stderr)
-    return 0

@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 
 from triptych import pretrained
-from triptych.errors import UserError
+from triptych.cli.plain import PlainParser
 
-_HELP = """\
-usage: triptych pretrained [NAME]
 
-Without a name: one line for each model shipped with Triptych. With a name: its model card, with
-training data, scores, terms of use and limits.
-Every option that takes a checkpoint also takes pretrained:NAME.
-"""
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command."""
+    parser = PlainParser(
+        prog="triptych pretrained",
+        usage="triptych pretrained [NAME]",
+        description="Without a name: one line for each model shipped with Triptych. With a name: "
+        "its model card, with training data, scores, terms of use and limits. Every option that "
+        "takes a checkpoint also takes pretrained:NAME.",
+    )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="Name of a model.")
+    return parser
+
+
+def names() -> list[str]:
+    """Return the names of the shipped models."""
+    return pretrained.names()
 
 
 def run(arguments: Sequence[str]) -> int:
     """Print the list or a model card; UserError for an unknown name. Imports nothing heavy."""
-    if any(argument in ("-h", "--help") for argument in arguments):
-        print(_HELP, end="")
-        return 0
-    if len(arguments) > 1 or any(argument.startswith("-") for argument in arguments):
-        wrong = next((a for a in arguments if a.startswith("-")), arguments[-1])
-        raise UserError(f"unexpected {wrong!r} after pretrained; expected one NAME, or nothing")
-    if arguments:
-        print(pretrained.read_card(arguments[0]), end="")
+    name = parser().parse_args(arguments).name
+    if name is not None:
+        print(pretrained.read_card(name), end="")
         return 0
     rows = []
-    for name in pretrained.names():
+    for name in names():
         weights = pretrained.find(name)
         metadata = pretrained.read_metadata(weights)
         size, card = f"{weights.stat().st_size / 1e6:.1f} MB", metadata["card"]

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import select
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from triptych.cli.lines import arriving_lines
-from triptych.cli.options import open_model, read_options
+from jsonargparse import ArgumentParser
+
+from triptych.cli.options import open_model, options_parser, read_options
 from triptych.cli.progress import ProgressLine
 from triptych.domains.base import Domain, Translation
+from triptych.domains.files import split_lines
 
 BATCHES_PER_PART = 16
 """Most batches of input that are translated before output is written: enough lines to sort by
 length, and a large input shows output early."""
+CHUNK = 1 << 16
+"""Bytes of one read: the capacity of a pipe on Linux."""
+
+
+def parser(domain: Domain) -> ArgumentParser:
+    """Return the parser of the options."""
+    return options_parser("translate", domain)
 
 
 def run(domain: Domain, arguments: Sequence[str]) -> int:
@@ -42,9 +52,9 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
         started = time.perf_counter()
         with out_of_memory_advice("lower --batch_size or --beam"):
-            found = translator.translate(lines, progress=show, **settings)
+            translations = translator.translate(lines, progress=show, **settings)
         seconds += time.perf_counter() - started
-        write_lines(sys.stdout.buffer, found, n_best=options.n_best, first=done + 1)
+        write_lines(sys.stdout.buffer, translations, n_best=options.n_best, first=done + 1)
         done += len(lines)
         if report is not None:
             report(done, 0)
@@ -60,9 +70,52 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     return 0
 
 
+def arriving_lines(stream: BinaryIO, at_most: int, *, name: str) -> Iterator[list[str]]:
+    """Yield the lines of UTF-8 text in order, as soon as the input pauses, `at_most` at a time.
+
+    A list is never empty. It is yielded when it has `at_most` lines, or when no further byte can be
+    read at once. A line counts once its end was read; the last one needs no end. Lines are split as
+    by `split_lines`. name: what errors call the stream. Raises UserError for a line that is not
+    UTF-8.
+    """
+    if stream.isatty():
+        print("reading lines from the terminal; end with Ctrl-D", file=sys.stderr)
+    waiting: list[str] = []
+    unfinished = b""
+    n_read = 0  # lines
+    open_ = True
+    while open_:
+        chunk: bytes = stream.read1(CHUNK)  # type: ignore[attr-defined]
+        open_ = bool(chunk)
+        unfinished += chunk
+        end = unfinished.rfind(b"\n") + 1 if open_ else len(unfinished)
+        if end:
+            lines = split_lines(unfinished[:end], name=name, first=n_read + 1)
+            n_read += len(lines)
+            waiting += lines
+            unfinished = unfinished[end:]
+        while len(waiting) >= at_most:
+            yield waiting[:at_most]
+            waiting = waiting[at_most:]
+        if waiting and not (open_ and is_ready(stream)):
+            yield waiting
+            waiting = []
+
+
+def is_ready(stream: BinaryIO) -> bool:
+    """Whether a read would return at once, from a buffer that is empty.
+
+    True where that cannot be known: in memory, and for a pipe on Windows.
+    """
+    try:
+        return bool(select.select([stream], [], [], 0)[0])
+    except (OSError, ValueError):
+        return True
+
+
 def write_lines(
     stream: BinaryIO,
-    found: Sequence[str | Sequence[str] | Sequence[Translation]],
+    translations: Sequence[str | Sequence[str] | Sequence[Translation]],
     *,
     n_best: int,
     first: int = 1,
@@ -72,7 +125,7 @@ def write_lines(
     Of a `Translation` its line has the number of the input line (counted from `first`), the rank,
     score, log p and text, separated by tabs; nothing stands for translations that are missing.
     """
-    for number, texts in enumerate(found, start=first):
+    for number, texts in enumerate(translations, start=first):
         best = [texts] if isinstance(texts, str) else list(texts)
         scored = any(isinstance(one, Translation) for one in best)
         for rank, one in enumerate(best if scored else (best + [""] * n_best)[:n_best], start=1):
