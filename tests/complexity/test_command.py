@@ -6,10 +6,14 @@ import json
 
 import pytest
 import torch
+from attention_cases import EXAMPLES
 from torch import nn
 
 from triptych.cli.main import main
 from triptych.complexity.model import model_cost, own_layers, width_and_heads
+from triptych.core.attention.base import Example
+from triptych.core.attention.compressed import Compressed
+from triptych.core.attention.local1d import Local1D
 from triptych.core.feed_forward import ReLU
 from triptych.core.models.recurrent import recurrent_layers
 from triptych.core.transformer import TransformerConfig
@@ -61,13 +65,26 @@ def test_a_shared_block_counts_as_often_as_it_is_applied():
     assert attention_flops(shared, 5) == 3 * attention_flops(one, 5)
 
 
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: repr(example.config))
+def test_a_layer_has_the_name_of_its_variant(example: Example):
+    config = TransformerConfig(2, 8, 2, attention=example.config)
+    stack = (config.decoder if example.causal else config.encoder)(example.shape)
+    name = type(example.config).__name__
+    assert list(own_layers(stack)) == [name if example.causal else f"{name}, both directions"]
+
+
+def test_a_decoder_that_alternates_has_both_variants():
+    config = TransformerConfig(2, 8, 2, attention=Local1D(), second_attention=Compressed())
+    assert list(own_layers(config.decoder((16,)))) == ["Local1D", "Compressed"]
+
+
 @pytest.mark.slow
 def test_the_table_is_printed_and_written(tmp_path, capsys):
     out = tmp_path / "costs"
     assert main(["complexity", "image", "--config", CONFIG, *SMALL, "--length", "9"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if line.startswith("self-attention") and " 9 " in line]
-    assert [line for line in lines if line.startswith("SlidingWindow ") and " 64 " in line]
+    assert [line for line in lines if line.startswith("Full ") and " 64 " in line]
     assert main(["complexity", "image", "--config", CONFIG, *SMALL, "--out", str(out)]) == 0
     rows = json.loads((out / "complexity.json").read_text())
     assert {row["length"] for row in rows} == {128, 256, 512, 1024, 2048, 4096}

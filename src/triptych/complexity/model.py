@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from triptych.complexity.layers import Attention
 from triptych.complexity.measure import kept_bytes
 from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.transformer import Block
 from triptych.training.module import TrainingModule
 
 
@@ -121,12 +122,12 @@ def width_and_heads(model: nn.Module) -> tuple[int, int]:
 
 
 def own_layers(model: nn.Module) -> dict[str, Attention]:
-    """One attention layer of each mask pattern of the model, by the names of its classes."""
-    found: dict[str, Attention] = {}
-    for layer in model.modules():
-        if isinstance(layer, MultiHeadAttention):
-            bias = "" if layer.bias is None else f", {type(layer.bias).__name__}"
+    """One self-attention layer of each variant of the model, by the names of the variants."""
+    layers: dict[str, Attention] = {}
+    for block in model.modules():
+        if isinstance(block, Block):
+            layer = block.attention
             direction = "" if layer.mask_pattern.causal else ", both directions"
-            name = f"{type(layer.mask_pattern).__name__}{bias}{direction}"
-            found.setdefault(name, Attention(layer.n_heads * layer.d_head, layer))
-    return found
+            name = f"{type(block.variant).__name__}{direction}"
+            layers.setdefault(name, Attention(layer.n_heads * layer.d_head, layer))
+    return layers

@@ -118,6 +118,9 @@ class TransformerConfig:
 class Block(nn.Module):
     """Self-attention, optional cross-attention and feed-forward, each with its residual."""
 
+    variant: AttentionConfig
+    """Settings of the self-attention."""
+
     def __init__(
         self,
         config: TransformerConfig,
@@ -132,6 +135,7 @@ class Block(nn.Module):
         def residual() -> Residual:
             return Residual(config.norm.build(d_model), config.norm_position, config.dropout)
 
+        self.variant = attention
         self.attention = attention.build(
             d_model,
             n_heads,
