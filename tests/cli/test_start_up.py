@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,3 +67,18 @@ def test_only_what_is_used_is_imported(
     for found, (words, more) in zip(rows, COMMANDS[domain], strict=True):
         allowed |= more
         assert found <= allowed, words or "triptych.load"
+
+
+def test_the_command_line_lets_no_thread_spin() -> None:
+    """The variable counts before torch is imported; a value of the user's own stays."""
+    code = (
+        "import os, sys; from triptych.cli.main import main; main(['--help']); "
+        "print(os.environ['OMP_WAIT_POLICY'], 'torch' in sys.modules)"
+    )
+    others = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+    for given, policy in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE")):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env={**others, **given}, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        assert done.stdout.splitlines()[-1] == f"{policy} False"

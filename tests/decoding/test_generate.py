@@ -20,6 +20,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
+from triptych.decoding import threads
 from triptych.decoding.generate import CompiledSteps, StepRunner, generate
 from triptych.decoding.sampling import Sampling, sample_value
 
@@ -301,3 +302,24 @@ def test_an_encoder_decoder_is_sampled_with_the_memory_of_each_row() -> None:
         expected[:, t] = torch.where(ended, 5, value)
     assert 10 < (values[:, :16] == 5).any(1).sum() < 30  # some leave, others go on
     assert torch.equal(values, expected)
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_small_steps_run_in_one_thread(
+    model: DecoderOnly, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    """The prefill uses all threads, and so do the steps of a larger model or batch."""
+    n_products = 5 * sum(parameter.numel() for parameter in model.parameters())
+    monkeypatch.setattr(threads, "SMALL_STEP", n_products if small else n_products - 1)
+    threads_of: list[tuple[int, int]] = []  # positions and threads of each pass
+    model.decoder.blocks[0].feed_forward.register_forward_pre_hook(
+        lambda module, inputs: threads_of.append((inputs[0].shape[1], torch.get_num_threads()))
+    )
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        generate(model, batch=5, length=6, prefix=torch.zeros(5, 3, dtype=torch.int64))
+        assert threads_of == [(4, 2), (1, 1 if small else 2), (1, 1 if small else 2)]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

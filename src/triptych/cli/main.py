@@ -43,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is gone. Training that stops early has its own code (143 for SIGTERM). A fault of Triptych
     itself keeps its traceback.
     """
+    # Before torch is imported: threads that spin while they wait slow down beside other programs.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     log, handler = logging.getLogger("triptych"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("triptych: %(message)s"))
     log.addHandler(handler)

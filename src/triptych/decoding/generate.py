@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +20,7 @@ from triptych.core.models.base import (
     select_rows,
 )
 from triptych.decoding.sampling import Given, LogitsConstraint, Sampling, sample_value
+from triptych.decoding.threads import threads_of_steps
 from triptych.types import Progress
 
 CAPACITY_STEP = 16
@@ -93,7 +95,8 @@ def generate(
     try:
         # Inference mode costs less per operation. `values` was created outside it, so the result
         # is an ordinary tensor, which autograd accepts.
-        with torch.inference_mode() if compiled is None else torch.no_grad():
+        inference = torch.inference_mode() if compiled is None else torch.no_grad()
+        with inference, ExitStack() as steps:
             lookahead = 0 if draft is None else draft.count
             runner = StepRunner(
                 model, batch, length, condition, compiled=compiled, lookahead=lookahead
@@ -102,6 +105,7 @@ def generate(
             while t < length:
                 if t == n_prefix:
                     predicted = runner.prefill(prefix, previous)  # [B, 1, Z]
+                    steps.enter_context(threads_of_steps(model, batch))
                 else:
                     if end is not None:
                         runner.drop_finished(finished, t)

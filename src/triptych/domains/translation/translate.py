@@ -18,6 +18,7 @@ from triptych.decoding.generate import generate
 from triptych.decoding.hypotheses import SearchResult
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
+from triptych.decoding.threads import threads_of_steps
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
 from triptych.domains.translation.tokenizers.base import END, PAD, START
@@ -54,7 +55,7 @@ def search_sources(
     for keys in plan_rows(lengths, max(1, batch_size // n_banks), most, equal_lengths=equal):
         limits = [constraints.limit(sources[key]) for key in keys]
         rules = constraints.rules(sources[keys[0]], device)
-        with scoring(model):
+        with scoring(model), threads_of_steps(model, len(keys) * beam * n_banks):
             condition = _encode(model, [sources[key] for key in keys])
             cache = model.init_cache(len(keys), max(limits), condition=condition)
             results = beam_search(
