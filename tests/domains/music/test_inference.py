@@ -13,11 +13,11 @@ from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling
-from triptych.domains.music.comparison import text_lines
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel, restore
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
+from triptych.domains.music.sample_statistics import text_lines
 from triptych.domains.music.sampling import continue_tokens
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales

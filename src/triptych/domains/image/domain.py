@@ -44,7 +44,7 @@ class ImageEvaluateOptions(EvaluateOptions):
         return mask_file(self.mask)
 
     def report(self, result: dict[str, Any]) -> list[str]:
-        from triptych.domains.image.comparison import text_lines
+        from triptych.domains.image.conditional_scores import text_lines
 
         return text_lines(result["details"])
 

@@ -18,12 +18,12 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image.attention_maps import Pixel, attention_blocks, attention_maps
-from triptych.domains.image.comparison import (
+from triptych.domains.image.conditional import write_completions, write_upscaled
+from triptych.domains.image.conditional_scores import (
     check_given_first,
     completion_scores,
     upscaling_scores,
 )
-from triptych.domains.image.conditional import write_completions, write_upscaled
 from triptych.domains.image.config import Config
 from triptych.domains.image.domain import (
     DRAWING,

@@ -69,7 +69,7 @@ class MusicEvaluateOptions(EvaluateOptions):
             )
             lines += [f"  {name:<8}{value:.4f}" for name, value in given["nats_per_note"].items()]
         if self.statistics:
-            from triptych.domains.music.comparison import text_lines
+            from triptych.domains.music.sample_statistics import text_lines
 
             lines += text_lines(result["details"])
         return lines

@@ -14,11 +14,6 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.base import ProgressFactory, TrainedModel
-from triptych.domains.music.comparison import (
-    NamedPiece,
-    compare_statistics,
-    compare_with_training,
-)
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.domain import (
@@ -31,6 +26,11 @@ from triptych.domains.music.metrics import (
     count_models,
     mean_by_position,
     token_nll,
+)
+from triptych.domains.music.sample_statistics import (
+    NamedPiece,
+    compare_statistics,
+    compare_with_training,
 )
 from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource

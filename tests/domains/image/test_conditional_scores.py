@@ -13,7 +13,7 @@ from random_head import with_random_head
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.image.comparison import completion_scores, upscaling_scores
+from triptych.domains.image.conditional_scores import completion_scores, upscaling_scores
 from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.image.model import ImageTransformer, ModelConfig

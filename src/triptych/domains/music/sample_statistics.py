@@ -1,4 +1,4 @@
-"""Samples compared with the pieces of a split: statistics, and runs shared with training pieces."""
+"""Samples beside the pieces of a split: statistics, and runs shared with training pieces."""
 
 from __future__ import annotations
 
