@@ -16,10 +16,10 @@ from triptych.domains.language.data import evaluation_batches
 from triptych.domains.language.masked_counts import MaskedCounts, neighbours
 from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.pseudo_perplexity import pseudo_scores
-from triptych.domains.language.sampling import encode_masked, fill_masks
 from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tasks.next_token import NextToken, Windows
+from triptych.domains.language.text_generation import encode_masked, fill_masks
 from triptych.domains.language.tokenizers.base import CLS, MASK, N_SPECIALS, PAD, SEP
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.training.evaluate import sum_scores

@@ -35,7 +35,7 @@ from triptych.domains.music.data import DataConfig
 from triptych.domains.music.domain import MusicSampleOptions
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, parse_midi
-from triptych.domains.music.sampling import continue_tokens, sample_pieces
+from triptych.domains.music.piece_generation import continue_tokens, sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.statistics import SILENT, NoteTable, voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer

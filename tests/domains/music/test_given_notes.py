@@ -21,7 +21,7 @@ from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.given_scores import score_given
 from triptych.domains.music.midi import midi_bytes, parse_midi
-from triptych.domains.music.sampling import complete_tokens
+from triptych.domains.music.piece_generation import complete_tokens
 from triptych.domains.music.tokenizers.chorales import (
     SECONDS_PER_STEP,
     SILENT,

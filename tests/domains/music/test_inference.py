@@ -17,8 +17,8 @@ from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel, restore
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
+from triptych.domains.music.piece_generation import continue_tokens
 from triptych.domains.music.sample_statistics import text_lines
-from triptych.domains.music.sampling import continue_tokens
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder

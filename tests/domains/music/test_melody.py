@@ -34,7 +34,7 @@ from triptych.domains.music.melody import (
 )
 from triptych.domains.music.metrics import token_nll
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
-from triptych.domains.music.sampling import continue_tokens
+from triptych.domains.music.piece_generation import continue_tokens
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.base import MELODY_REST, Augmentation

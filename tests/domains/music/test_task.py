@@ -22,11 +22,10 @@ from triptych.core.positions import (
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
 from triptych.decoding.generate import Draft
-from triptych.domains.music import sampling
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import PADDING, DataConfig, evaluation_batches
 from triptych.domains.music.inference import restore
-from triptych.domains.music.sampling import sample_pieces
+from triptych.domains.music.piece_generation import sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder

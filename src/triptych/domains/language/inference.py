@@ -16,15 +16,15 @@ from triptych.domains.files import OutputFolder, read_input_lines
 from triptych.domains.language.config import Config
 from triptych.domains.language.data import Examples, evaluation_batches
 from triptych.domains.language.domain import LABELS, STANDARD_INPUT, LanguageSampleOptions
-from triptych.domains.language.sampling import (
+from triptych.domains.language.sources.labelled import Labelled
+from triptych.domains.language.sources.tab_separated import read_cells
+from triptych.domains.language.tasks.labelled import LabelledTask
+from triptych.domains.language.text_generation import (
     check_length,
     continue_text,
     encode_masked,
     fill_masks,
 )
-from triptych.domains.language.sources.labelled import Labelled
-from triptych.domains.language.sources.tab_separated import read_cells
-from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.language.tokenizers.base import MASK
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.domains.options import counted

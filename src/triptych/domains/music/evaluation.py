@@ -27,12 +27,12 @@ from triptych.domains.music.metrics import (
     mean_by_position,
     token_nll,
 )
+from triptych.domains.music.piece_generation import sample_pieces
 from triptych.domains.music.sample_statistics import (
     NamedPiece,
     compare_statistics,
     compare_with_training,
 )
-from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.sources import ALL, known_entropy, source_to_score

@@ -26,7 +26,7 @@ from triptych.domains.music.domain import (
 from triptych.domains.music.evaluation import MusicEvaluator
 from triptych.domains.music.melody import melody_of_midi
 from triptych.domains.music.midi import ParsedMidi, midi_bytes, parse_midi, read_midi
-from triptych.domains.music.sampling import complete_tokens, sample_pieces
+from triptych.domains.music.piece_generation import complete_tokens, sample_pieces
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.errors import UserError

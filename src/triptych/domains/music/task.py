@@ -20,8 +20,8 @@ from triptych.domains.music.data import (
     training_batches,
 )
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
+from triptych.domains.music.piece_generation import sample_pieces
 from triptych.domains.music.roll_page import piano_roll_page
-from triptych.domains.music.sampling import sample_pieces
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader

@@ -19,9 +19,9 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.language.count_models import CountModels
 from triptych.domains.language.data import Examples, encode_documents
 from triptych.domains.language.model import ModelConfig
-from triptych.domains.language.sampling import continue_text
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.tasks.base import FurtherScores, Task, text_source, training_lines
+from triptych.domains.language.text_generation import continue_text
 from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.training.evaluate import in_double
