@@ -22,6 +22,7 @@ from triptych.core.positions import (
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
 from triptych.decoding.generate import Draft
+from triptych.domains.music import piece_generation
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import PADDING, DataConfig, evaluation_batches
 from triptych.domains.music.inference import restore
@@ -275,6 +276,6 @@ def test_guessing_held_notes_changes_no_piece(count, drafted, monkeypatch):
     sample = partial(sample_pieces, task.model, task.config.data, count, length=12, seed=3)
     pieces = sample()
     assert all(draft == (Draft(4) if drafted else None) for draft in drafts)
-    monkeypatch.setattr(sampling, "MAX_DRAFTED_ROWS", 0)
+    monkeypatch.setattr(piece_generation, "MAX_DRAFTED_ROWS", 0)
     assert np.array_equal(pieces, sample())
     assert drafts[-1] is None
