@@ -84,10 +84,10 @@ def random_batches(setting: Setting, shape: Shape, sentences: int) -> list[Batch
 def search(model: EncoderDecoder, batch: Batch, beam: int) -> list[list[int]]:
     """Search in which no row ends before its length."""
     condition = model.encode(batch.source, batch.padding)
-    cache = model.init_cache(len(batch.source), int(batch.lengths.max()), condition=condition)
+    state = model.init_state(len(batch.source), int(batch.lengths.max()), condition=condition)
     results = beam_search(
         model,
-        cache,
+        state,
         beam=beam,
         start=START,
         end=END,

@@ -417,9 +417,9 @@ def test_an_adapter_decodes_with_the_cache_as_the_merged_model_does() -> None:
     with torch.no_grad():
         training = model.train()(values)
         full = model.eval()(values)
-        cache = model.init_cache(2, 12)
-        steps = [model.prefill(values[:, :5], cache)]
+        state = model.init_state(2, 12)
+        steps = [model.prefill(values[:, :5], state)]
         for t in range(6, 12):
-            steps.append(model.step(values[:, t - 1 : t], torch.tensor([t]), cache)[:, 0])
+            steps.append(model.step(values[:, t - 1 : t], torch.tensor([t]), state)[:, 0])
     torch.testing.assert_close(training, full)
     torch.testing.assert_close(torch.stack(steps, 1), full[:, 5:])

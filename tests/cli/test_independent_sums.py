@@ -1,6 +1,6 @@
 """What `evaluate` says of the shipped models, summed once more by a reader who trusts nothing.
 
-The data are read here by hand, the model is asked one value at a time through its cache, and the
+The data are read here by hand, the model is asked one value at a time through its state, and the
 logarithms are taken in double precision: no loader, no batch, no padding, no head of Triptych.
 """
 
@@ -26,7 +26,7 @@ def nats_by_steps(
     """Minus the sum of log p(value), each predicted after those before it were read singly."""
     total = 0.0
     with torch.inference_mode():
-        state = model.init_cache(1, len(values), condition=condition)
+        state = model.init_state(1, len(values), condition=condition)
         logits: Tensor = model.prefill(torch.zeros(1, 0, dtype=torch.int64), state)
         for position, value in enumerate(values):
             if position:
@@ -109,7 +109,7 @@ def test_sentences_in_nats_per_token(cli, tmp_path: Path) -> None:
         target = [*trained.vocabulary.target.encode(german), end]
         with torch.inference_mode():
             condition = model.encode(torch.tensor([source]))
-            state = model.init_cache(1, len(target), condition=condition)
+            state = model.init_state(1, len(target), condition=condition)
             for position, (last, value) in enumerate(zip([start, *target], target, strict=False)):
                 logits = model.step(torch.tensor([[last]]), torch.tensor([position]), state)
                 scores = logits[0, 0].double()

@@ -76,7 +76,7 @@ def test_commands_on_images(
 def test_translation(
     cli: Any, translation_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(EncoderDecoder, "init_cache", full)
+    monkeypatch.setattr(EncoderDecoder, "init_state", full)
     answer = cli("translate", "--checkpoint", translation_checkpoint, stdin=b"one\n")
     assert answer.code == 2
     assert "--batch_size" in answer.err.splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Aligned memory: times, sinusoids and steps by loops, and decoding with a cache."""
+"""Aligned memory: times, sinusoids and steps by loops, and decoding with a state."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def test_steps_predict_as_one_pass_does(model, values, n_prefix, together):
     condition = model.encode(torch.randint(9, (3, 5)))
     with torch.no_grad():
         expected = model(values, condition=condition)
-        cache = model.init_cache(3, LENGTH, lookahead=together, condition=condition)
-        predicted = model.prefill(values[:, :n_prefix], cache)
+        state = model.init_state(3, LENGTH, lookahead=together, condition=condition)
+        predicted = model.prefill(values[:, :n_prefix], state)
         torch.testing.assert_close(predicted, expected[:, n_prefix])
         for first in range(n_prefix + 1, LENGTH):
             positions = torch.arange(first, min(first + together, LENGTH))
             read = values[:, positions - 1].clone()
             read[:, 1:] = 4  # a draft that is wrong and overwritten by the next step
-            predicted = model.step(read, positions, cache)
+            predicted = model.step(read, positions, state)
             torch.testing.assert_close(predicted[:, 0], expected[:, first])
 
 

@@ -27,7 +27,7 @@ from attention_cases import (
 from triptych.core.attention.base import Example
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import MultiHeadAttention
-from triptych.core.models.base import reorder_rows
+from triptych.core.state import DecodingState
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 every_example = pytest.mark.parametrize("example", EXAMPLES, ids=name)
@@ -217,7 +217,7 @@ def test_reordering_the_state_is_exact(example: Example) -> None:
     middle = length // 2
     state = layer.init_cache(3, length)
     layer(x[:, :middle], context(x[:, :middle]), state)
-    reorder_rows([state], rows)
+    DecodingState([state], [None], None).reorder(rows)
     continued = torch.cat([x[rows, :middle], x[:, middle:]], dim=1)
     torch.testing.assert_close(
         run_steps(layer, continued, state, middle),

@@ -60,7 +60,7 @@ def test_cross_weights_times_the_values_are_what_is_read() -> None:
         state = layer.project_memory(memory, now)
         weights = layer.weights(x, state)
         assert weights.shape == (3, 3, 4, 5)
-        y = (weights @ state["memory_value"]).transpose(1, 2).flatten(2)
+        y = (weights @ state.values).transpose(1, 2).flatten(2)
         torch.testing.assert_close(layer.out_proj(y), layer(x, state), **EXACT)
         if now is not None:
             hidden = padding[:, None, None, :].expand_as(weights)

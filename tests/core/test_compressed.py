@@ -152,11 +152,11 @@ def test_a_stack_alternates_local_and_compressed_layers() -> None:
     torch.testing.assert_close(decoder.final_norm(y), expected, **EXACT)
 
     for prefix in (0, 7):
-        cache = decoder.init_cache(2, 20)
-        assert [layer["key"].shape[2] for layer in cache] == [6, 3, 6, 3, 6]
-        found = [decoder(x[:, :prefix], cache=cache)] if prefix else []
-        together = decoder.step_context(torch.arange(prefix, 20).unsqueeze(1), cache)
+        state = decoder.init_state(2, 20)
+        assert [layer["key"].shape[2] for layer in state.layers] == [6, 3, 6, 3, 6]
+        found = [decoder(x[:, :prefix], state=state)] if prefix else []
+        together = decoder.step_context(torch.arange(prefix, 20).unsqueeze(1), state)
         for t in range(prefix, 20):
             now = together.at(t - prefix)
-            found.append(decoder.step(x[:, t : t + 1], cache, now))
+            found.append(decoder.step(x[:, t : t + 1], state, now))
         torch.testing.assert_close(torch.cat(found, dim=1), expected, **EXACT)

@@ -11,7 +11,7 @@ from random_head import with_random_head
 from torch import Tensor, nn
 
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.context import LayerCache, StepContext
+from triptych.core.attention.context import StepContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
@@ -30,6 +30,7 @@ from triptych.core.positions import (
     SinusoidalEmbedding,
     SumOfEmbeddings,
 )
+from triptych.core.state import LayerCache
 from triptych.core.transformer import Decoder, TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.sampling import Sampling, sample_value
@@ -107,7 +108,7 @@ def test_a_step_of_a_model_and_its_draw_never_wait_for_the_device(make: object) 
     model = make().eval()  # type: ignore[operator]
     device = no_sync_device(model)
     value = torch.zeros(2, 1, *model.embedding.value_shape, dtype=torch.int64, device=device)
-    state = model.init_cache(2, 24)
+    state = model.init_state(2, 24)
     parameters = model.step(value, torch.tensor([3], device=device), state)
     filters = {"top_k": 3, "top_p": 0.5} if isinstance(model.head, CategoricalHead) else {}
     for sampling in (Sampling(), Sampling(temperature=0.0), Sampling(temperature=0.5, **filters)):
@@ -119,7 +120,7 @@ def test_a_step_of_a_translator_never_waits_for_the_device() -> None:
     model = EncoderDecoder(config, source_vocabulary=9, target_vocabulary=9).eval()
     device = no_sync_device(model)
     source = torch.zeros(2, 5, dtype=torch.int64, device=device)
-    state = model.init_cache(2, 8, condition=model.encode(source, source == 0))
+    state = model.init_state(2, 8, condition=model.encode(source, source == 0))
     assert model.step(source[:, :1], torch.tensor([3], device=device), state).shape == (2, 1, 9)
 
 
@@ -201,7 +202,7 @@ def test_the_memory_is_projected_once_a_sentence_and_no_prefix_is_run_again(
     monkeypatch.setattr(Decoder, "forward", whole)
     source = torch.randint(3, 9, (2, 5))
     with torch.no_grad():
-        state = model.init_cache(len(source), 7, condition=model.encode(source))
+        state = model.init_state(len(source), 7, condition=model.encode(source))
         beam_search(model, state, beam=3, start=1, end=2, max_lengths=[7, 7])
     assert projected == [2, 2, 2]  # once a layer, for both sentences, before the beams
 
@@ -219,6 +220,6 @@ def test_the_blocks_of_a_stack_share_their_pattern_and_step_context(
         return original(layer, positions, cache)
 
     monkeypatch.setattr(MultiHeadAttention, "step_context", counted)
-    cache = decoder.init_cache(2, 24)
-    decoder.step(torch.randn(2, 1, D), cache, decoder.step_context(torch.tensor([0]), cache))
+    state = decoder.init_state(2, 24)
+    decoder.step(torch.randn(2, 1, D), state, decoder.step_context(torch.tensor([0]), state))
     assert made == [1]

@@ -9,7 +9,7 @@ from torch import Tensor
 from triptych.core.attention.compressed import Compressed
 from triptych.core.attention.local1d import Local1D
 from triptych.core.feed_forward import GELU
-from triptych.core.models.joint_decoder import PREFIX, JointDecoder, joined
+from triptych.core.models.joint_decoder import JointDecoder, joined
 from triptych.core.positions import Rotary
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
@@ -75,18 +75,18 @@ def test_steps_after_the_source_are_the_forward_pass(settings: dict[str, object]
     each, (source, _, target) = model(**settings), batch()
     source = source[:, :1].expand(-1, 6).contiguous()
     expected = each(source, None, target)
-    cache = each.init_cache(3, 5, condition=each.encode(source, source == PAD))
+    state = each.init_state(3, 5, condition=each.encode(source, source == PAD))
     steps = []
     for t in range(5):
-        view = each.cache_view(cache, t + 1)
+        view = each.state_view(state, t + 1)
         steps.append(each.step(target[:, t : t + 1], torch.tensor([t]), view))
     torch.testing.assert_close(torch.cat(steps, dim=1), expected, **EXACT)
 
     for given in (0, 2):
-        cache = each.init_cache(3, 5, condition=each.encode(source))
-        found = each.prefill(target[:, 1 : 1 + given], cache, target[:, 0])
+        state = each.init_state(3, 5, condition=each.encode(source))
+        found = each.prefill(target[:, 1 : 1 + given], state, target[:, 0])
         torch.testing.assert_close(found, expected[:, given], **EXACT)
-        after = each.step(target[:, given + 1 : given + 2], torch.tensor([given + 1]), cache)
+        after = each.step(target[:, given + 1 : given + 2], torch.tensor([given + 1]), state)
         torch.testing.assert_close(after[:, 0], expected[:, given + 1], **EXACT)
 
 
@@ -95,8 +95,8 @@ def test_a_search_in_a_batch_is_the_search_alone(settings: dict[str, object]) ->
     each, source = model(**settings), torch.randint(3, V, (3, 6))
 
     def search(rows: Tensor) -> list[list[int]]:
-        cache = each.init_cache(len(rows), 6, condition=each.encode(rows))
-        found = beam_search(each, cache, beam=3, start=START, end=END, max_lengths=[6] * len(rows))
+        state = each.init_state(len(rows), 6, condition=each.encode(rows))
+        found = beam_search(each, state, beam=3, start=START, end=END, max_lengths=[6] * len(rows))
         return [result.best[0].tokens for result in found]
 
     assert search(source) == [search(source[row : row + 1])[0] for row in range(3)]
@@ -104,8 +104,8 @@ def test_a_search_in_a_batch_is_the_search_alone(settings: dict[str, object]) ->
 
 def test_sampling_at_temperature_zero_is_greedy_search() -> None:
     each, source = model(**ALTERNATING), torch.randint(3, V, (2, 6))
-    cache = each.init_cache(2, 5, condition=each.encode(source))
-    greedy = beam_search(each, cache, beam=1, start=START, end=END, max_lengths=[5, 5])
+    state = each.init_state(2, 5, condition=each.encode(source))
+    greedy = beam_search(each, state, beam=1, start=START, end=END, max_lengths=[5, 5])
     rows = generate(
         each, batch=2, length=5, sampling=Sampling(temperature=0.0), end=END,
         previous=torch.full((2,), START), condition=each.encode(source),
@@ -118,12 +118,12 @@ def test_sampling_at_temperature_zero_is_greedy_search() -> None:
 
 def test_the_source_is_read_once() -> None:
     each, source = model(), torch.randint(3, V, (2, 6))
-    cache = each.init_cache(2, 5, condition=each.encode(source))
-    assert torch.equal(cache[0][PREFIX], source)
-    assert cache[0]["key"].shape[2] == 11
+    state = each.init_state(2, 5, condition=each.encode(source))
+    assert torch.equal(state.own.tokens, source)
+    assert state.layers[0]["key"].shape[2] == 11
     lengths = []
     each.decoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].shape[1]))
-    beam_search(each, cache, beam=2, start=START, end=END, max_lengths=[5, 5])
+    beam_search(each, state, beam=2, start=START, end=END, max_lengths=[5, 5])
     assert lengths == []
 
 

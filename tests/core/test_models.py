@@ -11,7 +11,7 @@ from random_head import with_random_head
 from torch import Tensor, nn
 
 from triptych.core import generation_order as orders
-from triptych.core.attention.context import KVCache, StepContext
+from triptych.core.attention.context import StepContext
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
@@ -25,6 +25,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder import SequenceEncoder
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import AxialEmbedding, SinusoidalEmbedding
+from triptych.core.state import DecodingState
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Universal
 from triptych.decoding.beam_search import beam_search
@@ -121,10 +122,10 @@ def test_a_model_with_an_encoder_steps_as_it_trains(prefix: int) -> None:
     padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
     condition = model.encode(sequence, padding, vector)
     expected = model(values, None, condition)
-    cache = model.init_cache(2, 36, condition=condition)
-    parts = [model.prefill(values[:, :prefix], cache)]
+    state = model.init_state(2, 36, condition=condition)
+    parts = [model.prefill(values[:, :prefix], state)]
     for t in range(prefix + 1, 36):
-        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), cache)[:, 0])
+        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), state)[:, 0])
     torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
     # Every position reads the sequence, and no row reads its padding.
     other = torch.where(padding, sequence, (sequence + 1) % 5)
@@ -135,7 +136,7 @@ def test_a_model_with_an_encoder_steps_as_it_trains(prefix: int) -> None:
 
 def test_a_model_needs_a_sequence_exactly_if_it_has_an_encoder() -> None:
     with pytest.raises(ValueError, match="encoder"):
-        conditioned_model().init_cache(2, 36)
+        conditioned_model().init_state(2, 36)
     with pytest.raises(ValueError, match="encoder"):
         tokens_model().encode(torch.zeros(2, 3, dtype=torch.int64))
 
@@ -151,10 +152,10 @@ def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras
     expected = model(values, previous, condition)
     if extras:
         assert not torch.allclose(expected, model(values, previous))
-    cache = model.init_cache(2, shape[0], condition=condition)
-    parts = [model.prefill(values[:, :prefix], cache, previous)]
+    state = model.init_state(2, shape[0], condition=condition)
+    parts = [model.prefill(values[:, :prefix], state, previous)]
     for t in range(prefix + 1, shape[0]):
-        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), cache)[:, 0])
+        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), state)[:, 0])
     torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
 
 
@@ -164,11 +165,11 @@ def test_several_values_at_once_predict_what_training_predicts(kind: str) -> Non
     model, values = build(), torch.randint(7, (2, *shape))
     condition = Condition(torch.randn(2, D).double())
     expected = model(values, None, condition)
-    cache = model.init_cache(2, shape[0], lookahead=3, condition=condition)
-    model.prefill(values[:, :0], cache)
+    state = model.init_state(2, shape[0], lookahead=3, condition=condition)
+    model.prefill(values[:, :0], state)
     for t in (1, 2, 5, 7):  # with steps back
         positions = torch.arange(t, t + 4)
-        parameters = model.step(values[:, t - 1 : t + 3], positions, cache)
+        parameters = model.step(values[:, t - 1 : t + 3], positions, state)
         torch.testing.assert_close(parameters, expected[:, positions], **EXACT)
 
 
@@ -220,18 +221,18 @@ def test_a_translator_steps_as_it_trains(share: str, norm: str) -> None:
     padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
     expected = model(source, padding, target)
     condition = model.encode(source, padding)
-    cache = model.init_cache(2, 8, condition=condition)
-    stepped = [model.step(target[:, t : t + 1], torch.tensor([t]), cache) for t in range(8)]
+    state = model.init_state(2, 8, condition=condition)
+    stepped = [model.step(target[:, t : t + 1], torch.tensor([t]), state) for t in range(8)]
     torch.testing.assert_close(torch.cat(stepped, dim=1), expected, **EXACT)
-    cache = model.init_cache(2, 8, condition=condition, lookahead=2)
-    parts = [model.prefill(target[:, 1:4], cache, target[:, 0]).unsqueeze(1)]
+    state = model.init_state(2, 8, condition=condition, lookahead=2)
+    parts = [model.prefill(target[:, 1:4], state, target[:, 0]).unsqueeze(1)]
     for t in (4, 5):  # the second one overwrites two positions
-        parts.append(model.step(target[:, t : t + 3], torch.arange(t, t + 3), cache))
+        parts.append(model.step(target[:, t : t + 3], torch.arange(t, t + 3), state))
     torch.testing.assert_close(parts[0], expected[:, 3:4], **EXACT)
     torch.testing.assert_close(parts[1], expected[:, 4:7], **EXACT)
     torch.testing.assert_close(parts[2], expected[:, 5:8], **EXACT)
     with pytest.raises(ValueError, match="start token"):
-        model.prefill(target[:, :0], cache)
+        model.prefill(target[:, :0], state)
 
 
 def test_source_padding_changes_nothing() -> None:
@@ -277,7 +278,7 @@ def test_a_new_translator_with_an_output_of_its_own_is_uniform() -> None:
 
 
 class GRUModel(AutoregressiveModel):
-    """A recurrent model: its cache is a hidden state, and it has no lookahead."""
+    """A recurrent model: its own part of the state is a hidden state, and it has no lookahead."""
 
     def __init__(self, vocabulary: int, width: int) -> None:
         super().__init__()
@@ -285,38 +286,40 @@ class GRUModel(AutoregressiveModel):
         self.cell = nn.GRUCell(width, width)
         self.head = with_random_head(CategoricalHead(width, vocabulary))
 
-    def init_cache(
+    def init_state(
         self,
         batch: int,
         max_length: int,
         *,
         lookahead: int = 0,
         condition: Condition = NO_CONDITION,
-    ) -> KVCache:
+    ) -> DecodingState:
         if lookahead:
             raise ValueError("a recurrent model cannot step back")
         hidden = condition.vector
         if hidden is None:
             hidden = torch.zeros(batch, self.cell.hidden_size)
-        return [{"hidden": hidden.clone()}]
+        return DecodingState([], [], hidden.clone())
 
-    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
+    def prefill(
+        self, values: Tensor, state: DecodingState, previous: Tensor | None = None
+    ) -> Tensor:
         start = torch.full((len(values),), self.table.num_embeddings - 1)
         inputs = [start if previous is None else previous, *values.unbind(1)]
-        return torch.stack([self._read(value, cache) for value in inputs])[-1]
+        return torch.stack([self._read(value, state) for value in inputs])[-1]
 
     def step(
         self,
         values: Tensor,
         positions: Tensor,
-        cache: KVCache,
+        state: DecodingState,
         context: StepContext | None = None,
     ) -> Tensor:
-        return self._read(values[:, 0], cache).unsqueeze(1)
+        return self._read(values[:, 0], state).unsqueeze(1)
 
-    def _read(self, value: Tensor, cache: KVCache) -> Tensor:
-        hidden = self.cell(self.table(value), cache[0]["hidden"])
-        cache[0]["hidden"].copy_(hidden)
+    def _read(self, value: Tensor, state: DecodingState) -> Tensor:
+        hidden = self.cell(self.table(value), state.own)
+        state.own.copy_(hidden)
         return self.head(hidden)
 
 
@@ -344,12 +347,12 @@ def test_a_recurrent_model_is_sampled_without_a_change_to_decoding(end: int | No
 @torch.no_grad()
 def test_a_recurrent_model_is_searched_without_a_change_to_decoding() -> None:
     model = GRUModel(5, 8)
-    cache = model.init_cache(2, 6, condition=Condition(torch.randn(2, 8)))
-    model.prefill(torch.zeros(2, 0, dtype=torch.int64), cache)
+    state = model.init_state(2, 6, condition=Condition(torch.randn(2, 8)))
+    model.prefill(torch.zeros(2, 0, dtype=torch.int64), state)
     limits = [6, 3]
     wide, one = (
         beam_search(
-            model, [{"hidden": cache[0]["hidden"].clone()}], beam=beam, start=0, end=4,
+            model, DecodingState([], [], state.own.clone()), beam=beam, start=0, end=4,
             max_lengths=limits, penalty=LengthPenalty("none"),
         )
         for beam in (30, 1)

@@ -79,11 +79,11 @@ def test_a_model_of_any_parts_steps_as_it_trains(parts: dict[str, object], atten
     config = replace(base, **parts)  # type: ignore[arg-type]
     model, values = model_of(config), torch.randint(7, (2, LENGTH))
     expected = model(values)
-    cache = model.init_cache(2, LENGTH, lookahead=2)
-    stepped = [model.prefill(values[:, :3], cache)]
-    stepped += [model.step(values[:, t - 1 : t], torch.tensor([t]), cache)[:, 0] for t in (4, 5)]
+    state = model.init_state(2, LENGTH, lookahead=2)
+    stepped = [model.prefill(values[:, :3], state)]
+    stepped += [model.step(values[:, t - 1 : t], torch.tensor([t]), state)[:, 0] for t in (4, 5)]
     torch.testing.assert_close(torch.stack(stepped, 1), expected[:, 3:6], **EXACT)
-    again = model.step(values[:, 4:7], torch.arange(5, 8), cache)
+    again = model.step(values[:, 4:7], torch.arange(5, 8), state)
     torch.testing.assert_close(again, expected[:, 5:8], **EXACT)
     expected.square().sum().backward()
     unused = {name for name, value in model.named_parameters() if value.grad is None}

@@ -106,11 +106,11 @@ def test_steps_and_prefill_are_the_pass_over_the_whole_target(settings: dict[str
     each, (source, padding, target) = model(**settings), batch()
     whole = each(source, padding, target)
     for start in range(5):
-        cache = each.init_cache(3, 5, condition=each.encode(source, padding))
-        first = each.prefill(target[:, 1 : start + 1], cache, target[:, 0])
+        state = each.init_state(3, 5, condition=each.encode(source, padding))
+        first = each.prefill(target[:, 1 : start + 1], state, target[:, 0])
         torch.testing.assert_close(first, whole[:, start], **EXACT)
         for t in range(start + 1, 5):
-            logits = each.step(target[:, t : t + 1], torch.tensor([t]), cache)
+            logits = each.step(target[:, t : t + 1], torch.tensor([t]), state)
             torch.testing.assert_close(logits[:, 0], whole[:, t], **EXACT)
 
 
@@ -155,15 +155,15 @@ def test_a_wide_beam_finds_the_best_target_and_a_beam_of_1_is_greedy() -> None:
     each, (source, padding, _) = model(), batch()
     options = {"start": START, "end": END, "forbidden": (PAD, START)}
     condition = each.encode(source, padding)
-    cache = each.init_cache(3, 3, condition=condition)
+    state = each.init_state(3, 3, condition=condition)
     none = LengthPenalty.parse("none")
-    found = beam_search(each, cache, beam=90, max_lengths=[3] * 3, penalty=none, **options)
+    found = beam_search(each, state, beam=90, max_lengths=[3] * 3, penalty=none, **options)
     for row, length in enumerate((~padding).sum(1).tolist()):
         expected = best_of_all(each, source[row : row + 1, :length], 3)
         assert found[row].best[0].log_probability == pytest.approx(expected, abs=1e-9)
 
-    cache = each.init_cache(3, 9, condition=condition)
-    greedy = beam_search(each, cache, beam=1, max_lengths=[9] * 3, **options)
+    state = each.init_state(3, 9, condition=condition)
+    greedy = beam_search(each, state, beam=1, max_lengths=[9] * 3, **options)
     for row in range(3):
         tokens = [START]
         while len(tokens) < 10 and tokens[-1] != END:
@@ -201,6 +201,6 @@ def test_other_number_formats_stay_close(dtype: str) -> None:
 def test_a_recurrent_state_cannot_go_back() -> None:
     each, (source, padding, _) = model(), batch()
     with pytest.raises(ValueError, match="lookahead"):
-        each.init_cache(3, 5, lookahead=1, condition=each.encode(source, padding))
+        each.init_state(3, 5, lookahead=1, condition=each.encode(source, padding))
     with pytest.raises(ValueError, match="condition"):
-        each.init_cache(3, 5)
+        each.init_state(3, 5)

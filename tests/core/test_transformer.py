@@ -37,14 +37,14 @@ def decode(
     decoder: Decoder, x: torch.Tensor, prefix: int, context: ForwardContext = NO_CONTEXT
 ) -> torch.Tensor:
     """Prefill of `prefix` positions, then steps of one position."""
-    cache = decoder.init_cache(*x.shape[:2], context)
+    state = decoder.init_state(*x.shape[:2], context)
     token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids
     begin = ForwardContext(token_ids=token_ids[:, :prefix])
-    parts = [decoder(x[:, :prefix], begin, cache)] if prefix else []
+    parts = [decoder(x[:, :prefix], begin, state)] if prefix else []
     for t in range(prefix, x.shape[1]):
-        now = decoder.step_context(torch.tensor([t]), cache)
+        now = decoder.step_context(torch.tensor([t]), state)
         now = replace(now, token_ids=token_ids[:, t : t + 1])
-        parts.append(decoder.step(x[:, t : t + 1], cache, now))
+        parts.append(decoder.step(x[:, t : t + 1], state, now))
     return torch.cat(parts, dim=1)
 
 

@@ -180,14 +180,14 @@ def decode(
     decoder: Decoder, x: Tensor, prefix: int, context: ForwardContext = NO_CONTEXT
 ) -> Tensor:
     """Prefill of `prefix` positions, then steps of one position."""
-    cache = decoder.init_cache(*x.shape[:2], context)
+    state = decoder.init_state(*x.shape[:2], context)
     token_ids = torch.zeros(x.shape[:2]) if context.token_ids is None else context.token_ids
     begin = ForwardContext(token_ids=token_ids[:, :prefix])
-    parts = [decoder(x[:, :prefix], begin, cache)] if prefix else []
+    parts = [decoder(x[:, :prefix], begin, state)] if prefix else []
     for t in range(prefix, x.shape[1]):
-        now = decoder.step_context(torch.tensor([t]), cache)
+        now = decoder.step_context(torch.tensor([t]), state)
         now = replace(now, token_ids=token_ids[:, t : t + 1])
-        parts.append(decoder.step(x[:, t : t + 1], cache, now))
+        parts.append(decoder.step(x[:, t : t + 1], state, now))
     return torch.cat(parts, dim=1)
 
 
@@ -222,20 +222,21 @@ def test_a_halted_position_is_read_by_later_steps_of_the_same_depths() -> None:
     x = 4 * torch.randn(2, 9, D).double()
     read: list[Tensor] = []
     decoder.blocks[0].register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
-    cache = decoder.init_cache(2, 9)
-    decoder(x, cache=cache)
+    state = decoder.init_state(2, 9)
+    decoder(x, state=state)
     attention = decoder.blocks[0].attention
-    for layer, inputs in zip(cache, read, strict=True):
+    for layer, inputs in zip(state.layers, read, strict=True):
         keys = attention.qkv_proj(inputs)[..., D : 2 * D]  # [B, L, D], post-norm
         torch.testing.assert_close(layer["key"].transpose(1, 2).flatten(2), keys, **EXACT)
-    assert len(cache) == T
+    assert len(state.layers) == T
 
 
 def test_the_steps_share_the_projected_memory() -> None:
     decoder = build(cross=True)
-    cache = decoder.init_cache(2, 9, ForwardContext(memory=torch.randn(2, 5, D).double()))
-    assert len({layer["memory_key"].data_ptr() for layer in cache}) == 1
-    assert len({layer["key"].data_ptr() for layer in cache}) == T
+    state = decoder.init_state(2, 9, ForwardContext(memory=torch.randn(2, 5, D).double()))
+    (memory,) = state.memory
+    assert memory.keys.shape[:1] == memory.values.shape[:1] == (2,)
+    assert len({layer["key"].data_ptr() for layer in state.layers}) == T
 
 
 @both_depths
@@ -283,9 +284,9 @@ def test_a_search_over_every_sequence_finds_the_best_one(halting: Halting | None
     model, end, length = translator(halting).eval(), 2, 3
     source = torch.randint(3, 9, (2, 5))
     condition = model.encode(source)
-    cache = model.init_cache(2, length, condition=condition)
+    state = model.init_state(2, length, condition=condition)
     found = beam_search(
-        model, cache, beam=100, start=1, end=end, max_lengths=[length] * 2,
+        model, state, beam=100, start=1, end=end, max_lengths=[length] * 2,
         penalty=LengthPenalty("none"),
     )  # fmt: skip
     others = [token for token in range(9) if token != end]
@@ -310,13 +311,13 @@ def test_a_language_model_predicts_in_steps_what_it_predicts_in_training(
 ) -> None:
     model, values = language_model(halting), torch.randint(7, (2, 11))
     expected = model(values)
-    cache = model.init_cache(2, 11, lookahead=2)
-    parts = [model.prefill(values[:, :prefix], cache)]
+    state = model.init_state(2, 11, lookahead=2)
+    parts = [model.prefill(values[:, :prefix], state)]
     for t in range(prefix + 1, 11):
-        view = model.cache_view(cache, t + 1)
+        view = model.state_view(state, t + 1)
         parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), view)[:, 0])
     torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
-    again = model.step(values[:, 7:10], torch.arange(8, 11), cache)  # overwrites three positions
+    again = model.step(values[:, 7:10], torch.arange(8, 11), state)  # overwrites three positions
     torch.testing.assert_close(again, expected[:, 8:], **EXACT)
 
 
@@ -324,9 +325,9 @@ def test_a_language_model_predicts_in_steps_what_it_predicts_in_training(
 def test_steps_never_wait_for_the_device() -> None:
     """Tensors on the device meta have no values, so a look at one raises."""
     model = language_model().eval().to("meta")
-    cache = model.init_cache(2, 11)
+    state = model.init_state(2, 11)
     value = torch.zeros(2, 1, dtype=torch.int64, device="meta")
-    assert model.step(value, torch.tensor([3], device="meta"), cache).shape == (2, 1, 7)
+    assert model.step(value, torch.tensor([3], device="meta"), state).shape == (2, 1, 7)
 
 
 # Training ----------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import itertools
 
 import torch
 
+from triptych.core.state import DecodingState, ProjectedMemory
+
 V, START, END = 4, 0, 1
 
 
@@ -20,27 +22,28 @@ class Table:
         drawn = torch.randn(V, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         return drawn * self.sharpness
 
-    def state(self) -> list[dict[str, torch.Tensor]]:
+    def state(self) -> DecodingState[None]:
         rows = torch.tensor(self.rows)
         history = torch.full((len(self.rows), 40), -1)
-        return [{"row": rows.clone(), "history": history, "memory_row": rows}]
+        layer = {"row": rows.clone(), "history": history}
+        return DecodingState([layer], [ProjectedMemory(rows, rows)], None)
 
     def step(
-        self, token: torch.Tensor, position: torch.Tensor, state: list[dict[str, torch.Tensor]]
+        self, token: torch.Tensor, position: torch.Tensor, state: DecodingState[None]
     ) -> torch.Tensor:
-        row, memory = state[0]["row"], state[0]["memory_row"]
-        assert row.equal(memory.repeat_interleave(len(row) // len(memory)))  # its own sentence
-        state[0]["history"][:, position] = token
-        past = state[0]["history"][:, 1 : int(position) + 1].tolist()
+        (layer,), (memory,) = state.layers, state.memory
+        row, memory_row = layer["row"], memory.keys
+        assert row.equal(
+            memory_row.repeat_interleave(len(row) // len(memory_row))
+        )  # its own sentence
+        layer["history"][:, position] = token
+        past = layer["history"][:, 1 : int(position) + 1].tolist()
         logits = [
-            self.logits(row, tuple(words))
-            for row, words in zip(state[0]["row"].tolist(), past, strict=True)
+            self.logits(row, tuple(words)) for row, words in zip(row.tolist(), past, strict=True)
         ]
         return torch.stack(logits).unsqueeze(1)
 
-    def cache_view(
-        self, state: list[dict[str, torch.Tensor]], length: int
-    ) -> list[dict[str, torch.Tensor]]:
+    def state_view(self, state: DecodingState[None], length: int) -> DecodingState[None]:
         return state
 
     def log_p(self, row: int, words: tuple[int, ...]) -> float:

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from table import END, START, Table, V, complete
 
 from triptych.core.attention.cross import CrossAttention
-from triptych.core.models.base import reorder_rows, select_rows
+from triptych.core.state import DecodingState, ProjectedMemory, map_tensors
 from triptych.decoding import beam_search as beams
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.hypotheses import Hypothesis, SearchResult
@@ -164,17 +165,25 @@ def test_the_penalties_are_their_formulas() -> None:
 
 
 def test_rows_expand_and_reorder_without_touching_the_memory() -> None:
-    state = [{"key": torch.arange(3), "memory_key": torch.arange(3)}]
-    wide = select_rows(state, torch.tensor([0, 0, 1, 1, 2, 2]))
-    assert wide[0]["key"].tolist() == [0, 0, 1, 1, 2, 2]
-    storage = wide[0]["key"].data_ptr()
-    reorder_rows(wide, torch.tensor([1, 1, 2, 2, 5, 4]))
-    assert wide[0]["key"].tolist() == [0, 0, 1, 1, 2, 2]
-    reorder_rows(wide, torch.tensor([5, 0, 0, 0, 0, 0]))
-    assert wide[0]["key"].tolist() == [2, 0, 0, 0, 0, 0]
-    assert wide[0]["memory_key"] is state[0]["memory_key"]
-    assert wide[0]["memory_key"].tolist() == [0, 1, 2]
-    assert wide[0]["key"].data_ptr() == storage
+    memory = ProjectedMemory(torch.arange(3), torch.arange(3))
+    state = DecodingState([{"memory_key": torch.arange(3)}], [None, memory], torch.arange(3) + 5)
+    wide = state.select(torch.tensor([0, 0, 1, 1, 2, 2]))
+    own, layer = wide.own, wide.layers[0]["memory_key"]  # a name of a variant's own decides nothing
+    assert layer.tolist() == [0, 0, 1, 1, 2, 2]
+    assert own.tolist() == [5, 5, 6, 6, 7, 7]
+    wide.reorder(torch.tensor([1, 1, 2, 2, 5, 4]))
+    assert layer.tolist() == [0, 0, 1, 1, 2, 2]
+    wide.reorder(torch.tensor([5, 0, 0, 0, 0, 0]))
+    assert layer.tolist() == [2, 0, 0, 0, 0, 0]
+    assert own.tolist() == [7, 5, 5, 5, 5, 5]
+    assert wide.memory[1] is memory
+    assert memory.keys.tolist() == [0, 1, 2]
+    few = wide.select(torch.tensor([0, 1]), memory_rows=torch.tensor([2]))
+    assert few.layers[0]["memory_key"].tolist() == [2, 0]
+    assert few.own.tolist() == [7, 5]
+    assert few.memory[0] is None
+    assert few.memory[1].keys.tolist() == few.memory[1].values.tolist() == [2]
+    assert few.memory[1].real is None
 
 
 @pytest.mark.parametrize(
@@ -241,11 +250,11 @@ def test_the_memory_is_there_once_a_sentence() -> None:
     state = table.state()
     original = table.step
 
-    def spy(token: torch.Tensor, position: torch.Tensor, part: list) -> torch.Tensor:
-        memory = part[0]["memory_row"]
+    def spy(token: torch.Tensor, position: torch.Tensor, part: DecodingState) -> torch.Tensor:
+        memory = part.memory[0].keys
         seen.append((len(token), len(memory), memory.untyped_storage().nbytes()))
         if len(memory) == 4:
-            assert memory is state[0]["memory_row"]
+            assert memory is state.memory[0].keys
         return original(token, position, part)
 
     table.step = spy
@@ -264,7 +273,7 @@ def test_hypotheses_read_their_sentence_as_if_each_had_its_own(length: int, padd
     real = torch.arange(5) < torch.tensor([[5], [2], [4]]) if padded else None
     x = torch.randn(12, length, 8, dtype=torch.float64)
     state = cross.project_memory(memory, real)
-    own = {name: tensor.repeat_interleave(4, dim=0) for name, tensor in state.items()}
+    own = map_tensors(state, lambda tensor: tensor.repeat_interleave(4, dim=0))
     assert torch.allclose(cross(x, state), cross(x, own), atol=1e-12)
 
 
@@ -272,17 +281,18 @@ def test_steps_and_moves_touch_what_is_filled_alone() -> None:
     """Whatever lies behind the narrow view stays as it was, and the outputs are the same."""
     table, lengths = Table(list(range(6))), []
 
-    def narrow(state: list[dict[str, torch.Tensor]], length: int) -> list[dict[str, torch.Tensor]]:
+    def narrow(state: DecodingState, length: int) -> DecodingState:
         lengths.append(length)
-        return [layer | {"history": layer["history"][:, :length]} for layer in state]
+        (layer,) = state.layers
+        return replace(state, layers=[layer | {"history": layer["history"][:, :length]}])
 
     original = table.step
 
-    def step(token: torch.Tensor, position: torch.Tensor, state: list) -> torch.Tensor:
-        assert state[0]["history"].shape[1] == position + 1
+    def step(token: torch.Tensor, position: torch.Tensor, state: DecodingState) -> torch.Tensor:
+        assert state.layers[0]["history"].shape[1] == position + 1
         return original(token, position, state)
 
-    table.step, table.cache_view = step, narrow
+    table.step, table.state_view = step, narrow
     found = search(table, [9] * 6, beam=3, n_best=2)
     assert found == search(Table(list(range(6))), [9] * 6, beam=3, n_best=2)
     assert lengths == list(range(1, len(lengths) + 1))

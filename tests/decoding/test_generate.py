@@ -219,7 +219,7 @@ def test_a_step_reads_the_filled_part_of_the_cache(lookahead: int) -> None:
     runner.prefill(values[:, :0], None)
     for t in (1, 2, 15, 16, 40):
         runner.step(values, t)
-        (capacity,) = {layer["key"].shape[2] for layer in runner.views}
+        (capacity,) = {layer["key"].shape[2] for layer in runner.views.layers}
         assert t + 1 + lookahead <= capacity < t + 1 + lookahead + 16
 
 

@@ -45,10 +45,10 @@ def model() -> DecoderOnly:
 
 
 def cached(model: DecoderOnly, values: torch.Tensor) -> torch.Tensor:
-    cache = model.init_cache(values.shape[0], values.shape[1])
-    parts = [model.prefill(values[:, :5], cache)]
+    state = model.init_state(values.shape[0], values.shape[1])
+    parts = [model.prefill(values[:, :5], state)]
     for t in range(6, values.shape[1]):
-        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), cache)[:, 0])
+        parts.append(model.step(values[:, t - 1 : t], torch.tensor([t]), state)[:, 0])
     return torch.stack(parts, dim=1).float()
 
 
@@ -105,8 +105,8 @@ def test_a_translator_and_the_output_that_it_shares(dtype: str, share: str) -> N
     source = torch.randint(19, (3, 6))
     logits = []
     for one in (model, reduced):
-        cache = one.init_cache(3, 4, condition=one.encode(source))
-        logits.append(one.step(source[:, :1], torch.tensor([0]), cache).float())
+        state = one.init_state(3, 4, condition=one.encode(source))
+        logits.append(one.step(source[:, :1], torch.tensor([0]), state).float())
     assert (logits[0] - logits[1]).norm() / logits[0].norm() < TOLERANCE[dtype]
 
 

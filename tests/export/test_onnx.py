@@ -20,8 +20,9 @@ from triptych.export.onnx_modules import (
     DecoderStep,
     Encoder,
     TranslatorStep,
-    cache_names,
-    flatten,
+    layer_names,
+    memory_names,
+    named_tensors,
 )
 
 LOCAL = {"attention": part("attention.local1d.Local1D", block=4, memory=4)}
@@ -46,8 +47,8 @@ def step_by_step(step: DecoderStep, values: torch.Tensor, label: torch.Tensor | 
     """Outputs of the module at all positions: [B, L, Z]."""
     model = step.model
     rows, length = values.shape[:2]
-    cache = model.init_cache(rows, length)
-    names, tensors = cache_names(cache), flatten(cache)
+    state = model.init_state(rows, length)
+    names, tensors = layer_names(state), list(named_tensors(state).values())
     value, found = torch.full_like(values[:, :1], -1), []
     for position in range(length):
         before = [tensor.clone() for tensor in tensors]
@@ -68,8 +69,8 @@ def test_steps_give_the_whole_pass(name: str) -> None:
     length, size = 16, getattr(core.head, "levels", core.head.n_parameters)
     values = torch.randint(size, (2, length, *core.value_shape))
     label = None if classes is None else torch.tensor([1, 0])
-    names = [list(layer) for layer in core.init_cache(2, length)]
-    found = step_by_step(DecoderStep(core, names, classes), values, label)
+    step = DecoderStep(core, core.init_state(2, length), classes)
+    found = step_by_step(step, values, label)
     condition = Condition(vector=None if classes is None else classes(label))
     torch.testing.assert_close(found, core(values, condition=condition), atol=1e-4, rtol=1e-4)
 
@@ -79,20 +80,15 @@ def test_encoder_and_steps_give_the_whole_pass() -> None:
     model = tiny_models.translator().model.full_model
     source, padding = onnx_check.random_sources(model, 2)
     target = torch.randint(3, 200, (2, 7))
-    cache = model.init_cache(2, 7, condition=model.encode(source, padding))
-    names = cache_names(cache)
-    step = TranslatorStep(model, [list(layer) for layer in cache])
-    memory = iter(Encoder(model)(source, padding))
-    tensors = {
-        name: next(memory) if name.startswith("memory_") else tensor
-        for name, tensor in zip(names, flatten(cache), strict=True)
-    }
+    state = model.init_state(2, 7, condition=model.encode(source, padding))
+    step = TranslatorStep(model, state)
+    tensors = named_tensors(state)
+    tensors |= dict(zip(memory_names(state), Encoder(model)(source, padding), strict=True))
     found = []
     for position in range(7):
         value = target[:, position : position + 1]
         logits, *after = step(value, torch.tensor([position]), padding, list(tensors.values()))
-        own = [name for name in names if not name.startswith("memory_")]
-        tensors |= dict(zip(own, after, strict=True))
+        tensors |= dict(zip(layer_names(state), after, strict=True))
         found.append(logits)
     expected = model(source, padding, target)
     torch.testing.assert_close(torch.stack(found, dim=1), expected, atol=1e-4, rtol=1e-4)

@@ -24,10 +24,10 @@ LAUNCHES_OF_A_DECISION = 75
 def search(model: EncoderDecoder, longest: int, beam: int, **options: Any) -> None:
     source = torch.zeros(3, 9, dtype=torch.int64, device="cuda")
     padding = source == 1
-    cache = model.init_cache(3, longest, condition=model.encode(source, padding))
+    state = model.init_state(3, longest, condition=model.encode(source, padding))
     lengths = [longest, 3, longest]
     beam_search(
-        model, cache, beam=beam, start=1, end=2, max_lengths=lengths, n_best=beam,
+        model, state, beam=beam, start=1, end=2, max_lengths=lengths, n_best=beam,
         forbidden=(0, 1), **options,
     )  # fmt: skip
 
@@ -65,9 +65,9 @@ def test_the_steps_of_beam_search_do_not_wait(
     with fake_cuda(model) as launches:
         source = torch.zeros(3, 9, dtype=torch.int64, device="cuda")
         condition = model.encode(source.repeat(beam, 1))
-        cache = model.init_cache(3 * beam, 9, condition=condition)
+        state = model.init_state(3 * beam, 9, condition=condition)
         launches.by_name.clear()
-        model.step(torch.zeros(3 * beam, 1, dtype=torch.int64, device="cuda"), source[0, 8:], cache)
+        model.step(torch.zeros(3 * beam, 1, dtype=torch.int64, device="cuda"), source[0, 8:], state)
     assert counts[1] - counts[0] - launches.count <= LAUNCHES_OF_A_DECISION
 
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from torch import Tensor, nn
 
-from triptych.core.attention.context import KVCache
 from triptych.core.positions import SinusoidalEmbedding
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """What decoding keeps of the times of its positions."""
+
+    times: Tensor
+    """Of the positions so far: int64 [B, L]."""
+    steps: Tensor
+    """The memory of each step of the encoder, then zeros: [B, K + 1, D]."""
 
 
 class AlignedMemory(nn.Module):
@@ -18,9 +29,6 @@ class AlignedMemory(nn.Module):
 
     durations: int64 [V], of each value. step: duration of a step of the encoder's sequence.
     """
-
-    TIMES, STEPS = "times", "steps"
-    """Names in the first layer's cache: times int64 [B, max_length], `steps` of the memory."""
 
     def __init__(self, durations: Tensor, step: int, d_model: int) -> None:
         super().__init__()
@@ -39,26 +47,22 @@ class AlignedMemory(nn.Module):
         """
         return self._at(self._times(values), self._steps(memory, real))
 
-    def init_cache(
-        self, cache: KVCache, batch: int, length: int, memory: Tensor, real: Tensor | None
-    ) -> None:
-        """Keep the memory, and room for the times of `length` positions."""
-        cache[0][self.TIMES] = self.durations.new_zeros(batch, length)
-        cache[0][self.STEPS] = self._steps(memory, real)
+    def start(self, batch: int, length: int, memory: Tensor, real: Tensor | None) -> Alignment:
+        """The memory, and room for the times of `length` positions."""
+        return Alignment(self.durations.new_zeros(batch, length), self._steps(memory, real))
 
-    def prefill(self, values: Tensor, cache: KVCache) -> Tensor:
-        """As `forward` with the memory of the cache, which keeps the times: [B, P + 1, D]."""
+    def prefill(self, values: Tensor, kept: Alignment) -> Tensor:
+        """As `forward` with the memory that is kept; keeps the times: [B, P + 1, D]."""
         times = self._times(values)  # [B, P + 1]
-        cache[0][self.TIMES][:, : times.shape[1]] = times
-        return self._at(times, cache[0][self.STEPS])
+        kept.times[:, : times.shape[1]] = times
+        return self._at(times, kept.steps)
 
-    def at_step(self, values: Tensor, positions: Tensor, cache: KVCache) -> Tensor:
+    def at_step(self, values: Tensor, positions: Tensor, kept: Alignment) -> Tensor:
         """Inputs of positions int64 [P] from the values before them, int64 [B, P]: [B, P, D]."""
-        known = cache[0][self.TIMES]
-        before = known.index_select(1, positions[:1] - 1)  # [B, 1]
+        before = kept.times.index_select(1, positions[:1] - 1)  # [B, 1]
         times = before + self.durations[values].cumsum(1)  # [B, P]
-        known.index_copy_(1, positions, times)
-        return self._at(times, cache[0][self.STEPS])
+        kept.times.index_copy_(1, positions, times)
+        return self._at(times, kept.steps)
 
     def _times(self, values: Tensor) -> Tensor:
         """Times of positions 0..P, int64 [B, P + 1], from the values at 0 to P-1."""

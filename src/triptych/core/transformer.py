@@ -6,19 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
-from typing import cast
+from typing import Any, cast
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from triptych.core.attention.base import AttentionConfig
-from triptych.core.attention.context import (
-    NO_CONTEXT,
-    ForwardContext,
-    KVCache,
-    LayerCache,
-    StepContext,
-)
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.mask import MaskPattern
@@ -27,6 +21,7 @@ from triptych.core.feed_forward import GELU, FeedForwardConfig
 from triptych.core.generation_order import GenerationOrder
 from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
 from triptych.core.positions import PositionConfig, Sinusoidal
+from triptych.core.state import DecodingState, LayerCache, Own, ProjectedMemory
 from triptych.errors import at_least
 
 MAX_DROPOUT = 0.99
@@ -154,37 +149,42 @@ class Block(nn.Module):
         self.feed_forward_residual = residual()
 
     def forward(
-        self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: LayerCache | None = None
+        self,
+        x: Tensor,
+        context: ForwardContext = NO_CONTEXT,
+        cache: LayerCache | None = None,
+        memory: ProjectedMemory | None = None,
     ) -> Tensor:
-        """x [B, L, D] -> [B, L, D]; cache: of `init_cache`, filled where given."""
-        projected_memory = self._project_memory(context) if cache is None else cache
-        return self._sublayers(x, lambda y: self.attention(y, context, cache), projected_memory)
+        """x [B, L, D] -> [B, L, D]; cache: of the attention, filled where given.
 
-    def init_cache(
-        self, batch: int, max_length: int, lookahead: int, context: ForwardContext
-    ) -> LayerCache:
-        """Storage of the attention, with keys and values of the context's memory."""
-        cache = self.attention.init_cache(batch, max_length, lookahead)
-        return cache | self._project_memory(context)
+        memory: of `project_memory`; None for that of the context.
+        """
+        memory = self.project_memory(context) if memory is None else memory
+        return self._sublayers(x, lambda y: self.attention(y, context, cache), memory)
 
-    def step(self, x: Tensor, cache: LayerCache, context: StepContext) -> Tensor:
+    def step(
+        self, x: Tensor, cache: LayerCache, context: StepContext, memory: ProjectedMemory | None
+    ) -> Tensor:
         """P consecutive positions: [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`."""
-        return self._sublayers(x, lambda y: self.attention.step(y, cache, context), cache)
+        return self._sublayers(x, lambda y: self.attention.step(y, cache, context), memory)
 
-    def _project_memory(self, context: ForwardContext) -> LayerCache:
-        """Keys and values of the memory; empty without a memory or without cross-attention."""
+    def project_memory(self, context: ForwardContext) -> ProjectedMemory | None:
+        """Keys and values of the memory; None without a memory or without cross-attention."""
         if context.memory is None or self.cross is None:
-            return {}
+            return None
         return self.cross.project_memory(context.memory, context.memory_real)
 
     def _sublayers(
-        self, x: Tensor, self_attention: Callable[[Tensor], Tensor], projected_memory: LayerCache
+        self,
+        x: Tensor,
+        self_attention: Callable[[Tensor], Tensor],
+        memory: ProjectedMemory | None,
     ) -> Tensor:
         """All sub-layers: x [B, L, D] -> [B, L, D]."""
         x = self.attention_residual(x, self_attention)
         cross = self.cross
         if cross is not None:
-            x = self.cross_residual(x, lambda y: cross(y, projected_memory))
+            x = self.cross_residual(x, lambda y: cross(y, memory))
         x = self.feed_forward_residual(x, self.feed_forward)
         return x
 
@@ -235,16 +235,20 @@ class Stack(nn.Module):
         return self.blocks[layer - 1], 0
 
     def forward(
-        self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: KVCache | None = None
+        self,
+        x: Tensor,
+        context: ForwardContext = NO_CONTEXT,
+        state: DecodingState[Any] | None = None,
     ) -> Tensor:
-        """Positions 0..L-1: x [B, L, D] -> [B, L, D]; cache: empty, filled where given."""
+        """Positions 0..L-1: x [B, L, D] -> [B, L, D]; state: empty, filled where given."""
         contexts = [layer.shared_context(x, context) for layer in self.of_variants]
-        layers = [None] * len(self.blocks) if cache is None else cache
-        for block, context, layer in zip(self.blocks, cycle(contexts), layers, strict=False):
+        nothing = [None] * len(self.blocks)
+        layers, memory = (nothing, nothing) if state is None else (state.layers, state.memory)
+        for block, *parts in zip(self.blocks, cycle(contexts), layers, memory, strict=False):
             if self.activation_checkpointing and self.training:
-                x = checkpoint(block, x, context, layer, use_reentrant=False)
+                x = checkpoint(block, x, *parts, use_reentrant=False)
             else:
-                x = block(x, context, layer)
+                x = block(x, *parts)
         x = self.final_norm(x)
         return x
 
@@ -252,49 +256,52 @@ class Stack(nn.Module):
 class Decoder(Stack):
     """A causal stack; the same blocks train on whole sequences and decode step by step."""
 
-    def init_cache(
+    def init_state(
         self,
         batch: int,
         max_length: int,
         context: ForwardContext = NO_CONTEXT,
         *,
         lookahead: int = 0,
-    ) -> KVCache:
+    ) -> DecodingState[None]:
         """Storage to decode at most `max_length` positions.
 
         The memory of the context is projected here, once. lookahead: as in
         `MultiHeadAttention.init_cache`.
         """
-        return [block.init_cache(batch, max_length, lookahead, context) for block in self.blocks]
+        layers = [block.attention.init_cache(batch, max_length, lookahead) for block in self.blocks]
+        return DecodingState(layers, [block.project_memory(context) for block in self.blocks], None)
 
-    def step(self, x: Tensor, cache: KVCache, context: StepContext) -> Tensor:
+    def step(self, x: Tensor, state: DecodingState[Any], context: StepContext) -> Tensor:
         """P consecutive positions: x [B, P, D] -> [B, P, D]; as in `MultiHeadAttention.step`."""
         contexts = [
             replace(own, token_classes=layer.token_classes(own))
             for layer, own in zip(self.of_variants, context.of_variants(), strict=True)
         ]
-        for block, context, layer in zip(self.blocks, cycle(contexts), cache, strict=False):
-            x = block.step(x, layer, context)
+        parts = zip(self.blocks, state.layers, cycle(contexts), state.memory, strict=False)
+        for block, layer, context, memory in parts:
+            x = block.step(x, layer, context, memory)
         x = self.final_norm(x)
         return x
 
-    def step_context(self, positions: Tensor, cache: KVCache) -> StepContext:
+    def step_context(self, positions: Tensor, state: DecodingState[Any]) -> StepContext:
         """Context of a step at P consecutive positions int64 [..., P], for all blocks.
 
-        It is valid for steps with this very cache, not for another view of it.
+        It is valid for steps with this very state, not for another view of it.
         """
         own, *others = (
             layer.step_context(positions, of_layer)
-            for layer, of_layer in zip(self.of_variants, cache, strict=False)
+            for layer, of_layer in zip(self.of_variants, state.layers, strict=False)
         )
         return replace(own, others=tuple(others))
 
-    def cache_view(self, cache: KVCache, length: int) -> KVCache:
-        """Views of the part of the cache that holds the first `length` positions."""
-        return [
+    def state_view(self, state: DecodingState[Own], length: int) -> DecodingState[Own]:
+        """Views of the part of the state that holds the first `length` positions."""
+        layers = [
             block.attention.cache_view(layer, length)
-            for block, layer in zip(self.blocks, cache, strict=True)
+            for block, layer in zip(self.blocks, state.layers, strict=True)
         ]
+        return replace(state, layers=layers)
 
 
 def take_auxiliary_loss(model: nn.Module, real: Tensor | None = None) -> Tensor | float:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext, KVCache, StepContext
+from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContext
 from triptych.core.generation_order import GenerationOrder
 from triptych.core.halting import AdaptiveDepth, FixedDepth, Halting, Iterated, Transition
 from triptych.core.positions import NoPositions, SinusoidalEmbedding
+from triptych.core.state import DecodingState, Own
 from triptych.core.transformer import Block, Decoder, DepthConfig, Stack, TransformerConfig
 
 
@@ -73,18 +75,22 @@ class UniversalStack(Stack):
         return self.blocks[0], layer - 1
 
     def forward(
-        self, x: Tensor, context: ForwardContext = NO_CONTEXT, cache: KVCache | None = None
+        self,
+        x: Tensor,
+        context: ForwardContext = NO_CONTEXT,
+        state: DecodingState[Any] | None = None,
     ) -> Tensor:
-        """Positions 0..L-1: x [B, L, D] -> [B, L, D]; cache: empty, filled where given."""
+        """Positions 0..L-1: x [B, L, D] -> [B, L, D]; state: empty, filled where given."""
         block = self.blocks[0]
         context = block.attention.shared_context(x, context)
-        layers = [None] * self.n_layers if cache is None else cache
+        layers = [None] * self.n_layers if state is None else state.layers
+        memory = None if state is None else state.memory[0]
 
         def apply(t: int, y: Tensor) -> Tensor:
             if self.activation_checkpointing and self.training:
-                y = checkpoint(block, y, context, layers[t], use_reentrant=False)
+                y = checkpoint(block, y, context, layers[t], memory, use_reentrant=False)
             else:
-                y = block(y, context, layers[t])
+                y = block(y, context, layers[t], memory)
             return y
 
         positions = torch.arange(x.shape[1], device=x.device)  # [L]
@@ -110,31 +116,35 @@ class UniversalStack(Stack):
 
 
 class UniversalDecoder(UniversalStack, Decoder):
-    """A causal stack with one cache per step t: that of the keys and values of its states."""
+    """A causal stack with one cache per step t: that of the keys and values of its states.
 
-    def init_cache(
+    The steps share the projected memory, as the block and the memory are the same in all.
+    """
+
+    def init_state(
         self,
         batch: int,
         max_length: int,
         context: ForwardContext = NO_CONTEXT,
         *,
         lookahead: int = 0,
-    ) -> KVCache:
+    ) -> DecodingState[None]:
         block = self.blocks[0]
-        first = block.init_cache(batch, max_length, lookahead, context)
-        # The steps share the projected memory, as the block and the memory are the same in all.
-        return [first] + [
-            first | block.attention.init_cache(batch, max_length, lookahead)
-            for _ in range(1, self.n_layers)
+        layers = [
+            block.attention.init_cache(batch, max_length, lookahead) for _ in range(self.n_layers)
         ]
+        return DecodingState(layers, [block.project_memory(context)], None)
 
-    def step(self, x: Tensor, cache: KVCache, context: StepContext) -> Tensor:
-        block = self.blocks[0]
+    def step(self, x: Tensor, state: DecodingState[Any], context: StepContext) -> Tensor:
+        block, (memory,) = self.blocks[0], state.memory
         now = replace(context, token_classes=block.attention.token_classes(context))
-        iterated = self._iterate(x, now.positions, lambda t, y: block.step(y, cache[t], now))
+        iterated = self._iterate(
+            x, now.positions, lambda t, y: block.step(y, state.layers[t], now, memory)
+        )
         y: Tensor = self.final_norm(iterated.output)
         return y
 
-    def cache_view(self, cache: KVCache, length: int) -> KVCache:
+    def state_view(self, state: DecodingState[Own], length: int) -> DecodingState[Own]:
         attention = self.blocks[0].attention
-        return [attention.cache_view(layer, length) for layer in cache]
+        layers = [attention.cache_view(layer, length) for layer in state.layers]
+        return replace(state, layers=layers)

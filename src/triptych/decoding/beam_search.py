@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from triptych.core.attention.context import KVCache
 from triptych.core.heads import at_least_float32
 from triptych.core.models.base import (
     CHECK_INTERVAL,
     MIN_DROP_SHARE,
     AutoregressiveModel,
-    reorder_rows,
-    select_rows,
 )
+from triptych.core.state import DecodingState, tensors_of
 from triptych.decoding.beams import Beams, SearchSettings
 from triptych.decoding.hypotheses import SearchResult
 from triptych.decoding.penalty import LengthPenalty
@@ -26,7 +25,7 @@ from triptych.decoding.sampling import LogitsConstraint
 @torch.no_grad()
 def beam_search(
     model: AutoregressiveModel,
-    cache: KVCache,
+    state: DecodingState[Any],
     *,
     beam: int,
     start: int,
@@ -40,8 +39,8 @@ def beam_search(
 ) -> list[SearchResult]:
     """The n best outputs of each row, n from 1 to beam.
 
-    cache: of the model for B rows, without any position. The search expands it to B x beam rows;
-    the tensors of the encoder's memory, whose names begin with memory_, keep B rows. max_lengths:
+    state: of the model for B rows, without any position. The search expands it to B x beam rows;
+    its memory keeps B rows. max_lengths:
     limit of each of the B rows in tokens, its end included. penalty: default gnmt:0.6. forbidden:
     tokens that have no probability (padding, start). constraint: on the tokens of a hypothesis;
     required: phrases that it must contain, with a beam for each number of tokens that are lacking.
@@ -56,7 +55,7 @@ def beam_search(
 
     `Beams` makes the decisions on the device. A GPU is waited for every CHECK_INTERVAL steps.
     """
-    device = next(iter(cache[0].values())).device
+    device = tensors_of(state)[0].device
     batch, longest = len(max_lengths), max(max_lengths)
     sizes = {"beam": beam, "n_best": n_best, "banks": 1 if required is None else required.n_banks}
     settings = SearchSettings.build(penalty or LengthPenalty(), longest, device, end=end, **sizes)
@@ -66,10 +65,10 @@ def beam_search(
     positions = torch.arange(longest, device=device)
     last = torch.full((batch * width, 1), start, device=device)  # [R W, 1]
     history = last[:, :0]  # tokens of the open hypotheses [R W, t], empty without a constraint
-    cache = select_rows(cache, torch.arange(batch, device=device).repeat_interleave(width))
+    state = state.select(torch.arange(batch, device=device).repeat_interleave(width))
 
     for length in range(1, longest + 1):
-        filled = model.cache_view(cache, length)
+        filled = model.state_view(state, length)
         logits = model.step(last, positions[length - 1 : length], filled)[:, 0]  # [R W, V]
         next_log_p = _next_log_p(logits, forbidden)
         if constraint is not None:
@@ -83,9 +82,9 @@ def beam_search(
         if length == longest:
             break
 
-        # The cache follows the open hypotheses; stopped rows leave once they are many.
+        # The state follows the open hypotheses; stopped rows leave once they are many.
         rows = torch.arange(len(parent), device=device)
-        source = rows.unsqueeze(1) * width + parent  # row of the cache that each one extends
+        source = rows.unsqueeze(1) * width + parent  # row of the state that each one extends
         kept = None
         if device.type == "cpu" or length % CHECK_INTERVAL == 0:
             kept = _rows_to_keep(beams.running.tolist())
@@ -96,9 +95,9 @@ def beam_search(
             results |= beams.select(stopped).results(settings)
             rows = torch.tensor(kept, device=device)
             beams, source, token = beams.select(rows), source[rows], token[rows]
-            cache = select_rows(cache, source.flatten(), memory_rows=rows)
+            state = state.select(source.flatten(), memory_rows=rows)
         elif width > 1:
-            reorder_rows(filled, source.flatten())
+            filled.reorder(source.flatten())
         last = token.reshape(-1, 1)
         if constraint is not None or required is not None:
             history = torch.cat([history.index_select(0, source.flatten()), last], dim=1)
@@ -108,7 +107,7 @@ def beam_search(
 
 
 def _rows_to_keep(running: Sequence[bool]) -> list[int] | None:
-    """The rows that are still searched, if enough others stopped to copy the cache; else None."""
+    """The rows that are still searched, if enough others stopped to copy the state; else None."""
     kept = [row for row, runs in enumerate(running) if runs]
     n_stopped = len(running) - len(kept)
     return kept if not kept or n_stopped >= MIN_DROP_SHARE * len(running) else None

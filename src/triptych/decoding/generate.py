@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.context import KVCache, StepContext
+from triptych.core.attention.context import StepContext
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import (
     CHECK_INTERVAL,
@@ -17,15 +18,15 @@ from triptych.core.models.base import (
     NO_CONDITION,
     AutoregressiveModel,
     Condition,
-    select_rows,
 )
+from triptych.core.state import DecodingState, map_tensors, tensors_of
 from triptych.decoding.sampling import Given, LogitsConstraint, Sampling, sample_value
 from triptych.decoding.threads import threads_of_steps
 from triptych.types import Progress
 
 CAPACITY_STEP = 16
-"""Positions by which the cache views grow: making views takes time on the host, and each empty slot
-in a view takes time on the device."""
+"""Positions by which the views of a state grow: making views takes time on the host, and each empty
+slot in a view takes time on the device."""
 
 
 @dataclass(frozen=True)
@@ -143,9 +144,9 @@ def generate(
 
 
 class StepRunner:
-    """Runs the steps of a model: the cache, views of its filled part, and the unfinished rows.
+    """Runs the steps of a model: its state, views of the filled part, and the unfinished rows.
 
-    compiled: run these steps, which read the whole cache.
+    compiled: run these steps, which read the whole state.
     lookahead: number of drafted values that a step reads after the sampled one.
     """
 
@@ -161,7 +162,7 @@ class StepRunner:
     ) -> None:
         self.model, device = model, next(model.parameters()).device
         self.batch, self.length, self.lookahead = batch, length, lookahead
-        self.cache = model.init_cache(batch, length, lookahead=lookahead, condition=condition)
+        self.state = model.init_state(batch, length, lookahead=lookahead, condition=condition)
         self.positions = torch.arange(length, device=device)  # [L]
         self.rows: Tensor | None = None  # unfinished rows, int64; None for all
         self.capacity = 0  # positions that the views hold
@@ -170,11 +171,11 @@ class StepRunner:
         self.next_check = CHECK_INTERVAL
         self.compiled: Callable[..., Tensor] | None = None
         if compiled is not None:
-            self.cache, self.compiled = compiled.load(self.cache)
+            self.state, self.compiled = compiled.load(self.state)
 
     def prefill(self, prefix: Tensor, previous: Tensor | None) -> Tensor:
         """Read values 0 to P-1 at once and predict value P: [B, 1, Z]."""
-        return self.model.prefill(prefix, self.cache, previous).unsqueeze(1)
+        return self.model.prefill(prefix, self.state, previous).unsqueeze(1)
 
     def step(self, values: Tensor, t: int) -> Tensor:
         """Read the value at t-1 of values [B, L, ...] and `lookahead` more: [B, P, Z].
@@ -211,13 +212,13 @@ class StepRunner:
         if len(rows) == 0 or n_rows - len(rows) < MIN_DROP_SHARE * n_rows:
             return
         kept = rows if self.rows is None else torch.searchsorted(self.rows, rows)
-        self.cache = select_rows(self.cache, kept, memory_rows=kept)
+        self.state = self.state.select(kept, memory_rows=kept)
         self.rows, self.capacity = rows, 0
 
     def _grow(self, t: int, stop: int) -> None:
-        """Make cache views that hold `stop` positions, and the contexts of the steps from t on."""
+        """Make views that hold `stop` positions, and the contexts of the steps from t on."""
         self.capacity = -(-stop // CAPACITY_STEP) * CAPACITY_STEP
-        self.views: KVCache = self.model.cache_view(self.cache, self.capacity)
+        self.views = self.model.state_view(self.state, self.capacity)
         self.first = t
         if not self.lookahead:  # a step of several positions makes its own contexts
             positions = self.positions[t : self.capacity]
@@ -228,46 +229,50 @@ class CompiledSteps:
     """The step of a model through torch.compile, for several calls of `generate`.
 
     Compiling takes tens of seconds. On a GPU the step becomes a CUDA graph, which needs its tensors
-    at fixed addresses: the caches are kept, so that batches of one shape share one graph.
+    at fixed addresses: the states are kept, so that batches of one shape share one graph.
     """
 
     def __init__(self, model: AutoregressiveModel) -> None:
         self.model = model
-        self._steps: dict[tuple[torch.Size, ...], tuple[KVCache, Callable[..., Tensor]]] = {}
+        self._steps: dict[
+            tuple[torch.Size, ...], tuple[DecodingState[Any], Callable[..., Tensor]]
+        ] = {}
 
-    def load(self, cache: KVCache) -> tuple[KVCache, Callable[..., Tensor]]:
-        """The kept cache of this shape with the contents of a new one, and the step over it."""
-        tensors = [tensor for layer in cache for tensor in layer.values()]
+    def load(self, state: DecodingState[Any]) -> tuple[DecodingState[Any], Callable[..., Tensor]]:
+        """The kept state of this shape with the contents of a new one, and the step over it."""
+        tensors = tensors_of(state)
         shapes = tuple(tensor.shape for tensor in tensors)
         if shapes not in self._steps:
             mode = "reduce-overhead" if tensors[0].device.type == "cuda" else None
-            step = torch.compile(StaticStep(self.model, cache), dynamic=False, mode=mode)
-            self._steps[shapes] = cache, step
+            step = torch.compile(StaticStep(self.model, state), dynamic=False, mode=mode)
+            self._steps[shapes] = state, step
         kept, step = self._steps[shapes]
-        for old, new in zip(kept, cache, strict=True):
-            for name, tensor in new.items():
-                old[name].copy_(tensor)
+        for old, new in zip(tensors_of(kept), tensors, strict=True):
+            old.copy_(new)
         return kept, step
 
 
 class StaticStep(nn.Module):
-    """The step of a model with its cache as buffers, for torch.compile.
+    """The step of a model with the tensors of its state as buffers, for torch.compile.
 
     CUDA graphs are skipped where a step writes into a tensor that is no buffer of the module.
     """
 
-    def __init__(self, model: AutoregressiveModel, cache: KVCache) -> None:
+    def __init__(self, model: AutoregressiveModel, state: DecodingState[Any]) -> None:
         super().__init__()
         self.model = model
-        self.names = [list(layer) for layer in cache]
-        for index, layer in enumerate(cache):
-            for name, tensor in layer.items():
-                self.register_buffer(f"{name}_{index}", tensor, persistent=False)
+        self.count = 0
+
+        def name_of(tensor: Tensor) -> str:
+            self.count += 1
+            name = f"state_{self.count}"
+            self.register_buffer(name, tensor, persistent=False)
+            return name
+
+        self.names = map_tensors(state, name_of)
+        """The state with the name of a buffer in place of each tensor."""
 
     def forward(self, values: Tensor, positions: Tensor) -> Tensor:
         """As `AutoregressiveModel.step`, without contexts."""
-        cache = [
-            {name: getattr(self, f"{name}_{index}") for name in names}
-            for index, names in enumerate(self.names)
-        ]
-        return self.model.step(values, positions, cache)
+        state = map_tensors(self.names, lambda name: getattr(self, name))
+        return self.model.step(values, positions, state)

@@ -12,7 +12,6 @@ from triptych.core.models.base import (
     NO_CONDITION,
     AutoregressiveModel,
     Condition,
-    reorder_rows,
 )
 from triptych.decoding.generate import StepRunner
 from triptych.decoding.sampling import Given, LogitsConstraint, Sampling, sample_value
@@ -94,7 +93,7 @@ def particle_filter(
             if bool(few.any()):
                 rows = torch.where(few, draw(n), own).flatten()  # [B n]
                 values = values.index_select(0, rows)
-                reorder_rows(runner.cache, rows)
+                runner.state.reorder(rows)
                 log_p += (log_w.logsumexp(1) - math.log(n)) * few.squeeze(1)
                 log_w = log_w.masked_fill(few, 0.0)
             if progress is not None:

@@ -101,9 +101,9 @@ def decoding_steps(
     positions = torch.arange(len(target), device=device)
     steps = []
     with scoring(model):
-        cache = model.init_cache(1, len(target), condition=condition)
+        state = model.init_state(1, len(target), condition=condition)
         for index, (read, written) in enumerate(zip([START, *target], target, strict=False)):
-            view = model.cache_view(cache, index + 1)
+            view = model.state_view(state, index + 1)
             token = torch.tensor([[read]], device=device)
             logits = model.step(token, positions[index : index + 1], view)[0, 0]  # [V]
             logits[list(FORBIDDEN)] = -torch.inf

@@ -16,7 +16,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from triptych.core.attention.context import MEMORY
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.files import json_bytes
@@ -30,8 +29,9 @@ from triptych.export.onnx_modules import (
     DecoderStep,
     Encoder,
     TranslatorStep,
-    cache_names,
-    flatten,
+    layer_names,
+    memory_names,
+    named_tensors,
 )
 from triptych.export.onnx_use import DECODER, TRANSLATOR
 from triptych.export.source import Source, Written
@@ -105,17 +105,18 @@ def _write_decoder(
     core: DecoderOnly, classes: nn.Embedding | None, folder: Path, length: int
 ) -> None:
     label = None if classes is None else torch.zeros(2, dtype=torch.int64)
-    cache = core.init_cache(2, length)
+    state = core.init_state(2, length)
     batch = torch.export.Dim("batch", min=1)
     value = torch.full((2, 1, *core.value_shape), -1)
-    names = cache_names(cache)
-    arguments: list[Any] = [value, torch.tensor([0]), flatten(cache)]
+    tensors = named_tensors(state)
+    names = list(tensors)
+    arguments: list[Any] = [value, torch.tensor([0]), list(tensors.values())]
     shapes: list[Any] = [{0: batch}, None, [{0: batch} for _ in names]]
     inputs = ["value", "position", *names]
     if label is not None:
         arguments, shapes, inputs = [*arguments, label], [*shapes, {0: batch}], [*inputs, "label"]
     _save(
-        DecoderStep(core, [list(layer) for layer in cache], classes),
+        DecoderStep(core, state, classes),
         arguments,
         folder / STEP,
         inputs=inputs,
@@ -129,24 +130,24 @@ def _write_translator(model: EncoderDecoder, folder: Path, length: int) -> None:
     batch, n_source, capacity = dims
     source, padding = random_sources(model, 2)
     with torch.no_grad():
-        cache = model.init_cache(2, length, condition=model.encode(source, padding))
-    names = cache_names(cache)
+        state = model.init_state(2, length, condition=model.encode(source, padding))
+    tensors, memory = named_tensors(state), memory_names(state)
     of_source = {0: batch, 1: n_source}
     _save(
         Encoder(model),
         [source, padding],
         folder / ENCODER,
         inputs=["source", "padding"],
-        outputs=[name for name in names if name.startswith(MEMORY)],
+        outputs=memory,
         shapes=[of_source, of_source],
     )
-    slots = [{0: batch, 2: n_source if name.startswith(MEMORY) else capacity} for name in names]
+    slots = [{0: batch, 2: n_source if name in memory else capacity} for name in tensors]
     _save(
-        TranslatorStep(model, [list(layer) for layer in cache]),
-        [torch.full((2, 1), START), torch.tensor([0]), padding, flatten(cache)],
+        TranslatorStep(model, state),
+        [torch.full((2, 1), START), torch.tensor([0]), padding, list(tensors.values())],
         folder / STEP,
-        inputs=["value", "position", "padding", *names],
-        outputs=["logits", *(f"{name}_out" for name in names if not name.startswith(MEMORY))],
+        inputs=["value", "position", "padding", *tensors],
+        outputs=["logits", *(f"{name}_out" for name in layer_names(state))],
         shapes=[{0: batch}, None, of_source, slots],
     )
 

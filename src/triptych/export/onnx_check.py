@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.context import KVCache
 from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.state import DecodingState
 from triptych.domains.translation.tokenizers.base import START
-from triptych.export.onnx_modules import ENCODER, STEP, cache_names, flatten
+from triptych.export.onnx_modules import ENCODER, STEP, named_tensors
 
 ROWS = 3
 """Rows of the batch with which a graph is compared; graphs are made with two."""
@@ -46,11 +46,10 @@ def compare_decoder(
         label = torch.arange(ROWS) % classes.num_embeddings
         condition = Condition(vector=classes(label).detach())
         feed["label"] = label.numpy()
-    cache = core.init_cache(ROWS, length, condition=condition)
+    state = core.init_state(ROWS, length, condition=condition)
     before = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)
-    plain = core.init_cache(ROWS, length)
-    feed |= dict(zip(cache_names(plain), map(_array, flatten(plain)), strict=True))
-    return _compare_steps(core, cache, before, folder, feed)
+    feed |= _arrays(state)
+    return _compare_steps(core, state, before, folder, feed)
 
 
 def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> Compared:
@@ -63,16 +62,19 @@ def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> Comp
     inputs = {"source": source.numpy(), "padding": padding.numpy()}
     names = [output.name for output in encoder.get_outputs()]
     with torch.no_grad():
-        cache = model.init_cache(ROWS, length, condition=model.encode(source, padding))
-    zeros = dict(zip(cache_names(cache), map(_array, flatten(cache)), strict=True))
+        state = model.init_state(ROWS, length, condition=model.encode(source, padding))
     found = dict(zip(names, encoder.run(None, inputs), strict=True))
-    feed = {**zeros, **found, "padding": padding.numpy()}
-    return _compare_steps(model, cache, tokens, folder, feed)
+    feed = {**_arrays(state), **found, "padding": padding.numpy()}
+    return _compare_steps(model, state, tokens, folder, feed)
 
 
 @torch.no_grad()
 def _compare_steps(
-    model: AutoregressiveModel, cache: KVCache, before: Tensor, folder: Path, feed: dict[str, Any]
+    model: AutoregressiveModel,
+    state: DecodingState[Any],
+    before: Tensor,
+    folder: Path,
+    feed: dict[str, Any],
 ) -> Compared:
     """Compare the graph of a step with the model's own step.
 
@@ -86,9 +88,9 @@ def _compare_steps(
         start = time.process_time()
         value, at = before[:, position : position + 1], torch.tensor([position])
         if position == 0 and bool((value < 0).all()):
-            expected = model.prefill(value[:, :0], cache)  # [B, Z]
+            expected = model.prefill(value[:, :0], state)  # [B, Z]
         else:
-            expected = model.step(value, at, cache)[:, 0]  # [B, Z]
+            expected = model.step(value, at, state)[:, 0]  # [B, Z]
         middle = time.process_time()
         feed |= {"value": value.numpy(), "position": at.numpy()}
         logits, *caches = step.run(outputs, feed)
@@ -109,9 +111,9 @@ def random_sources(model: EncoderDecoder, rows: int) -> tuple[Tensor, Tensor]:
     return source, padding
 
 
-def _array(tensor: Tensor) -> Any:
-    """Return a copy of a tensor as an array; a model's own steps write into the tensor."""
-    return tensor.numpy().copy()
+def _arrays(state: DecodingState[Any]) -> dict[str, Any]:
+    """Return copies of the tensors as arrays; a model's own steps write into the tensors."""
+    return {name: tensor.numpy().copy() for name, tensor in named_tensors(state).items()}
 
 
 def open_graph(path: Path) -> Any:

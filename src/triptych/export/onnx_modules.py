@@ -1,44 +1,48 @@
-"""Modules that ONNX graphs are made of: a decoding step with its cache as inputs and outputs.
+"""Modules that ONNX graphs are made of: a decoding step with its state as inputs and outputs.
 
-`torch.onnx.export` needs functions of tensors. The caches of the layers, dicts of tensors, become a
-flat list in the order of `cache_names`.
+`torch.onnx.export` needs functions of tensors. The state of decoding becomes a flat list of tensors
+in the order of `named_tensors`: the caches of the layers, then the projected memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.context import MEMORY, KVCache
-from triptych.core.models.decoder_only import VECTOR, DecoderOnly
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.state import DecodingState, ProjectedMemory, tensors_of
 
 STEP, ENCODER = "step.onnx", "encoder.onnx"
-REAL = f"{MEMORY}real"
-"""Name of the mask of the memory, which graphs have as the input `padding`."""
 
 
-def cache_names(cache: KVCache) -> list[str]:
-    """Names of the tensors of a cache as a graph has them, such as key_0 of the first layer.
+def layer_names(state: DecodingState[Any]) -> list[str]:
+    """Names of the caches of a state as a graph has them, such as key_0 of the first layer."""
+    return [f"{name}_{index}" for index, layer in enumerate(state.layers) for name in layer]
 
-    Those of the memory begin with memory_; they are inputs of a step and no outputs.
+
+def memory_names(state: DecodingState[Any]) -> list[str]:
+    """Names of the projected memory, such as memory_key_0: inputs of a step and no outputs."""
+    return [
+        f"memory_{name}_{index}"
+        for index, memory in enumerate(state.memory)
+        if memory is not None
+        for name in ("key", "value")
+    ]
+
+
+def named_tensors(state: DecodingState[Any]) -> dict[str, Tensor]:
+    """Caches and projected memory by the names that a graph has for them.
+
+    A graph has the mask of the memory as the input `padding`.
     """
-    return [
-        f"{name}_{index}"
-        for index, layer in enumerate(cache)
-        for name in layer
-        if name not in (REAL, VECTOR)
-    ]
-
-
-def flatten(cache: KVCache) -> list[Tensor]:
-    """The tensors of a cache in the order of `cache_names`."""
-    return [
-        tensor for layer in cache for name, tensor in layer.items() if name not in (REAL, VECTOR)
-    ]
+    memory = [part for of in state.memory if of is not None for part in (of.keys, of.values)]
+    names = [*layer_names(state), *memory_names(state)]
+    return dict(zip(names, [*tensors_of(state.layers), *memory], strict=True))
 
 
 class Encoder(nn.Module):
@@ -51,53 +55,49 @@ class Encoder(nn.Module):
     def forward(self, source: Tensor, padding: Tensor) -> list[Tensor]:
         """source int64 [B, K], padding bool [B, K] -> keys and values [B, H, K, E] per layer."""
         condition = self.model.encode(source, padding)
-        cache = self.model.init_cache(source.shape[0], 1, condition=condition)
-        names = cache_names(cache)
-        parts = zip(names, flatten(cache), strict=True)
-        return [tensor for name, tensor in parts if name.startswith(MEMORY)]
+        state = self.model.init_state(source.shape[0], 1, condition=condition)
+        tensors = named_tensors(state)
+        return [tensors[name] for name in memory_names(state)]
 
 
 class Step(nn.Module):
     """A decoding step of a model; subclasses make the decoder's inputs.
 
-    names: of the cache tensors, by layer.
+    state: of the model, which gives the names of the caches.
     """
 
-    def __init__(self, names: Sequence[Sequence[str]]) -> None:
+    def __init__(self, state: DecodingState[Any]) -> None:
         super().__init__()
-        self.names = [list(layer) for layer in names]
+        self.layers = [list(layer) for layer in state.layers]
+        self.has_memory = [memory is not None for memory in state.memory]
 
-    def unflatten(self, tensors: Sequence[Tensor], real: Tensor | None = None) -> KVCache:
-        """The cache of a list of tensors; copies of those that a step writes into."""
+    def unflatten(
+        self, tensors: Sequence[Tensor], real: Tensor | None = None
+    ) -> DecodingState[None]:
+        """The state of tensors in the order of `named_tensors`; copies of the caches."""
         given = iter(tensors)
-        cache: KVCache = []
-        for layer in self.names:
-            found = {name: next(given) for name in layer if name not in (REAL, VECTOR)}
-            cache.append(
-                {
-                    name: tensor if name.startswith(MEMORY) else tensor.clone()
-                    for name, tensor in found.items()
-                }
-            )
-            if real is not None:
-                cache[-1][REAL] = real
-        return cache
+        layers = [{name: next(given).clone() for name in layer} for layer in self.layers]
+        memory = [
+            ProjectedMemory(next(given), next(given), real) if has else None
+            for has in self.has_memory
+        ]
+        return DecodingState(layers, memory, None)
 
 
 class TranslatorStep(Step):
     """Step of a translator."""
 
-    def __init__(self, model: EncoderDecoder, names: Sequence[Sequence[str]]) -> None:
-        super().__init__(names)
+    def __init__(self, model: EncoderDecoder, state: DecodingState[None]) -> None:
+        super().__init__(state)
         self.model = model
 
     def forward(
         self, value: Tensor, position: Tensor, padding: Tensor, tensors: list[Tensor]
     ) -> list[Tensor]:
         """value int64 [B, 1]: the token before the position int64 [1] -> logits [B, V], caches."""
-        cache = self.unflatten(tensors, ~padding)
-        logits = self.model.step(value, position, cache)[:, 0]  # [B, V]
-        return [logits, *written(cache)]
+        state = self.unflatten(tensors, ~padding)
+        logits = self.model.step(value, position, state)[:, 0]  # [B, V]
+        return [logits, *tensors_of(state.layers)]
 
 
 class DecoderStep(Step):
@@ -107,9 +107,9 @@ class DecoderStep(Step):
     """
 
     def __init__(
-        self, model: DecoderOnly, names: Sequence[Sequence[str]], classes: nn.Embedding | None
+        self, model: DecoderOnly, state: DecodingState[Any], classes: nn.Embedding | None
     ) -> None:
-        super().__init__(names)
+        super().__init__(state)
         self.model = model
         self.classes = classes
 
@@ -126,21 +126,14 @@ class DecoderStep(Step):
         0 for none, as at position 0. label int64 [B].
         """
         model = self.model
-        cache = self.unflatten(tensors)
+        state = self.unflatten(tensors)
         first = value if value.ndim == 2 else value[..., 0]  # [B, 1]
         x = model.embedding(value.clamp(min=0), (position - 1).clamp(min=0))  # [B, 1, D]
         x = torch.where((first < 0).unsqueeze(-1), model.start, x)  # [B, 1, D]
         vector = None if self.classes is None else self.classes(label)  # [B, D]
-        context = model.decoder.step_context(position, cache)
+        context = model.decoder.step_context(position, state)
         if model.decoder.uses_token_ids:
             context = replace(context, token_ids=value)
         x = model.add_positions(x, model.positions(position), vector)
-        parameters = model.head(model.decoder.step(x, cache, context))[:, 0]  # [B, Z]
-        return [parameters, *written(cache)]
-
-
-def written(cache: KVCache) -> list[Tensor]:
-    """The tensors of a cache that a step writes, in the order of `cache_names`."""
-    return [
-        tensor for layer in cache for name, tensor in layer.items() if not name.startswith(MEMORY)
-    ]
+        parameters = model.head(model.decoder.step(x, state, context))[:, 0]  # [B, Z]
+        return [parameters, *tensors_of(state.layers)]

@@ -160,7 +160,7 @@ def test_drawing_step_by_step_has_the_likelihood_of_training(
     model = tiny(head=head, attention=attention).double().eval()
     images = random_images(2, (HEIGHT, WIDTH, 3), 5)
     values = model.to_sequence(images)
-    state = model.core.init_cache(2, model.order.length)
+    state = model.core.init_state(2, model.order.length)
     parameters = [model.core.prefill(values[:, :0], state)]
     for t in range(1, model.order.length):
         parameters.append(model.core.step(values[:, t - 1 : t], torch.tensor([t]), state)[:, 0])

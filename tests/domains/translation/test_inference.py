@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.state import DecodingState
 from triptych.decoding.hypotheses import SearchResult
 from triptych.domains.translation import inference, translate
 from triptych.domains.translation.config import Config
@@ -231,12 +232,10 @@ def test_a_model_that_never_ends_is_stopped(taught: TranslationTrainingModule) -
         def encode(self, source: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
             return torch.zeros(*source.shape, 1)
 
-        def init_cache(
-            self, batch: int, *_: object, **more: object
-        ) -> list[dict[str, torch.Tensor]]:
-            return [{"x": torch.zeros(batch, 1)}]
+        def init_state(self, batch: int, *_: object, **more: object) -> object:
+            return DecodingState([], [], torch.zeros(batch, 1))
 
-        def cache_view(self, state: list[dict[str, torch.Tensor]], _: int) -> object:
+        def state_view(self, state: object, _: int) -> object:
             return state
 
         def step(self, token: torch.Tensor, *_: object) -> torch.Tensor:

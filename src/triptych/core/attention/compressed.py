@@ -17,12 +17,12 @@ from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.context import (
     NO_CONTEXT,
     ForwardContext,
-    LayerCache,
     StepContext,
 )
 from triptych.core.attention.mask import CacheLayout, MaskPattern, count_pairs
 from triptych.core.attention.multihead import MultiHeadAttention, attention_weights
 from triptych.core.positions import RotaryEmbedding
+from triptych.core.state import LayerCache
 from triptych.errors import at_least
 
 

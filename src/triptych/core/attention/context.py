@@ -1,17 +1,10 @@
-"""Inputs of a pass over whole sequences and of a decoding step, and the caches of decoding."""
+"""Inputs of a pass over whole sequences and of a decoding step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from torch import Tensor
-
-LayerCache = dict[str, Tensor]
-"""Cache of one layer: tensors only, B first, shapes fixed while decoding."""
-KVCache = list[LayerCache]
-"""Cache of a stack: one dict of tensors per layer."""
-MEMORY = "memory_"
-"""Prefix of the projected memory in a layer cache: all hypotheses of a source sentence share it."""
 
 
 @dataclass(frozen=True)

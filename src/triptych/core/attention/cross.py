@@ -6,8 +6,8 @@ from einops import rearrange
 from torch import Tensor, nn
 
 from triptych.core.attention.backends.dispatch import attend_by_sdpa
-from triptych.core.attention.context import MEMORY, LayerCache
 from triptych.core.attention.multihead import attention_weights
+from triptych.core.state import ProjectedMemory
 
 
 class CrossAttention(nn.Module):
@@ -25,36 +25,33 @@ class CrossAttention(nn.Module):
         self.kv_proj = nn.Linear(d_model, 2 * d_model)
         self.out_proj = nn.Linear(d_model, d_model)
 
-    def project_memory(self, memory: Tensor, real: Tensor | None = None) -> LayerCache:
+    def project_memory(self, memory: Tensor, real: Tensor | None = None) -> ProjectedMemory:
         """Keys and values [B, H, K, E] of memory [B, K, D], with `real`, False on padding."""
         k, v = rearrange(
             self.kv_proj(memory), "b k (two h e) -> two b h k e", two=2, h=self.n_heads
         ).unbind(0)  # 2 x [B, H, K, E]
-        cache = {MEMORY + "key": k, MEMORY + "value": v}
-        return cache if real is None else cache | {MEMORY + "real": real}
+        return ProjectedMemory(k, v, real)
 
-    def forward(self, x: Tensor, cache: LayerCache) -> Tensor:
+    def forward(self, x: Tensor, memory: ProjectedMemory) -> Tensor:
         """Read the projected memory of B sentences: x [B, L, D], or [B N, L, D] -> the shape of x.
 
         The N hypotheses of a sentence are consecutive rows, and N times as many queries to one
         copy of its keys and values. A row whose memory is all padding gets zeros.
         """
-        keys, values = cache[MEMORY + "key"], cache[MEMORY + "value"]  # [B, H, K, E]
-        n = x.shape[0] // keys.shape[0]
+        n = x.shape[0] // memory.keys.shape[0]
         q = rearrange(self.q_proj(x), "(b n) l (h e) -> b h (n l) e", n=n, h=self.n_heads)
         dropout = self.dropout if self.training else 0.0
-        real = cache.get(MEMORY + "real")
-        y = attend_by_sdpa(q, keys, values, real=real, dropout=dropout)  # [B, H, N L, E]
+        keys, values = memory.keys, memory.values  # [B, H, K, E]
+        y = attend_by_sdpa(q, keys, values, real=memory.real, dropout=dropout)  # [B, H, N L, E]
         merged = rearrange(y, "b h (n l) e -> (b n) l (h e)", n=n)  # [B N, L, D]
         out: Tensor = self.out_proj(merged)
         return out
 
-    def weights(self, x: Tensor, cache: LayerCache) -> Tensor:
+    def weights(self, x: Tensor, memory: ProjectedMemory) -> Tensor:
         """Attention weights from the definition, without dropout: x [B, L, D] -> [B, H, L, K].
 
         Rows add up to 1, or to 0 where all of the memory is padding.
         """
-        keys, real = cache[MEMORY + "key"], cache.get(MEMORY + "real")
         q = rearrange(self.q_proj(x), "b l (h e) -> b h l e", h=self.n_heads)
-        mask = None if real is None else real[:, None, None, :]  # [B, 1, 1, K]
-        return attention_weights(q, keys, mask)
+        mask = None if memory.real is None else memory.real[:, None, None, :]  # [B, 1, 1, K]
+        return attention_weights(q, memory.keys, mask)

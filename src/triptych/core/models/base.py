@@ -1,15 +1,17 @@
-"""The interface that decoding needs from a model, and operations on the rows of its cache."""
+"""The interface that decoding needs from a model."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch import Tensor, nn
 
-from triptych.core.attention.context import MEMORY, ForwardContext, KVCache, StepContext
+from triptych.core.attention.context import ForwardContext, StepContext
 from triptych.core.heads import Head
+from triptych.core.state import DecodingState, Own, tensors_of
 from triptych.core.transformer import Decoder
 
 MIN_DROP_SHARE = 0.25
@@ -56,7 +58,7 @@ NO_CONDITION = Condition()
 
 
 class AutoregressiveModel(nn.Module, ABC):
-    """A model that predicts each value from those before it, and keeps a cache between steps.
+    """A model that predicts each value from those before it, and keeps a state between steps.
 
     Sampling and beam search use this interface alone. Invariant: `prefill` of values 0..P-1
     and then steps give the same predictions as one pass over all values.
@@ -68,24 +70,26 @@ class AutoregressiveModel(nn.Module, ABC):
     """Shape of one position's value: () for a token, (C,) for a pixel of C channels."""
 
     @abstractmethod
-    def init_cache(
+    def init_state(
         self,
         batch: int,
         max_length: int,
         *,
         lookahead: int = 0,
         condition: Condition = NO_CONDITION,
-    ) -> KVCache:
+    ) -> DecodingState[Any]:
         """Storage for predictions of at most `max_length` positions.
 
         lookahead: positions that a step may read beyond its first, or by which it may go back and
         overwrite.
-        condition: of B rows; kept in the cache.
+        condition: of B rows; the state has what later steps need of it.
         """
 
     @abstractmethod
-    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
-        """Read values 0..P-1 (P may be 0) into an empty cache and predict value P.
+    def prefill(
+        self, values: Tensor, state: DecodingState[Any], previous: Tensor | None = None
+    ) -> Tensor:
+        """Read values 0..P-1 (P may be 0) into an empty state and predict value P.
 
         values int64 [B, P, *value_shape]; previous int64 [B]: the value before the first one ->
         parameters of the head [B, Z], Z numbers per position.
@@ -96,7 +100,7 @@ class AutoregressiveModel(nn.Module, ABC):
         self,
         values: Tensor,
         positions: Tensor,
-        cache: KVCache,
+        state: DecodingState[Any],
         context: StepContext | None = None,
     ) -> Tensor:
         """Read the values before P consecutive positions and predict the values at them.
@@ -106,17 +110,19 @@ class AutoregressiveModel(nn.Module, ABC):
         context: the element of `step_contexts` for a single position -> [B, P, Z].
         """
 
-    def step_contexts(self, positions: Tensor, cache: KVCache) -> Sequence[StepContext | None]:
+    def step_contexts(
+        self, positions: Tensor, state: DecodingState[Any]
+    ) -> Sequence[StepContext | None]:
         """Contexts of R steps of one position each, int64 [R], computed at once; None if unused."""
         return [None] * len(positions)
 
-    def cache_view(self, cache: KVCache, length: int) -> KVCache:
-        """Views of the part of the cache that holds the first `length` positions."""
-        return cache
+    def state_view(self, state: DecodingState[Own], length: int) -> DecodingState[Own]:
+        """Views of the part of the state that holds the first `length` positions."""
+        return state
 
 
 class TransformerModel(AutoregressiveModel):
-    """An autoregressive model over a `Decoder`, whose cache it keeps."""
+    """An autoregressive model over a `Decoder`, whose state it keeps."""
 
     decoder: Decoder
     positions: nn.Module
@@ -133,7 +139,7 @@ class TransformerModel(AutoregressiveModel):
 
     @abstractmethod
     def step_inputs(
-        self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
+        self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[Any]
     ) -> Tensor:
         """Decoder inputs at positions int64 [P] from the values before them: [B, P, D].
 
@@ -144,55 +150,32 @@ class TransformerModel(AutoregressiveModel):
         self,
         values: Tensor,
         positions: Tensor,
-        cache: KVCache,
+        state: DecodingState[Any],
         context: StepContext | None = None,
     ) -> Tensor:
         if context is None:
-            context = self._step_context(positions, cache)
+            context = self._step_context(positions, state)
         assert context.encodings is not None
-        x = self.step_inputs(values, positions, context.encodings, cache)  # [B, P, D]
+        x = self.step_inputs(values, positions, context.encodings, state)  # [B, P, D]
         if self.decoder.uses_token_ids:
             context = replace(context, token_ids=values)
-        parameters: Tensor = self.head(self.decoder.step(x, cache, context))  # [B, P, Z]
+        parameters: Tensor = self.head(self.decoder.step(x, state, context))  # [B, P, Z]
         return parameters
 
-    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContext]:
-        together = self._step_context(positions.unsqueeze(1), cache)
+    def step_contexts(self, positions: Tensor, state: DecodingState[Any]) -> list[StepContext]:
+        together = self._step_context(positions.unsqueeze(1), state)
         return [together.at(step) for step in range(len(positions))]
 
-    def _step_context(self, positions: Tensor, cache: KVCache) -> StepContext:
-        context = self.decoder.step_context(positions, cache)
+    def _step_context(self, positions: Tensor, state: DecodingState[Any]) -> StepContext:
+        context = self.decoder.step_context(positions, state)
         return replace(context, encodings=self.positions(positions))  # [..., P, D]
 
-    def cache_view(self, cache: KVCache, length: int) -> KVCache:
-        return self.decoder.cache_view(cache, length)
+    def state_view(self, state: DecodingState[Own], length: int) -> DecodingState[Own]:
+        return self.decoder.state_view(state, length)
 
     def bytes_per_position(self) -> int:
         """Size of the cache of one position of one row, in bytes."""
-        layers = self.decoder.init_cache(1, 1)
-        return sum(tensor.nbytes for layer in layers for tensor in layer.values())
-
-
-def select_rows(cache: KVCache, rows: Tensor, memory_rows: Tensor | None = None) -> KVCache:
-    """A copy of these rows int64 [n] of the cache, and of `memory_rows` of its memory.
-
-    The memory has a row per source sentence, all other tensors have one per hypothesis. Without
-    memory_rows it is shared, not copied.
-    """
-
-    def select(name: str, tensor: Tensor) -> Tensor:
-        wanted = memory_rows if name.startswith(MEMORY) else rows
-        return tensor if wanted is None else tensor.index_select(0, wanted)
-
-    return [{name: select(name, tensor) for name, tensor in layer.items()} for layer in cache]
-
-
-def reorder_rows(cache: KVCache, rows: Tensor) -> None:
-    """Replace row i by row rows[i] in place; rows int64 [B]; the memory is unchanged."""
-    for layer in cache:
-        for name, tensor in layer.items():
-            if not name.startswith(MEMORY):
-                tensor.copy_(tensor.index_select(0, rows))
+        return sum(tensor.nbytes for tensor in tensors_of(self.decoder.init_state(1, 1)))
 
 
 def inverted(padding: Tensor | None) -> Tensor | None:

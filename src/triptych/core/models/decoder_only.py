@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from triptych.core.aligned import AlignedMemory
-from triptych.core.attention.context import ForwardContext, KVCache
+from triptych.core.aligned import AlignedMemory, Alignment
+from triptych.core.attention.context import ForwardContext
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
 from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel, inverted
 from triptych.core.models.encoder import SequenceEncoder
+from triptych.core.state import DecodingState
 from triptych.core.transformer import Decoder
 
-VECTOR = "vector"
-"""Name of the condition's vector in the first layer's cache."""
+
+@dataclass(frozen=True)
+class Conditioning:
+    """What steps need of the condition, beside the projected memory."""
+
+    vector: Tensor | None
+    """As in `Condition`."""
+    alignment: Alignment | None
 
 
 class DecoderOnly(TransformerModel):
@@ -104,50 +111,56 @@ class DecoderOnly(TransformerModel):
         """Negative log-likelihood of each position, in nats: [B, L]."""
         return self.head.losses(self.features(values, previous, condition), values)
 
-    def init_cache(
+    def init_state(
         self,
         batch: int,
         max_length: int,
         *,
         lookahead: int = 0,
         condition: Condition = NO_CONDITION,
-    ) -> KVCache:
+    ) -> DecodingState[Conditioning]:
         if (self.encoder is None) != (condition.memory is None):
             raise ValueError("a model needs the memory of a sequence exactly if it has an encoder")
         context = condition.context()
-        cache = self.decoder.init_cache(batch, max_length, context, lookahead=lookahead)
-        if condition.vector is not None:
-            cache[0][VECTOR] = condition.vector
+        empty = self.decoder.init_state(batch, max_length, context, lookahead=lookahead)
+        alignment = None
         if self.aligned is not None:
             assert condition.memory is not None
             memory = condition.memory, condition.memory_real
-            self.aligned.init_cache(cache, batch, max_length + lookahead, *memory)
-        return cache
+            alignment = self.aligned.start(batch, max_length + lookahead, *memory)
+        return DecodingState(empty.layers, empty.memory, Conditioning(condition.vector, alignment))
 
-    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
-        condition = Condition(vector=cache[0].get(VECTOR))
-        x, context = self._inputs(values, previous, condition, cache)  # [B, P + 1, D]
-        parameters: Tensor = self.head(self.decoder(x, context, cache)[:, -1])  # [B, Z]
+    def prefill(
+        self, values: Tensor, state: DecodingState[Conditioning], previous: Tensor | None = None
+    ) -> Tensor:
+        condition = Condition(vector=state.own.vector)
+        x, context = self._inputs(values, previous, condition, state)  # [B, P + 1, D]
+        parameters: Tensor = self.head(self.decoder(x, context, state)[:, -1])  # [B, Z]
         return parameters
 
     def step_inputs(
-        self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
+        self,
+        values: Tensor,
+        positions: Tensor,
+        encodings: Tensor,
+        state: DecodingState[Conditioning],
     ) -> Tensor:
         x = self.embedding(values, positions - 1)  # [B, P, D]
         if self.aligned is not None:
-            x = x + self.aligned.at_step(values, positions, cache).to(x.dtype)
-        return self.add_positions(x, encodings, cache[0].get(VECTOR))
+            assert state.own.alignment is not None
+            x = x + self.aligned.at_step(values, positions, state.own.alignment).to(x.dtype)
+        return self.add_positions(x, encodings, state.own.vector)
 
     def _inputs(
         self,
         values: Tensor,
         previous: Tensor | None,
         condition: Condition,
-        cache: KVCache | None = None,
+        state: DecodingState[Conditioning] | None = None,
     ) -> tuple[Tensor, ForwardContext]:
         """Inputs [B, P + 1, D] and context of positions 0..P, from the values at 0..P-1.
 
-        cache: of decoding, which keeps what later steps need of the inputs.
+        state: of decoding, which keeps what later steps need of the inputs.
         """
         index = torch.arange(values.shape[1] + 1, device=values.device)  # [P + 1]
         first = self.start.expand(values.shape[0], 1, -1)  # [B, 1, D]
@@ -156,8 +169,9 @@ class DecoderOnly(TransformerModel):
             first = torch.where((previous < 0).view(-1, 1, 1), first, before)
         later = self.embedding(values, index[:-1])  # [B, P, D]
         x = torch.cat([first.to(later.dtype), later], dim=1)  # [B, P + 1, D]
-        if self.aligned is not None and cache is not None:
-            x = x + self.aligned.prefill(values, cache).to(x.dtype)
+        if self.aligned is not None and state is not None:
+            assert state.own.alignment is not None
+            x = x + self.aligned.prefill(values, state.own.alignment).to(x.dtype)
         elif self.aligned is not None:
             assert condition.memory is not None
             aligned = self.aligned(values, condition.memory, condition.memory_real)

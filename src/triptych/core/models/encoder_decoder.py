@@ -9,12 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.capture import capture_attention
-from triptych.core.attention.context import ForwardContext, KVCache
+from triptych.core.attention.context import ForwardContext
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel, inverted
 from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
+from triptych.core.state import DecodingState
 from triptych.core.transformer import TransformerConfig
 
 SharedEmbeddings = Literal["all", "target", "none"]
@@ -104,27 +105,29 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         own = encoding.self_attention[of_encoder], decoding.self_attention[of_decoder]
         return AttentionWeights(decoding.cross[of_decoder], *own)
 
-    def init_cache(
+    def init_state(
         self,
         batch: int,
         max_length: int,
         *,
         lookahead: int = 0,
         condition: Condition = NO_CONDITION,
-    ) -> KVCache:
+    ) -> DecodingState[None]:
         """As in `AutoregressiveModel`; condition: of `encode`."""
-        return self.decoder.init_cache(batch, max_length, condition.context(), lookahead=lookahead)
+        return self.decoder.init_state(batch, max_length, condition.context(), lookahead=lookahead)
 
-    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
+    def prefill(
+        self, values: Tensor, state: DecodingState[None], previous: Tensor | None = None
+    ) -> Tensor:
         if previous is None:
             raise ValueError("an encoder-decoder model starts from a start token")
         tokens = torch.cat([previous.unsqueeze(1), values], dim=1)  # [B, P + 1]
         x = self._embed(self.target_embedding, tokens)  # [B, P + 1, D]
-        logits: Tensor = self.head(self.decoder(x, cache=cache)[:, -1])  # [B, V]
+        logits: Tensor = self.head(self.decoder(x, state=state)[:, -1])  # [B, V]
         return logits
 
     def step_inputs(
-        self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
+        self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[None]
     ) -> Tensor:
         return self.add_positions(self.target_embedding(values, positions), encodings)
 

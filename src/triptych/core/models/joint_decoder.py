@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.capture import capture_attention
-from triptych.core.attention.context import KVCache, StepContext
+from triptych.core.attention.context import StepContext
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.halting import halts
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel
 from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
+from triptych.core.state import DecodingState
 from triptych.core.transformer import TransformerConfig
 
-PREFIX = "prefix"
-"""Name of the source tokens in the first layer's cache."""
+
+@dataclass(frozen=True)
+class Source:
+    """The source that a decoder has read before its first target token."""
+
+    tokens: Tensor
+    """Int64 [B, K]."""
 
 
 class JointDecoder(TransformerModel, SequenceToSequence):
@@ -26,7 +35,7 @@ class JointDecoder(TransformerModel, SequenceToSequence):
     separates both. Padding is after the target, so that no real position reads it. One matrix is
     the embedding and, not multiplied by sqrt(D), the output.
 
-    Decoding reads the source once, into the cache; the sources of a batch have one length then.
+    Decoding reads the source once, into the state; the sources of a batch have one length then.
 
     source_loss: train on the tokens of the source too, as a language model. padding: the token id
     of padding. max_length: as in `EncoderDecoder`, of source and target together. Raises ValueError
@@ -97,63 +106,66 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         weights, n = captured.self_attention[number], source.shape[1]  # [B, H, K + L, K + L]
         return AttentionWeights(weights[:, :, n:, :n], weights[:, :, :n, :n], weights[:, :, n:, n:])
 
-    def init_cache(
+    def init_state(
         self,
         batch: int,
         max_length: int,
         *,
         lookahead: int = 0,
         condition: Condition = NO_CONDITION,
-    ) -> KVCache:
+    ) -> DecodingState[Source]:
         """As in `AutoregressiveModel`; condition: of `encode`, whose source is read here."""
         source = condition.prefix
         if source is None:
             raise ValueError("a joint decoder needs the condition of a source")
-        cache = self.decoder.init_cache(batch, source.shape[1] + max_length, lookahead=lookahead)
-        self._decode(source, cache)
-        cache[0][PREFIX] = source
-        return cache
+        length = source.shape[1] + max_length
+        empty = self.decoder.init_state(batch, length, lookahead=lookahead)
+        state = DecodingState(empty.layers, empty.memory, Source(source))
+        self._decode(source, state)
+        return state
 
-    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
+    def prefill(
+        self, values: Tensor, state: DecodingState[Source], previous: Tensor | None = None
+    ) -> Tensor:
         if previous is None:
             raise ValueError("a joint decoder starts its target from a start token")
         if not values.shape[1]:
-            return self.step(previous.unsqueeze(1), torch.zeros_like(previous[:1]), cache)[:, 0]
-        tokens = torch.cat([cache[0][PREFIX], previous.unsqueeze(1), values], dim=1)
-        logits: Tensor = self.head(self._decode(tokens, cache)[:, -1])  # [B, V]
+            return self.step(previous.unsqueeze(1), torch.zeros_like(previous[:1]), state)[:, 0]
+        tokens = torch.cat([state.own.tokens, previous.unsqueeze(1), values], dim=1)
+        logits: Tensor = self.head(self._decode(tokens, state)[:, -1])  # [B, V]
         return logits
 
     def step(
         self,
         values: Tensor,
         positions: Tensor,
-        cache: KVCache,
+        state: DecodingState[Source],
         context: StepContext | None = None,
     ) -> Tensor:
-        return super().step(values, positions + prefix_length(cache), cache, context)
+        return super().step(values, positions + source_length(state), state, context)
 
-    def step_contexts(self, positions: Tensor, cache: KVCache) -> list[StepContext]:
-        return super().step_contexts(positions + prefix_length(cache), cache)
+    def step_contexts(self, positions: Tensor, state: DecodingState[Source]) -> list[StepContext]:
+        return super().step_contexts(positions + source_length(state), state)
 
-    def cache_view(self, cache: KVCache, length: int) -> KVCache:
-        return super().cache_view(cache, prefix_length(cache) + length)
+    def state_view(self, state: DecodingState[Any], length: int) -> DecodingState[Any]:
+        return super().state_view(state, source_length(state) + length)
 
     def step_inputs(
-        self, values: Tensor, positions: Tensor, encodings: Tensor, cache: KVCache
+        self, values: Tensor, positions: Tensor, encodings: Tensor, state: DecodingState[Source]
     ) -> Tensor:
         return self.add_positions(self.embedding(values, positions), encodings)
 
-    def _decode(self, tokens: Tensor, cache: KVCache | None = None) -> Tensor:
-        """The decoder's output at each token: int64 [B, T] -> [B, T, D]; cache: filled."""
+    def _decode(self, tokens: Tensor, state: DecodingState[Source] | None = None) -> Tensor:
+        """The decoder's output at each token: int64 [B, T] -> [B, T, D]; state: filled."""
         index = torch.arange(tokens.shape[1], device=tokens.device)  # [T]
         x = self.add_positions(self.embedding(tokens, index), self.positions(index))  # [B, T, D]
-        output: Tensor = self.decoder(x, cache=cache)
+        output: Tensor = self.decoder(x, state=state)
         return output
 
 
-def prefix_length(cache: KVCache) -> int:
-    """Number of source tokens in a cache."""
-    return cache[0][PREFIX].shape[1]
+def source_length(state: DecodingState[Source]) -> int:
+    """Number of source tokens in a state."""
+    return state.own.tokens.shape[1]
 
 
 def lengths_of(tokens: Tensor, padding: Tensor | None) -> Tensor:

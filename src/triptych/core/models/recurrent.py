@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from triptych.core.attention.context import MEMORY, KVCache, LayerCache, StepContext
+from triptych.core.attention.context import StepContext
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import NO_CONDITION, Condition, inverted
 from triptych.core.models.encoder_decoder import SharedEmbeddings
 from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
+from triptych.core.state import DecodingState, ProjectedMemory, tensors_of
 
 CellKind = Literal["lstm", "gru"]
 """Kind of recurrent cell, of torch.nn."""
 Score = Literal["dot", "general"]
 """Score of a source state: h_t . h_s, or h_t . W_a h_s (section 3.1)."""
-STATE, FED = "state", "fed"
-"""Names in the cache: states of the cells, and the output of the step before."""
+
+
+@dataclass(frozen=True)
+class Recurrence:
+    """What a recurrent decoder keeps of the positions that it has read."""
+
+    states: Tensor
+    """Of the cells of every layer, then for an LSTM of its memory cells: [B, S, D]."""
+    fed: Tensor
+    """Attentional vector of the last position, zeros before the first one: [B, D]."""
 
 
 def recurrent_layers(
@@ -78,25 +88,23 @@ class LuongAttention(nn.Module):
         self.memory_proj = nn.Linear(d_model, d_model, bias=False) if general else nn.Identity()
         self.out_proj = nn.Linear(2 * d_model, d_model, bias=False)
 
-    def project_memory(self, memory: Tensor, real: Tensor | None) -> LayerCache:
+    def project_memory(self, memory: Tensor, real: Tensor | None) -> ProjectedMemory:
         """Keys W_a h_s and values h_s of the memory [B, K, D], and its mask."""
-        projected = {f"{MEMORY}keys": self.memory_proj(memory), f"{MEMORY}values": memory}
-        return projected if real is None else projected | {f"{MEMORY}real": real}
+        return ProjectedMemory(self.memory_proj(memory), memory, real)
 
-    def weights(self, h: Tensor, projected: LayerCache) -> Tensor:
+    def weights(self, h: Tensor, memory: ProjectedMemory) -> Tensor:
         """Attention weights of decoder states [R, P, D], W adjacent rows per source: [R, P, K]."""
-        keys, real = projected[f"{MEMORY}keys"], projected.get(f"{MEMORY}real")
-        queries = h.unflatten(0, (len(keys), -1))  # [B, W, P, D]
-        logits = queries @ keys.mT.unsqueeze(1)  # [B, W, P, K]
-        if real is not None:
-            logits = logits.masked_fill(~real[:, None, None], -torch.inf)
+        queries = h.unflatten(0, (len(memory.keys), -1))  # [B, W, P, D]
+        logits = queries @ memory.keys.mT.unsqueeze(1)  # [B, W, P, K]
+        if memory.real is not None:
+            logits = logits.masked_fill(~memory.real[:, None, None], -torch.inf)
         weights: Tensor = logits.softmax(-1)  # [B, W, P, K]
         return weights.flatten(0, 1)  # [R, P, K]
 
-    def forward(self, h: Tensor, projected: LayerCache) -> Tensor:
+    def forward(self, h: Tensor, memory: ProjectedMemory) -> Tensor:
         """tanh(W_c [c; h]) of decoder states h [R, P, D] and their contexts c: [R, P, D]."""
-        values = projected[f"{MEMORY}values"].unsqueeze(1)  # [B, 1, K, D]
-        weights = self.weights(h, projected).unflatten(0, (len(values), -1))  # [B, W, P, K]
+        values = memory.values.unsqueeze(1)  # [B, 1, K, D]
+        weights = self.weights(h, memory).unflatten(0, (len(values), -1))  # [B, W, P, K]
         context = (weights @ values).flatten(0, 1)  # [R, P, D]
         vector: Tensor = self.out_proj(torch.cat([context, h], dim=-1)).tanh()  # [R, P, D]
         return vector
@@ -126,22 +134,24 @@ class RecurrentDecoder(nn.Module):
         self.input_feeding = input_feeding
         self.n_parts = 2 if cell == "lstm" else 1
 
-    def forward(self, x: Tensor, cache: LayerCache) -> tuple[Tensor, LayerCache]:
-        """Attentional vectors of x [B, P, D] after the positions in the cache, and the new states.
+    def forward(
+        self, x: Tensor, before: Recurrence, memory: ProjectedMemory
+    ) -> tuple[Tensor, Recurrence]:
+        """Attentional vectors [B, P, D] of x [B, P, D] after earlier positions, and what to keep.
 
-        The cache is left as it is: [B, P, D], {state [B, S, D], fed [B, D]}.
+        before: of the earlier positions, left as it is.
         """
-        parts = cache[STATE].transpose(0, 1).chunk(self.n_parts)  # each [layers, B, D]
+        parts = before.states.transpose(0, 1).chunk(self.n_parts)  # each [layers, B, D]
         state = tuple(part.contiguous() for part in parts)
-        fed, outputs = cache[FED], []
+        fed, outputs = before.fed, []
         for inputs in x.split(1, 1) if self.input_feeding else (x,):
             if self.input_feeding:
                 inputs = torch.cat([inputs, fed.unsqueeze(1)], dim=-1)  # [B, 1, 2 D]
             h, after = self.layers(inputs, state if self.n_parts == 2 else state[0])
             state = after if self.n_parts == 2 else (after,)
-            outputs.append(self.attention(h, cache))  # [B, P, D]
+            outputs.append(self.attention(h, memory))  # [B, P, D]
             fed = outputs[-1][:, -1]  # [B, D]
-        return torch.cat(outputs, dim=1), {STATE: torch.cat(state).transpose(0, 1), FED: fed}
+        return torch.cat(outputs, dim=1), Recurrence(torch.cat(state).transpose(0, 1), fed)
 
 
 class RecurrentEncoderDecoder(SequenceToSequence):
@@ -191,8 +201,8 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         self, source: Tensor, source_padding: Tensor | None, target_input: Tensor
     ) -> Tensor:
         condition = self.encode(source, source_padding)
-        layer = self.init_cache(len(source), target_input.shape[1], condition=condition)[0]
-        features, _ = self._decode(target_input, layer)  # [B, L, D]
+        state = self.init_state(len(source), target_input.shape[1], condition=condition)
+        features, _ = self._decode(target_input, state)  # [B, L, D]
         return features
 
     def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Condition:
@@ -201,14 +211,14 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         memory, last = self.encoder(x, real)  # [B, K, D], [B, S, D]
         return Condition(memory=memory, memory_real=real, state=last)
 
-    def init_cache(
+    def init_state(
         self,
         batch: int,
         max_length: int,
         *,
         lookahead: int = 0,
         condition: Condition = NO_CONDITION,
-    ) -> KVCache:
+    ) -> DecodingState[Recurrence]:
         """As in `AutoregressiveModel`; condition: of `encode`. The size is that of any length.
 
         Raises ValueError for a lookahead: states of earlier positions are not kept.
@@ -219,22 +229,24 @@ class RecurrentEncoderDecoder(SequenceToSequence):
             raise ValueError("a recurrent decoder needs the condition of a source")
         projected = self.decoder.attention.project_memory(condition.memory, condition.memory_real)
         fed = torch.zeros_like(condition.state[:, 0])  # [B, D]
-        return [{STATE: condition.state, FED: fed} | projected]
+        return DecodingState([], [projected], Recurrence(condition.state, fed))
 
-    def prefill(self, values: Tensor, cache: KVCache, previous: Tensor | None = None) -> Tensor:
+    def prefill(
+        self, values: Tensor, state: DecodingState[Recurrence], previous: Tensor | None = None
+    ) -> Tensor:
         if previous is None:
             raise ValueError("an encoder-decoder model starts from a start token")
         tokens = torch.cat([previous.unsqueeze(1), values], dim=1)  # [B, P + 1]
-        return self._advance(tokens, cache)[:, -1]  # [B, V]
+        return self._advance(tokens, state)[:, -1]  # [B, V]
 
     def step(
         self,
         values: Tensor,
         positions: Tensor,
-        cache: KVCache,
+        state: DecodingState[Recurrence],
         context: StepContext | None = None,
     ) -> Tensor:
-        return self._advance(values, cache)
+        return self._advance(values, state)
 
     def bytes_per_position(self) -> int:
         """Size of keys and values of one source position, in bytes; a target position has none."""
@@ -255,16 +267,19 @@ class RecurrentEncoderDecoder(SequenceToSequence):
             handle.remove()
         return AttentionWeights(torch.cat(found, dim=1).unsqueeze(1))  # [B, 1, L, K]
 
-    def _advance(self, tokens: Tensor, cache: KVCache) -> Tensor:
-        """Read tokens int64 [B, P] after those in the cache, in place: logits [B, P, V]."""
-        features, after = self._decode(tokens, cache[0])  # [B, P, D]
-        for name, tensor in after.items():
-            cache[0][name].copy_(tensor)
+    def _advance(self, tokens: Tensor, state: DecodingState[Recurrence]) -> Tensor:
+        """Read tokens int64 [B, P] after those in the state, in place: logits [B, P, V]."""
+        features, after = self._decode(tokens, state)  # [B, P, D]
+        for kept, tensor in zip(tensors_of(state.own), tensors_of(after), strict=True):
+            kept.copy_(tensor)
         logits: Tensor = self.head(features)  # [B, P, V]
         return logits
 
-    def _decode(self, tokens: Tensor, layer: LayerCache) -> tuple[Tensor, LayerCache]:
-        features, after = self.decoder(self._embed(self.target_embedding, tokens), layer)
+    def _decode(
+        self, tokens: Tensor, state: DecodingState[Recurrence]
+    ) -> tuple[Tensor, Recurrence]:
+        x = self._embed(self.target_embedding, tokens)  # [B, P, D]
+        features, after = self.decoder(x, state.own, state.memory[0])  # [B, P, D]
         return self.dropout(features), after
 
     def _embed(self, embedding: TokenEmbedding, tokens: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ class AttentionWeights(NamedTuple):
 class SequenceToSequence(AutoregressiveModel):
     """p(target | source) over tokens.
 
-    In decoding, the condition of `init_cache` is that of `encode`, and the value before the first
+    In decoding, the condition of `init_state` is that of `encode`, and the value before the first
     one (`previous`) is the start token.
     """
 

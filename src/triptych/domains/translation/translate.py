@@ -57,10 +57,10 @@ def search_sources(
         rules = constraints.rules(sources[keys[0]], device)
         with scoring(model), threads_of_steps(model, len(keys) * beam * n_banks):
             condition = _encode(model, [sources[key] for key in keys])
-            cache = model.init_cache(len(keys), max(limits), condition=condition)
+            state = model.init_state(len(keys), max(limits), condition=condition)
             results = beam_search(
                 model,
-                cache,
+                state,
                 beam=beam,
                 start=START,
                 end=END,

@@ -1,0 +1,89 @@
+"""State of decoding: what a model keeps of the values that it has read, and of its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
+
+LayerCache = dict[str, Tensor]
+"""What the attention of one layer keeps of the positions that it has read, under names of its own:
+`key` and `value` in every variant. B first, shapes fixed while decoding."""
+
+Own = TypeVar("Own")
+Tree = TypeVar("Tree")
+
+
+@dataclass(frozen=True)
+class ProjectedMemory:
+    """Keys and values of an encoder's output: a row per source, which its hypotheses share."""
+
+    keys: Tensor
+    """[B, H, K, E], or [B, K, D] without heads."""
+    values: Tensor
+    """In the shape of the keys."""
+    real: Tensor | None = None
+    """Bool [B, K], False on padding; None for no padding."""
+
+
+@dataclass(frozen=True)
+class DecodingState(Generic[Own]):
+    """Everything that a model keeps between the steps of decoding, as tensors of fixed shapes.
+
+    `layers` and `own` have a row per hypothesis, `memory` has one per source.
+    """
+
+    layers: list[LayerCache]
+    """Cache of the self-attention of each layer."""
+    memory: list[ProjectedMemory | None]
+    """What cross-attention reads in each block; None for a block without."""
+    own: Own
+    """What the model keeps beside its layers: a dataclass of tensors, or None."""
+
+    def select(self, rows: Tensor, memory_rows: Tensor | None = None) -> DecodingState[Own]:
+        """A copy of these rows int64 [n], and of `memory_rows` of the memory.
+
+        Without memory_rows the memory is shared, not copied.
+        """
+
+        def of_rows(tensor: Tensor) -> Tensor:
+            return tensor.index_select(0, rows)
+
+        memory = self.memory
+        if memory_rows is not None:
+            memory = map_tensors(memory, lambda tensor: tensor.index_select(0, memory_rows))
+        layers, own = map_tensors(self.layers, of_rows), map_tensors(self.own, of_rows)
+        return replace(self, layers=layers, memory=memory, own=own)
+
+    def reorder(self, rows: Tensor) -> None:
+        """Replace row i by row rows[i] in place; rows int64 [R]; the memory is unchanged."""
+        for tensor in tensors_of([self.layers, self.own]):
+            tensor.copy_(tensor.index_select(0, rows))
+
+
+def map_tensors(tree: Tree, change: Callable[[Any], Any]) -> Tree:
+    """The same lists, dicts and dataclasses with each of their tensors changed; None stays."""
+    part: Any = tree
+    changed: Any
+    if part is None:
+        changed = None
+    elif isinstance(part, list):
+        changed = [map_tensors(item, change) for item in part]
+    elif isinstance(part, dict):
+        changed = {name: map_tensors(item, change) for name, item in part.items()}
+    elif is_dataclass(part) and not isinstance(part, type):
+        parts = {field.name: getattr(part, field.name) for field in fields(part)}
+        changed = replace(part, **map_tensors(parts, change))
+    else:
+        changed = change(part)
+    result: Tree = changed
+    return result
+
+
+def tensors_of(tree: object) -> list[Tensor]:
+    """All tensors of lists, dicts and dataclasses, in the order of `map_tensors`."""
+    tensors: list[Tensor] = []
+    map_tensors(tree, tensors.append)
+    return tensors
