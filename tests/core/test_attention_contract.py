@@ -195,6 +195,22 @@ def test_padding_changes_nothing(example: Example) -> None:
     )
 
 
+@every_causal_example
+@pytest.mark.parametrize("length", [1, 2, 5])
+@pytest.mark.usefixtures("backend")
+def test_the_beginning_of_a_sequence_with_padding(example: Example, length: int) -> None:
+    """Of fewer positions than a window, a block or a stride: as in the whole sequence."""
+    layer, x = build(example), inputs(example)
+    padding = torch.zeros(2, length, dtype=torch.bool)
+    padding[1, length // 2 + 1 :] = True
+    whole = layer(x, context(x))[:, :length]
+    beginning = x[:, :length]
+    y = layer(beginning, context(beginning, padding))
+    torch.testing.assert_close(y[~padding], whole[~padding], **EXACT)
+    slow = layer.reference(beginning, context(beginning, padding))
+    torch.testing.assert_close(y, slow, **EXACT)
+
+
 @every_example
 @pytest.mark.usefixtures("backend")
 def test_a_row_of_padding_alone_is_finite_with_its_gradients(example: Example) -> None:

@@ -257,7 +257,9 @@ class CompressedAttention(MultiHeadAttention):
         of_blocks = self.mask_pattern.block_visible(query, block)  # [T, N]
         own = self.mask_pattern.uncompressed_visible(query, position)  # [T, T]
         if real is not None:
-            any_real = rearrange(real[:, : n_blocks * self.stride], "b (n s) -> b n s", n=n_blocks)
+            any_real = rearrange(
+                real[:, : n_blocks * self.stride], "b (n s) -> b n s", s=self.stride
+            )
             of_blocks = of_blocks & any_real.any(-1)[:, None, None]  # [B, 1, T, N]
             own = own & real[:, None, None, tile]  # [B, 1, T, T]
         return torch.cat([of_blocks, own], dim=-1)
