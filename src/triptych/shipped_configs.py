@@ -22,7 +22,7 @@ FOLDER = next(
 """Folder of the settings files: of an installation, else of the repository; None without either."""
 OPTION = "--config"
 WIDTH = 90
-"""Characters of a summary."""
+"""Characters of the first sentence of a file, at most."""
 SUFFIXES = (".yaml", ".yml")
 
 
@@ -49,7 +49,7 @@ def find(domain: str, name: str) -> Path | None:
     return find_all(domain).get(short)
 
 
-def summary(file: Path) -> str:
+def first_sentence(file: Path) -> str:
     """Return the first sentence of the comment that a settings file begins with, at most WIDTH."""
     lines = []
     for line in file.read_text(encoding="utf-8").splitlines():

@@ -12,7 +12,7 @@ from tiny_models import image_model
 import triptych
 from triptych.explain.figure import ExplainOptions, example_label
 from triptych.explain.figures import completion, digit, translation
-from triptych.explain.registry import find_figure, summaries
+from triptych.explain.registry import descriptions, find_figure
 from triptych.explain.translating import attention_of, translated
 
 SENTENCE = "zwölf"
@@ -26,7 +26,7 @@ def few_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_list_has_every_figure_and_its_sentence(cli) -> None:
     answer = cli("explain", "--list")
     assert answer.code == 0
-    assert [line.split()[0] for line in answer.out.splitlines()] == list(summaries())
+    assert [line.split()[0] for line in answer.out.splitlines()] == list(descriptions())
 
 
 def test_a_figure_without_a_model(cli, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_all_figures_with_a_checkpoint_of_translation(
     command = ["explain", "all", "--checkpoint", english_checkpoint, "--sentence", SENTENCE]
     answer = cli(*command, "--out", "figures")
     assert answer.code == 0, answer.err
-    files = {file for name in summaries() for file in find_figure(name).files}
+    files = {file for name in descriptions() for file in find_figure(name).files}
     assert {path.name for path in (tmp_path / "figures").iterdir()} == files
     for path in (tmp_path / "figures").iterdir():
         if path.suffix != ".txt":

@@ -21,7 +21,7 @@ from site_hooks import (
     with_spaces,
 )
 
-from triptych.explain.registry import find_figure, summaries
+from triptych.explain.registry import descriptions, find_figure
 
 PAGES = sorted(DOCS.rglob("*.md"))
 IDEAS = sorted(path for path in (DOCS / "learn").glob("*.md") if path.stem != "index")
@@ -123,7 +123,7 @@ def test_settings_that_are_shown_name_classes_that_exist(page: Path) -> None:
 
 
 def test_figures_that_are_named_and_shown_exist() -> None:
-    figures = summaries()
+    figures = descriptions()
     files = {file for name in figures for file in find_figure(name).files}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")

@@ -27,7 +27,7 @@ from triptych.explain.figures import (
     schedule,
     skewing,
 )
-from triptych.explain.registry import find_figure, summaries
+from triptych.explain.registry import descriptions, find_figure
 
 
 def test_position_encodings_are_those_of_the_formula() -> None:
@@ -265,7 +265,7 @@ def test_hinge_losses_are_flat_beyond_the_margin_and_the_circle_shrinks() -> Non
 
 
 def test_every_figure_says_what_it_shows_and_names_its_own_files() -> None:
-    found = summaries()
+    found = descriptions()
     files = [file for name in found for file in find_figure(name).files]
     assert len(files) == len(set(files))
     assert all(summary.endswith(".") for summary in found.values())

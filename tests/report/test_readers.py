@@ -15,7 +15,7 @@ from written_runs import SCRIPT, WriteRun, write_midi, write_png, write_table
 
 from triptych.errors import UserError
 from triptych.report.curves import HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart, charts
-from triptych.report.metrics import read_metrics, summary, thinned, total
+from triptych.report.metrics import key_points, read_metrics, thinned, total
 from triptych.report.page import report
 from triptych.report.piano_roll import piano_roll
 from triptych.report.pieces import pitch_name, read_piece
@@ -201,10 +201,10 @@ def test_thinning_keeps_ends_and_extremes() -> None:
     assert len(found) <= 100
     assert set(found) <= set(curve)
     assert found == sorted(found)
-    assert summary(found) == summary(curve)
+    assert key_points(found) == key_points(curve)
     for length in range(4, 60):
         short = curve[:length]
-        assert summary(thinned(short, 8)) == summary(short)
+        assert key_points(thinned(short, 8)) == key_points(short)
         assert len(thinned(short, 8)) <= 8 or length <= 8
 
 

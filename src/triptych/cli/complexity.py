@@ -91,7 +91,7 @@ def costs(domain: Domain, config: Any, options: Options) -> tuple[list[Any], str
     rows = table(kinds, lengths, timed=options.measure, progress=progress)
     own = table(model.own_layers(task), (cost.length,), timed=options.measure)
     parts = [
-        render.summary(cost),
+        render.model_text(cost),
         f"one layer of width {width}, {n_heads} heads, one sequence:",
         render.as_text(rows),
     ]

@@ -53,7 +53,7 @@ def print_list(domain: str) -> None:
     print(f"{domain}: triptych train {domain} --config NAME (* reads no files of yours)")
     for name, file in files.items():
         mark = "*" if name in free else " "
-        print(f"{mark} {name:<{width}}  {shipped_configs.summary(file)}")
+        print(f"{mark} {name:<{width}}  {shipped_configs.first_sentence(file)}")
 
 
 def text_of(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from triptych.errors import UserError
-from triptych.explain.registry import ALL, check_name, find_figure, summaries
+from triptych.explain.registry import ALL, check_name, descriptions, find_figure
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -45,7 +45,7 @@ def parser() -> ArgumentParser:
 
 def names() -> list[str]:
     """Return the names of the figures."""
-    return [*summaries(), ALL]
+    return [*descriptions(), ALL]
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -59,7 +59,7 @@ def run(arguments: Sequence[str]) -> int:
     if first in ("-h", "--help", "--list"):
         if first != "--list":
             print(_HELP)
-        sentences = summaries()
+        sentences = descriptions()
         width = max(map(len, sentences))
         for name, sentence in sentences.items():
             print(f"{name:<{width}}  {sentence}")
@@ -83,7 +83,7 @@ def draw(name: str, arguments: Sequence[str]) -> int:
 
     values, locate = parse_settings(parser(), arguments)
     options = build(ExplainOptions, values, locate=locate)
-    figures = {one: find_figure(one) for one in (summaries() if name == ALL else [name])}
+    figures = {one: find_figure(one) for one in (descriptions() if name == ALL else [name])}
     if name != ALL:
         figures[name].check_options(name, options)
     if options.checkpoint is not None:

@@ -18,7 +18,7 @@ PANELS = (
 """Fields of a row that are plotted, and their titles."""
 
 
-def summary(cost: ModelCost) -> str:
+def model_text(cost: ModelCost) -> str:
     """Return the costs of the whole model on one batch as lines of text."""
     return "\n".join(
         (

@@ -236,11 +236,11 @@ class Domain:
             raise UserError(f"the domain {self.name} has no packed form of its data")
         writer = PackWriter(out)
         try:
-            summary: str = import_module(name).pack(config, writer)
+            sentence: str = import_module(name).pack(config, writer)
         except BaseException:
             writer.discard()
             raise
-        return summary
+        return sentence
 
     def starter(self, options: NewRunOptions) -> Starter:
         """Look at a user's data; return the settings of a first run on them.

@@ -17,7 +17,7 @@ ALL = "all"
 """Name that stands for every figure."""
 
 
-def summaries() -> dict[str, str]:
+def descriptions() -> dict[str, str]:
     """Return the names of the figures, sorted, each with one sentence on what it shows.
 
     The sentence is the first line of the module's docstring, which is read without an import.
@@ -32,13 +32,13 @@ def summaries() -> dict[str, str]:
 
 def check_name(name: str) -> None:
     """Raise UserError for a name that is neither a figure nor `all`."""
-    known = [*summaries(), ALL]
+    known = [*descriptions(), ALL]
     if name not in known:
         instead = meant(name, known, f"expected one of {', '.join(known)}")
         raise UserError(f"there is no figure {name!r}; {instead}")
 
 
 def find_figure(name: str) -> Figure:
-    """Import the figure of a name that `summaries` has."""
+    """Import the figure of a name that `descriptions` has."""
     found: Figure = import_module(f"{figures.__name__}.{name.replace('-', '_')}").FIGURE
     return found

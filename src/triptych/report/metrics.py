@@ -31,7 +31,7 @@ class Metrics:
 
 
 @dataclass(frozen=True)
-class Summary:
+class KeyPoints:
     """First, last, lowest and highest point of a curve."""
 
     first: tuple[int, float]
@@ -88,9 +88,9 @@ def read_metrics(path: Path) -> Metrics:
     return Metrics({name: sorted(of.items()) for name, of in values.items() if of}, notices)
 
 
-def summary(curve: Curve) -> Summary:
+def key_points(curve: Curve) -> KeyPoints:
     """Return the statistics of a curve with at least one point; of equal values, the first."""
-    return Summary(
+    return KeyPoints(
         curve[0],
         curve[-1],
         min(curve, key=lambda point: point[1]),

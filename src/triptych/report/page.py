@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 import triptych
 from triptych.report.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, charts, short
-from triptych.report.metrics import summary
+from triptych.report.metrics import key_points
 from triptych.report.piano_roll import piano_roll
 from triptych.report.pieces import Piece
 from triptych.report.run import Run
@@ -102,7 +102,7 @@ def _environment() -> Environment:
         },
         n_colours=N_COLOURS,
         piano_roll=piano_roll,
-        summary=summary,
+        key_points=key_points,
         base64=lambda content: base64.b64encode(content).decode(),
     )  # fmt: skip
     environment.filters["short"] = short

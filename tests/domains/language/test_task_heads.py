@@ -13,8 +13,8 @@ from triptych.domains.language.bag_of_words import simple_accuracies, words_of
 from triptych.domains.language.labelled_examples import LabelledExamples, join_texts
 from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.sources.docstring_labels import (
+    DocstringChoices,
     DocstringPackages,
-    DocstringSummaries,
 )
 from triptych.domains.language.sources.labelled import Labelled
 from triptych.domains.language.sources.parallel_lines import Languages, TranslationPairs
@@ -275,7 +275,7 @@ def test_docstrings_of_two_splits_share_no_text() -> None:
 
 
 def test_the_right_first_sentence_is_among_the_candidates() -> None:
-    source = DocstringSummaries(packages=("numpy", "mido"), held_out=0.2)
+    source = DocstringChoices(packages=("numpy", "mido"), held_out=0.2)
     found = source.examples("train")
     assert found == source.examples("train")
     places = [int(each.label) for each in found]

@@ -22,7 +22,7 @@ from triptych.domains.music.sample_statistics import text_lines
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
-from triptych.domains.music.statistics import NoteTable, piece_statistics, summarise
+from triptych.domains.music.statistics import NoteTable, means_and_deviations, piece_statistics
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import (
     SECONDS_PER_STEP,
@@ -388,7 +388,7 @@ def test_statistics_of_samples_are_those_of_the_pieces_that_sample_returns(choir
         piece_statistics(NoteTable.of(midi, CHORALES.steps_per_second), CHORALES)
         for midi in choir.sample(2, length=24, seed=3)
     ]
-    assert found == summarise(pieces)
+    assert found == means_and_deviations(pieces)
 
 
 def test_a_sample_length_cuts_the_pieces_too(choir):
@@ -402,7 +402,7 @@ def test_a_sample_length_cuts_the_pieces_too(choir):
         )
         for piece in Chorales().load("test")
     ]
-    assert cut == summarise(expected)
+    assert cut == means_and_deviations(expected)
     assert cut["n_pitches"]["mean"] < whole["n_pitches"]["mean"]
 
 

@@ -147,11 +147,11 @@ def test_notes_out_of_the_range_of_their_voice():
 
 def test_a_summary_leaves_out_pieces_without_a_measure():
     pieces = [{"a": 1.0, "b": math.nan}, {"a": 4.0, "b": math.nan}, {"a": math.nan, "b": math.nan}]
-    assert st.summarise(pieces) == {
+    assert st.means_and_deviations(pieces) == {
         "a": {"mean": 2.5, "std": 1.5, "pieces": 2},
         "b": {"mean": None, "std": None, "pieces": 0},
     }
-    assert st.summarise([]) == {}
+    assert st.means_and_deviations([]) == {}
 
 
 # Self-similarity

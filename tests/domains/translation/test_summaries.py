@@ -9,8 +9,8 @@ import pytest
 from triptych.domains import docstrings
 from triptych.domains.translation import docstring_summaries
 from triptych.domains.translation.docstring_summaries import DocstringSummaries
+from triptych.domains.translation.rouge import rouge, rouge_of_baselines
 from triptych.domains.translation.sources import TabSeparated
-from triptych.domains.translation.summaries import rouge, rouge_of_baselines
 from triptych.domains.translation.synthetic import ReversedSentences
 
 MODULE = '''"""Tools for trees and graphs of numbers.

@@ -27,7 +27,7 @@ class DataConfig:
 
     source: Source = field(default_factory=Docstrings)
     """Source of the text, by class path: Docstrings or TextFiles; for a task with labels
-    TabSeparated, DocstringPackages, DocstringSummaries, ShuffledWords, Languages or
+    TabSeparated, DocstringPackages, DocstringChoices, ShuffledWords, Languages or
     TranslationPairs."""
     tokenizer: TokenizerConfig = field(default_factory=WordPiece)
     """Kind of tokens, by class path: WordPiece."""

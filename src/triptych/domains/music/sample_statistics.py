@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.memorisation import longest_shared_runs
-from triptych.domains.music.statistics import NoteTable, piece_statistics, summarise
+from triptych.domains.music.statistics import NoteTable, means_and_deviations, piece_statistics
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 
 KINDS = ("tokens", "intervals")
@@ -54,10 +54,10 @@ def compare_statistics(
 ) -> dict[str, Any]:
     """Return mean and deviation of each measure of each group of pieces: {group: {measure: ...}}.
 
-    See `statistics.summarise` for their form.
+    See `statistics.means_and_deviations` for their form.
     """
     return {
-        group: summarise([piece_statistics(piece.notes, tokenizer) for piece in pieces])
+        group: means_and_deviations([piece_statistics(piece.notes, tokenizer) for piece in pieces])
         for group, pieces in groups.items()
     }
 

@@ -190,7 +190,7 @@ def voice_leading(grid: Ids) -> dict[str, float]:
     return {name: 100 * _ratio(count, transitions) for name, count in counts.items()}
 
 
-def summarise(pieces: Sequence[dict[str, float]]) -> dict[str, dict[str, Any]]:
+def means_and_deviations(pieces: Sequence[dict[str, float]]) -> dict[str, dict[str, Any]]:
     """Return mean, standard deviation and number of the pieces that have each measure.
 
     The deviation is that of the given pieces (divisor N). Mean and deviation are None for a measure

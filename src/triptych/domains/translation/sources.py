@@ -13,7 +13,7 @@ from pathlib import Path
 from triptych.domains.files import read_lines
 from triptych.domains.sources import TextFilesOfSplits
 from triptych.domains.translation.metrics import primary_subtag
-from triptych.domains.translation.summaries import rouge, rouge_of_baselines
+from triptych.domains.translation.rouge import rouge, rouge_of_baselines
 from triptych.errors import UserError
 
 Pair = tuple[str, str]

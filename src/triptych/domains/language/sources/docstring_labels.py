@@ -52,7 +52,7 @@ class DocstringPackages(DocstringLabels):
 
 
 @dataclass(frozen=True)
-class DocstringSummaries(DocstringLabels):
+class DocstringChoices(DocstringLabels):
     """The text of a docstring and first sentences, of which one is its own, for multiple choice.
 
     The others are first sentences of the same package and split.

@@ -280,6 +280,6 @@ def labelled_source(source: Source, task: Task) -> LabelledSource:
         raise UserError(
             f"the task {type(task).__name__} reads labelled text, and data.source is "
             f"{type(source).__name__}; expected TabSeparated, DocstringPackages, "
-            "DocstringSummaries, Languages or TranslationPairs"
+            "DocstringChoices, Languages or TranslationPairs"
         )
     return source
