@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from triptych.core.attention.context import StepContext
 from triptych.core.embeddings import TokenEmbedding
@@ -45,6 +45,24 @@ def recurrent_layers(
     return layers
 
 
+def run_layers(
+    layers: nn.LSTM | nn.GRU, x: Tensor | PackedSequence, state: tuple[Tensor, ...] | None = None
+) -> tuple[Any, tuple[Tensor, ...]]:
+    """Outputs of stacked cells, in the form of x, and their states after the last position.
+
+    state: one tensor for a GRU, two for an LSTM; None for zeros. In the precision of the weights
+    also within autocast: a state that is rounded at every position forgets small changes.
+    """
+    weight = next(layers.parameters())
+    device, dtype = weight.device, weight.dtype
+    if state is not None:
+        state = tuple(part.to(dtype) for part in state)
+    with torch.autocast(device.type, enabled=False):
+        before = state[0] if state is not None and isinstance(layers, nn.GRU) else state
+        outputs, after = layers(x.to(dtype), before)
+    return outputs, after if isinstance(after, tuple) else (after,)
+
+
 class RecurrentEncoder(nn.Module):
     """States of stacked recurrent layers after each source token.
 
@@ -68,13 +86,13 @@ class RecurrentEncoder(nn.Module):
         its memory cells follow.
         """
         if real is None:
-            states, last = self.layers(x)  # [B, K, D]
+            states, parts = run_layers(self.layers, x)  # [B, K, D]
         else:
             lengths = real.sum(1).cpu()  # packing needs them on the host
             packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-            states, last = self.layers(packed)
+            states, parts = run_layers(self.layers, packed)
             states, _ = pad_packed_sequence(states, batch_first=True, total_length=x.shape[1])
-        parts = last if isinstance(last, tuple) else (last,)  # each [layers x directions, B, E]
+        # Each part: [layers x directions, B, E].
         joined = [part.unflatten(0, (self.n_layers, -1)).transpose(1, 2) for part in parts]
         return states, torch.cat([part.flatten(2) for part in joined]).transpose(0, 1)
 
@@ -147,8 +165,7 @@ class RecurrentDecoder(nn.Module):
         for inputs in x.split(1, 1) if self.input_feeding else (x,):
             if self.input_feeding:
                 inputs = torch.cat([inputs, fed.unsqueeze(1)], dim=-1)  # [B, 1, 2 D]
-            h, after = self.layers(inputs, state if self.n_parts == 2 else state[0])
-            state = after if self.n_parts == 2 else (after,)
+            h, state = run_layers(self.layers, inputs, state)
             outputs.append(self.attention(h, memory))  # [B, P, D]
             fed = outputs[-1][:, -1]  # [B, D]
         return torch.cat(outputs, dim=1), Recurrence(torch.cat(state).transpose(0, 1), fed)
