@@ -103,3 +103,13 @@ def test_the_time_matters(model, values):
         before = model(values, condition=condition)
         model.aligned.durations[:] = torch.tensor([5, 0, 0, 2, 0])
         assert not torch.allclose(before, model(values, condition=condition))
+
+
+def test_late_times_have_exact_sinusoids():
+    """A time that is no whole number of steps, after which float32 has lost three digits."""
+    late, step = 300_001, 7
+    aligned = AlignedMemory(torch.tensor([late]), step, D)
+    found = aligned(torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, 1, D), None)[0, 1]  # [D]
+    angles = [late / step / 10000 ** (2 * pair / D) for pair in range(D // 2)]
+    expected = [f(angle) for angle in angles for f in (math.sin, math.cos)]
+    torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=1e-6)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from triptych.core.positions import SinusoidalEmbedding
+from triptych.core.positions import SinusoidalEmbedding, exact
 
 
 @dataclass(frozen=True)
@@ -78,5 +78,5 @@ class AlignedMemory(nn.Module):
         """Inputs at times int64 [B, P]: [B, P, D]."""
         index = (times // self.step).clamp(max=steps.shape[1] - 1)  # [B, P]
         here = steps.gather(1, index.unsqueeze(-1).expand(-1, -1, steps.shape[2]))  # [B, P, D]
-        inputs: Tensor = self.proj(here) + self.encoding(times / self.step).to(here.dtype)
+        inputs: Tensor = self.proj(here) + self.encoding(exact(times) / self.step).to(here.dtype)
         return inputs

@@ -232,14 +232,18 @@ class RotaryEmbedding(nn.Module):
 
 
 def angles(index: Tensor, width: int, base: float) -> Tensor:
-    """index * base^(-2i / width) for i = 0..width / 2 - 1: [...] -> [..., width / 2].
-
-    In float64, because a float32 angle at position 10,000 has lost three digits; MPS devices have
-    no float64.
-    """
-    dtype = torch.float32 if index.device.type == "mps" else torch.float64
-    even = torch.arange(0, width, 2, dtype=dtype, device=index.device)  # [width / 2]
+    """index * base^(-2i / width) for i = 0..width / 2 - 1: [...] -> [..., width / 2]."""
+    index = exact(index)
+    even = torch.arange(0, width, 2, dtype=index.dtype, device=index.device)  # [width / 2]
     return index.unsqueeze(-1) * torch.exp(-math.log(base) / width * even)
+
+
+def exact(index: Tensor) -> Tensor:
+    """Positions in float64: a float32 angle at position 10,000 has lost three digits.
+
+    In float32 on MPS devices, which have no float64.
+    """
+    return index.to(torch.float32 if index.device.type == "mps" else torch.float64)
 
 
 def sinusoidal_init(extent: int, width: int) -> Tensor:
