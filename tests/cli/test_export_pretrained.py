@@ -198,14 +198,14 @@ def test_another_checkpoint_loses_the_scores_of_the_first(
 def test_a_tensor_that_came_back_otherwise_is_no_export(
     export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = SCRIPT.unpack
+    original = SCRIPT.from_safetensors
 
     def wrong(*arguments: Any, **options: Any) -> dict[str, Any]:
         content = original(*arguments, **options)
         next(iter(content["state_dict"].values()))[0] += 1
         return content
 
-    monkeypatch.setattr(SCRIPT, "unpack", wrong)
+    monkeypatch.setattr(SCRIPT, "from_safetensors", wrong)
     with pytest.raises(RuntimeError, match="the export has other values"):
         export(*OPTIONS)
     assert not (tmp_path / "new").exists()

@@ -28,8 +28,8 @@ CONTENT = random.Random(0).randbytes(300_000)
 NAME = "numbers.bin"
 
 
-def remote(content: bytes, name: str = NAME, unpacks_to: str | None = None) -> RemoteFile:
-    return RemoteFile(name, len(content), hashlib.sha256(content).hexdigest(), unpacks_to)
+def remote(content: bytes, name: str = NAME, extracts_to: str | None = None) -> RemoteFile:
+    return RemoteFile(name, len(content), hashlib.sha256(content).hexdigest(), extracts_to)
 
 
 def data_set(*files: RemoteFile) -> DataSet:
@@ -236,7 +236,7 @@ def zipped(*members: str) -> bytes:
 
 def test_an_archive_becomes_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = zipped("pieces/a.mid", "pieces/deep/b.mid", "../outside.mid")
-    data = data_set(remote(content, "pieces.zip", unpacks_to="pieces"))
+    data = data_set(remote(content, "pieces.zip", extracts_to="pieces"))
     with serving(Files({"/mirror/numbers/pieces.zip": content})) as files:
         monkeypatch.setenv(MIRROR, f"{files.address}/mirror/")
         for expected in (["pieces.zip"], []):
@@ -284,10 +284,10 @@ def test_an_archive_without_its_folder_or_made_to_do_harm_is_refused(
     tmp_path: Path, content: bytes
 ) -> None:
     folder = tmp_path / "in"
-    data = data_set(remote(content, "pieces.zip", unpacks_to="pieces"))
+    data = data_set(remote(content, "pieces.zip", extracts_to="pieces"))
     with (
         serving(Files({"/pieces.zip": content})) as files,
-        pytest.raises(UserError, match="unpacked"),
+        pytest.raises(UserError, match="extracted"),
     ):
         fetch(data, folder, url=files.address, start=lambda: lambda done, total: None)
     assert names(tmp_path) == ["in", "pieces.zip"]

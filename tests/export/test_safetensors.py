@@ -148,14 +148,14 @@ def test_weights_of_another_model_than_the_settings_are_refused(folder: Path) ->
 def test_weights_that_come_back_otherwise_are_no_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = source.unpack
+    original = source.from_safetensors
 
     def wrong(*arguments: Any, **options: Any) -> dict[str, Any]:
         opened = original(*arguments, **options)
         next(iter(opened["state_dict"].values()))[0] += 1
         return opened
 
-    monkeypatch.setattr(source, "unpack", wrong)
+    monkeypatch.setattr(source, "from_safetensors", wrong)
     with pytest.raises(RuntimeError, match="other weights"):
         safetensors.write(tiny_models.image_model(), tmp_path)
 

@@ -21,7 +21,7 @@ class RemoteFile:
     size: int
     """Bytes."""
     sha256: str
-    unpacks_to: str | None = None
+    extracts_to: str | None = None
     """Folder that an archive holds; None for a file that is used as it is."""
 
 

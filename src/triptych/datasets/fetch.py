@@ -1,4 +1,4 @@
-"""Download of a data set: all its files, with archives unpacked."""
+"""Download of a data set: all its files, with archives extracted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DAMAGED = (
     *(OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile),
     RuntimeError,  # of zipfile, for an encrypted archive
 )
-"""Errors of archives that cannot be unpacked."""
+"""Errors of archives that cannot be extracted."""
 
 
 def base_address(data: DataSet, url: str | None) -> str:
@@ -41,7 +41,7 @@ def fetch(
     Complete files are left alone. url: address of the folder of the files, None for the usual one.
     start: returns a display of kilobytes, called when the first byte is needed.
     Raises UserError as `download` does, for a wrong file in the folder, for an archive that cannot
-    be unpacked, and where the disk has too little room.
+    be extracted, and where the disk has too little room.
     """
     missing = [file for file in data.files if not is_there(folder, file)]
     if not missing:
@@ -59,8 +59,8 @@ def fetch(
         target = folder / file.name
         if not target.exists():
             download(f"{base_address(data, url)}/{file.name}", target, file, shown)
-        if file.unpacks_to is not None:
-            unpack(target, folder / file.unpacks_to)
+        if file.extracts_to is not None:
+            extract(target, folder / file.extracts_to)
         done += file.size
     return [file.name for file in missing]
 
@@ -70,7 +70,7 @@ def is_there(folder: Path, file: RemoteFile) -> bool:
 
     Raises UserError for a file of this name with another content, which is not replaced.
     """
-    if file.unpacks_to is not None and (folder / file.unpacks_to).is_dir():
+    if file.extracts_to is not None and (folder / file.extracts_to).is_dir():
         return True
     path = folder / file.name
     if not path.exists():
@@ -80,7 +80,7 @@ def is_there(folder: Path, file: RemoteFile) -> bool:
             f"{path} exists and is not the file of the catalogue (sha256 {file.sha256}); move it "
             "away, or choose another folder with --out"
         )
-    return file.unpacks_to is None  # an archive that is not unpacked yet
+    return file.extracts_to is None  # an archive that is not extracted yet
 
 
 def check_room(folder: Path, needed: int) -> None:
@@ -96,7 +96,7 @@ def check_room(folder: Path, needed: int) -> None:
         )
 
 
-def unpack(archive: Path, folder: Path) -> None:
+def extract(archive: Path, folder: Path) -> None:
     """Replace an archive by the folder that it holds, which appears when it is complete.
 
     Raises UserError for a damaged archive and one without this folder.
@@ -107,12 +107,12 @@ def unpack(archive: Path, folder: Path) -> None:
                 with zipfile.ZipFile(archive) as zipped:
                     zipped.extractall(temporary)
             else:
-                with tarfile.open(archive) as packed:
-                    packed.extractall(temporary, filter="data")  # no link and no path outside
+                with tarfile.open(archive) as opened:
+                    opened.extractall(temporary, filter="data")  # no link and no path outside
             held = Path(temporary) / folder.name
             if held.is_symlink() or not held.is_dir():
                 raise NotADirectoryError(f"it holds no folder {folder.name}")
             os.replace(held, folder)
         except DAMAGED as error:
-            raise UserError(f"{archive} cannot be unpacked into {folder}: {error}") from error
+            raise UserError(f"{archive} cannot be extracted into {folder}: {error}") from error
     archive.unlink()

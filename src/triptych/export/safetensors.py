@@ -14,7 +14,7 @@ from triptych.errors import UserError
 from triptych.export.card import command
 from triptych.export.source import Source, Written, check_read_back
 from triptych.export.tokenizer import tokenizer_files
-from triptych.training.model_files import pack
+from triptych.training.model_files import to_safetensors
 
 USE = """\
 {command}
@@ -32,7 +32,7 @@ Without Triptych: `safetensors.torch.load_file("model.safetensors")` gives the t
 def write(source: Source, folder: Path) -> Written:
     """Write model.safetensors, config.json and, for text, tokenizer.json."""
     module = nn.ModuleDict({"model": source.model.full_model})  # names begin with "model."
-    weights, tied = pack(module, torch.float32)
+    weights, tied = to_safetensors(module, torch.float32)
     config = source.metadata(weights, tied=tied)
     state = module.state_dict()
     check_read_back(weights, config, state)

@@ -17,7 +17,7 @@ from triptych.domains.base import TrainedModel
 from triptych.domains.files import json_bytes
 from triptych.errors import UserError
 from triptych.export.card import TEXTS, portable
-from triptych.training.model_files import metadata, unpack
+from triptych.training.model_files import from_safetensors, metadata
 
 UNKNOWN = "not recorded in the checkpoint"
 
@@ -63,7 +63,7 @@ class Source:
 def check_read_back(weights: bytes, facts: dict[str, Any], state: Mapping[str, Tensor]) -> None:
     """Raise RuntimeError where weights and metadata give other tensors than those of the model."""
     plain = json.loads(json_bytes(facts))
-    opened = unpack(weights, plain, name=pretrained.FOLDER_WEIGHTS)["state_dict"]
+    opened = from_safetensors(weights, plain, name=pretrained.FOLDER_WEIGHTS)["state_dict"]
     if opened.keys() != state.keys() or any(
         not torch.equal(opened[key], tensor) for key, tensor in state.items()
     ):

@@ -70,7 +70,7 @@ def paired(rows: Tensor, heads: int) -> Tensor:
     return found
 
 
-def pack(module: nn.Module, dtype: torch.dtype) -> tuple[bytes, dict[str, str]]:
+def to_safetensors(module: nn.Module, dtype: torch.dtype) -> tuple[bytes, dict[str, str]]:
     """Return a model's weights as safetensors, and {name: tensor that it shares}.
 
     Parameters are rounded to dtype, buffers keep their own. A shared tensor is written once.
@@ -102,8 +102,8 @@ def metadata(
 ) -> dict[str, Any]:
     """Return the metadata of a weights file, JSON types; see `pretrained.read_metadata`.
 
-    header: of the checkpoint, `content["triptych"]`. parameters: their number. tied: of `pack`.
-    stored: for weights under the names of another library.
+    header: of the checkpoint, `content["triptych"]`. parameters: their number. tied: of
+    `to_safetensors`. stored: for weights under the names of another library.
     """
     content = {
         "format": pretrained.FORMAT,
@@ -120,7 +120,7 @@ def metadata(
     return content
 
 
-def unpack(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any]:
+def from_safetensors(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any]:
     """Return the content that `read_checkpoint` returns, with the weights in float32.
 
     facts: of `metadata`. name: of the weights, for the message. Raises UserError if the hash of the
@@ -145,7 +145,7 @@ def unpack(weights: bytes, facts: dict[str, Any], *, name: str) -> dict[str, Any
 
 
 def read_model(weights: Path) -> dict[str, Any]:
-    """Return the content of a safetensors file with its metadata, as `unpack` does.
+    """Return the content of a safetensors file with its metadata, as `from_safetensors` does.
 
     Raises UserError for metadata or weights that are missing, damaged or not of Triptych.
     """
@@ -158,7 +158,7 @@ def read_model(weights: Path) -> dict[str, Any]:
             "`triptych export --format safetensors` or hf"
         ) from None
     try:
-        return unpack(content, facts, name=str(weights))
+        return from_safetensors(content, facts, name=str(weights))
     except (
         *(SafetensorError, KeyError, TypeError),
         *(AttributeError, IndexError, ValueError, RuntimeError),  # metadata that were changed

@@ -26,7 +26,7 @@ IDX_UINT8 = 0x08
 OPENERS: dict[str, Callable[..., Any]] = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 
 
-def find_packed(folder: Path, name: str) -> Path | None:
+def find_plain_or_compressed(folder: Path, name: str) -> Path | None:
     """Return the file `name` of a folder, or its `.gz` or `.xz` form; None where there is none."""
     for suffix in OPENERS:
         path = folder / f"{name}{suffix}"
@@ -41,7 +41,7 @@ def reading(path: Path) -> Iterator[BinaryIO]:
     try:
         with OPENERS.get(path.suffix, open)(path, "rb") as file:
             yield file
-    # A damaged pickle or packed file raises nearly any exception.
+    # A damaged pickle or compressed file raises nearly any exception.
     except Exception as error:
         raise UserError(f"{path} cannot be read: {str(error) or type(error).__name__}") from error
 

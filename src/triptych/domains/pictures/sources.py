@@ -23,7 +23,7 @@ from triptych.domains.pictures.data import SPLITS, ImageDataset, permutation
 from triptych.domains.pictures.formats import (
     ImageSizeError,
     decode_image,
-    find_packed,
+    find_plain_or_compressed,
     read_cifar_batch,
     read_idx,
 )
@@ -156,10 +156,12 @@ class TrainingAndTestFiles(ImageSource):
         return images.select((held_out if split == "validation" else rest).sort().values)
 
     def find(self, *names: str) -> list[Path]:
-        """Return the files of these names that exist, packed or not; UserError for none."""
+        """Return the files of these names that exist, compressed or not; UserError for none."""
         root = Path(self.directory).expanduser()
         folder = root / self.folder if (root / self.folder).is_dir() else root
-        found = [path for name in names if (path := find_packed(folder, name)) is not None]
+        found = [
+            path for name in names if (path := find_plain_or_compressed(folder, name)) is not None
+        ]
         if not found:
             raise UserError(
                 f"{folder} does not exist or holds none of {', '.join(names)} (plain, .gz or .xz): "

@@ -43,5 +43,5 @@ def at_the_end(values: Tensor, marked: Tensor) -> Tensor:
     batch, length = values.shape
     later = marked.long().flip(1).cumsum(1).flip(1)  # marked values from each one on
     column = torch.where(marked, length - later, length)  # the others into one column more
-    packed = values.new_full((batch, length + 1), -1)
-    return packed.scatter(1, column, values)[:, :length]
+    ordered = values.new_full((batch, length + 1), -1)
+    return ordered.scatter(1, column, values)[:, :length]

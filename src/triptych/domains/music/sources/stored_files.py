@@ -88,6 +88,6 @@ def contents(files: Iterable[StoredFile]) -> Iterator[Content]:
         with _reading(path), tarfile.open(path) as archive:
             for file in (first, *others):
                 assert file.member is not None
-                packed = archive.extractfile(file.member)
-                assert packed is not None
-                yield Content(file.name, packed.read(MAX_BYTES + 1))
+                member = archive.extractfile(file.member)
+                assert member is not None
+                yield Content(file.name, member.read(MAX_BYTES + 1))
