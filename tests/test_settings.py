@@ -40,6 +40,8 @@ from triptych.domains.pictures.sources import ImageFolder
 from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
+from triptych.training.optim.optimizers import AdamW
+from triptych.training.optim.schedules import Noam
 from triptych.training.run_config import RunConfig
 
 CONFIGS = [ImageConfig, MusicConfig, TranslationConfig]
@@ -68,7 +70,7 @@ OTHERS = {
             ),
             "head": MixtureOfLogistics(components=3),
         },
-        optim={"betas": (0.8, 0.9), "schedule": "noam"},
+        optim={"optimizer": AdamW(betas=(0.8, 0.9)), "schedule": Noam()},
         run={"name": "그림/a", "early_stopping_patience": 3, "samples": False},
     ),
     "music": changed(

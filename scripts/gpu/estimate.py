@@ -203,10 +203,10 @@ class LargestTensor(TorchDispatchMode):
 
 def state_bytes(task: TrainingModule) -> int:
     """Bytes of weights, gradients, the optimiser's averages and the moving average of weights."""
-    from triptych.training.muon import hidden_matrices
+    from triptych.training.optim.muon import Muon, hidden_matrices
 
     total = sum(p.numel() for p in task.parameters())
-    one_moment = hidden_matrices(task) if task.optim.optimizer == "muon" else []
+    one_moment = hidden_matrices(task) if isinstance(task.optim.optimizer, Muon) else []
     moments = 2 * total - sum(p.numel() for p in one_moment)
     average = total if task.optim.ema_decay else 0
     return FLOAT * (2 * total + moments + average)

@@ -227,7 +227,8 @@ def english_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     content["data"]["vocabulary_size"] = 320
     content["model"]["transformer"] |= {"d_model": 32, "feed_forward": gelu(64)}
-    content["optim"] = {"learning_rate": 1e-2, "schedule": "constant", "warmup_steps": 10}
+    schedule = {"class_path": "Constant", "init_args": {"warmup_steps": 10}}
+    content["optim"] = {"learning_rate": 1e-2, "schedule": schedule}
     content["trainer"] |= {"max_steps": 80, "val_check_interval": 40}
     path = write_yaml(folder / "n.yaml", content)
     with working_in(folder):

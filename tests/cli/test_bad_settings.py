@@ -54,7 +54,18 @@ ATTENTION = (
             "model: {transformer: {n_layers: null}}",
             ["transformer.n_layers must be a whole number, got null"],
         ),
-        ("optim: {betas: 0.9}", ["optim.betas must be a list of 2 numbers", "got 0.9"]),
+        (
+            "optim: {optimizer: {class_path: AdamW, init_args: {betas: 0.9}}}",
+            ["optim.optimizer.betas must be a list of 2 numbers", "got 0.9"],
+        ),
+        (
+            "optim: {optimizer: {class_path: muon}}",
+            ["muon is not a kind", "did you mean triptych.training.optim.muon.Muon?"],
+        ),
+        (
+            "optim: {schedule: {class_path: Cosine, init_args: {warmup_steps: -1}}}",
+            ["line 1: optim.schedule: warmup_steps is -1", "at least 0"],
+        ),
         (
             "model: {transformer: {norm_position: mid}}",
             ["norm_position must be one of pre, post, got mid"],
@@ -178,13 +189,13 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
         (
             [
                 "--optim.schedule",
-                "cosine",
+                "Cosine",
                 "--trainer.max_steps",
                 -1,
                 "--trainer.max_time",
                 "00:00:01:00",
             ],
-            ["optim.schedule is cosine, which needs an end"],
+            ["optim.schedule is Cosine, which needs an end"],
         ),
         (["--model.transformer.dropout", 0.999], ["dropout must be in [0, 0.99], got 0.999"]),
         (["--resume"], ["nothing to resume", "runs/run/checkpoints"]),

@@ -26,15 +26,20 @@ from triptych.training.fine_tuning import matches
 from triptych.training.lora import LoRALinear, is_adapter
 
 DOMAINS = ["image", "translation", "music"]
-STRONG = {"learning_rate": 0.1, "weight_decay": 0.5, "schedule": "constant", "warmup_steps": 1}
+CONSTANT = {"class_path": "Constant", "init_args": {"warmup_steps": 1}}
+STRONG = {"learning_rate": 0.1, "schedule": CONSTANT}
 """Settings under which any weight that is not frozen changes."""
 
 
 @pytest.fixture
 def configs(tmp_path: Path, tiny_settings: Any) -> Callable[..., Path]:
-    def written(domain: str, **optim: Any) -> Path:
+    def written(
+        domain: str, *, optimizer: str = "AdamW", weight_decay: float = 0.5, **optim: Any
+    ) -> Path:
         content = tiny_settings(domain)
-        content["optim"] = {**STRONG, **optim}
+        decay = {"weight_decay": weight_decay}
+        chosen = {"class_path": optimizer, "init_args": decay}
+        content["optim"] = {**STRONG, "optimizer": chosen, **optim}
         content["run"]["directory"] = str(tmp_path / "runs")
         path = tmp_path / "settings.yaml"
         path.write_text(yaml.safe_dump(content))
@@ -63,8 +68,8 @@ def assert_frozen(
 @pytest.mark.parametrize(
     "optim",
     [
-        pytest.param({"optimizer": "adamw", "ema_decay": 0.5}, id="adamw"),
-        pytest.param({"optimizer": "muon"}, id="muon", marks=pytest.mark.slow),
+        pytest.param({"optimizer": "AdamW", "ema_decay": 0.5}, id="adamw"),
+        pytest.param({"optimizer": "Muon"}, id="muon", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -251,7 +256,7 @@ def test_a_level_takes_the_rows_of_the_nearest_brightness() -> None:
         ("image", {"lora_rank": 17}, ["lora_rank is 17", "at most rank 16"]),
         ("image", {"lora_rank": -1}, ["lora_rank must be at least 0"]),
         ("image", {"lora_rank": 2, "lora_alpha": 0}, ["lora_alpha must be above 0"]),
-        ("image", {"lora_rank": 2, "optimizer": "muon"}, ["muon", "run.train_only"]),
+        ("image", {"lora_rank": 2, "optimizer": "Muon"}, ["Muon", "run.train_only"]),
         ("music", {"train_only": "[head]", "init_from": None}, ["without run.init_from"]),
         ("music", {"lora_rank": 2, "init_from": None}, ["without run.init_from"]),
     ],
@@ -269,7 +274,7 @@ def test_what_cannot_be_trained_is_refused_before_the_data_are_read(
         raise AssertionError("the data were read")
 
     monkeypatch.setattr("triptych.training.processes.prepare_in_turn", read)
-    optim = {"optimizer": options.pop("optimizer", "adamw")}
+    optim = {"optimizer": options.pop("optimizer", "AdamW")}
     options = {"init_from": checkpoints[domain], **options}
     words = [w for key, v in options.items() if v is not None for w in (f"--run.{key}", v)]
     refused("train", domain, "--config", configs(domain, **optim), *words, says=says)

@@ -28,7 +28,8 @@ def configs(tmp_path: Path, tiny_settings: Any) -> Callable[..., Path]:
     def written(domain: str, **model: Any) -> Path:
         content = tiny_settings(domain)
         content["model"]["transformer"] |= model
-        content["optim"] = {"learning_rate": 1e-9, "schedule": "constant", "warmup_steps": 1}
+        schedule = {"class_path": "Constant", "init_args": {"warmup_steps": 1}}
+        content["optim"] = {"learning_rate": 1e-9, "schedule": schedule}
         content["run"]["directory"] = str(tmp_path / "runs")
         path = tmp_path / "start.yaml"
         path.write_text(yaml.safe_dump(content))

@@ -21,7 +21,10 @@ from triptych.errors import UserError
 
 TESTS = Path(__file__).resolve().parents[1]
 SETTINGS = {
-    "optim": {"learning_rate": 1e-2, "schedule": "constant", "warmup_steps": 5},
+    "optim": {
+        "learning_rate": 1e-2,
+        "schedule": {"class_path": "Constant", "init_args": {"warmup_steps": 5}},
+    },
     "run": {"wandb": "off"},
     "trainer": {"max_steps": 150, "accelerator": "cpu", "num_sanity_val_steps": 0},
 }

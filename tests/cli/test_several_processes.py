@@ -29,9 +29,12 @@ pytestmark = pytest.mark.slow
 
 Settings = Callable[[str], dict[str, Any]]
 LEARNING = {
-    "translation": {"optimizer": "muon", "ema_decay": 0.9, "weight_decay": 0.1},
+    "translation": {
+        "optimizer": {"class_path": "Muon", "init_args": {"weight_decay": 0.1}},
+        "ema_decay": 0.9,
+    },
     "image": {"ema_decay": 0.9},
-    "music": {"optimizer": "muon"},
+    "music": {"optimizer": {"class_path": "Muon"}},
 }
 MONITOR = {"image": "bits_per_dim"}
 LAUNCHER_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -50,7 +53,8 @@ class Folder:
         self.path, self.domain = path, domain
         content["run"]["directory"] = str(path / "runs")
         content["trainer"] |= {"precision": "32-true", "log_every_n_steps": 1}
-        content["optim"] = {"learning_rate": 0.01, "warmup_steps": 2, **LEARNING[domain]}
+        schedule = {"class_path": "InverseSqrt", "init_args": {"warmup_steps": 2}}
+        content["optim"] = {"learning_rate": 0.01, "schedule": schedule, **LEARNING[domain]}
         (path / "settings.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
 
     def start(self, name: str, *words: object, **variables: object) -> subprocess.Popen[str]:

@@ -17,7 +17,11 @@ from triptych.cli.main import main
 @pytest.fixture
 def settings(tmp_path: Path, tiny_settings: Any):
     content = tiny_settings("translation")
-    content["optim"] = {"learning_rate": 0.1, "weight_decay": 0.5, "warmup_steps": 1}
+    content["optim"] = {
+        "learning_rate": 0.1,
+        "optimizer": {"class_path": "AdamW", "init_args": {"weight_decay": 0.5}},
+        "schedule": {"class_path": "InverseSqrt", "init_args": {"warmup_steps": 1}},
+    }
     content["run"]["directory"] = str(tmp_path / "runs")
     content["data"]["tokenizer"] = {
         "class_path": "triptych.domains.translation.tokenizers.words.Words"

@@ -79,7 +79,7 @@ def test_the_same_values_leave_a_template_as_it_was(name: str) -> None:
     content = yaml.safe_load(text)
     same = {
         "data.source": Setting(content["data"]["source"]),
-        "optim.betas": Setting(content["optim"]["betas"]),
+        "optim.optimizer.betas": Setting(content["optim"]["optimizer"]["init_args"]["betas"]),
         "trainer.max_steps": Setting(content["trainer"]["max_steps"]),
     }
     filled = fill(text, same, ["Header"])

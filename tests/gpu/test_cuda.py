@@ -14,7 +14,6 @@ from torch import Tensor
 from triptych.core.attention.base import Example
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.decoding.generate import generate
-from triptych.training import optim
 
 pytestmark = [
     pytest.mark.cuda,
@@ -94,7 +93,8 @@ def no_wait() -> Iterator[None]:
 def test_a_training_step_never_waits(config: str) -> None:
     small = step_of(config, 1)
     task = small.task.to(DEVICE).train()
-    optimizer, batch = optim.build(task.optim, task), small.make_batch()
+    optimizer = task.optim.optimizer.build(task, task.optim.learning_rate)
+    batch = small.make_batch()
 
     def update() -> Tensor:
         with torch.autocast(DEVICE, torch.bfloat16):

@@ -114,14 +114,14 @@ def test_what_optimisers_keep_for_each_parameter(tmp_path: Path) -> None:
     path = small_music(tmp_path)
     settings = yaml.safe_load(path.read_text(encoding="utf-8"))
     kept = {}
-    for optimizer, ema_decay in (("adamw", 0.0), ("adamw", 0.99), ("muon", 0.0)):
-        settings["optim"] |= {"optimizer": optimizer, "ema_decay": ema_decay}
+    for optimizer, ema_decay in (("AdamW", 0.0), ("AdamW", 0.99), ("Muon", 0.0)):
+        settings["optim"] |= {"optimizer": {"class_path": optimizer}, "ema_decay": ema_decay}
         path.write_text(yaml.safe_dump(settings), encoding="utf-8")
         found = estimate(path)
         kept[optimizer, ema_decay] = found.state_bytes / found.parameters
-    assert kept["adamw", 0.0] == 16  # weight, gradient, two moments
-    assert kept["adamw", 0.99] == 20
-    assert 12 < kept["muon", 0.0] < 13  # a single moment for the matrices of the blocks
+    assert kept["AdamW", 0.0] == 16  # weight, gradient, two moments
+    assert kept["AdamW", 0.99] == 20
+    assert 12 < kept["Muon", 0.0] < 13  # a single moment for the matrices of the blocks
 
 
 def test_the_command_prints_a_row_for_each_file(

@@ -14,8 +14,8 @@ from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.evaluate import MetricSums
-from triptych.training.muon import MuonAdamW, hidden_matrices
-from triptych.training.optim import TargetWeights
+from triptych.training.optim.gradients import TargetWeights
+from triptych.training.optim.muon import MuonAdamW, hidden_matrices
 from triptych.training.throughput import Throughput
 
 N_LAYERS = 6

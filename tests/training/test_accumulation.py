@@ -11,7 +11,7 @@ from pytorch_lightning import Callback
 from toy_task import ToyTask, make_batch, train, validation_loader
 
 from triptych.training.data import ResumableLoader
-from triptych.training.optim import TargetWeights
+from triptych.training.optim.gradients import TargetWeights
 from triptych.training.run_config import RunConfig
 
 # 2, 9, 2 and 8 items of 2 to 6 targets: micro-batches of very unequal size.

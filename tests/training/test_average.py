@@ -20,10 +20,11 @@ from triptych.errors import Interrupted
 from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.evaluate import sum_scores
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.optim.optimizers import AdamW
+from triptych.training.optim.schedules import InverseSqrt
+from triptych.training.run_config import OptimConfig, RunConfig
 
-OPTIM = OptimConfig(learning_rate=0.05, warmup_steps=3, weight_decay=0.1, ema_decay=0.6)
+OPTIM = OptimConfig(AdamW(weight_decay=0.1), 0.05, InverseSqrt(warmup_steps=3), ema_decay=0.6)
 Named = dict[str, Tensor]
 
 

@@ -13,14 +13,13 @@ from triptych.core.feed_forward import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
-from triptych.training import muon as own_muon
 from triptych.training.checks import check_settings
-from triptych.training.muon import hidden_matrices, orthogonalized
-from triptych.training.optim import OptimConfig, build
-from triptych.training.run_config import RunSettings
+from triptych.training.optim import muon as own_muon
+from triptych.training.optim.muon import Muon, hidden_matrices, orthogonalized
+from triptych.training.run_config import OptimConfig, RunSettings
 
 RATE = 0.01
-SETTINGS = OptimConfig(optimizer="muon", learning_rate=RATE, weight_decay=0.5)
+SETTINGS = Muon(weight_decay=0.5)
 
 
 def translator() -> EncoderDecoder:
@@ -77,7 +76,7 @@ def test_one_step_is_muons_on_the_blocks_and_adamws_on_the_rest(
 ) -> None:
     monkeypatch.setattr(own_muon, "cpu_has_bf16", lambda: True)  # PyTorch's is in bf16 everywhere
     ours, theirs = translator(), translator()
-    optimizer = build(SETTINGS, ours)
+    optimizer = SETTINGS.build(ours, RATE)
     hidden = hidden_matrices(theirs)
     rest = [value for value in theirs.parameters() if not any(value is h for h in hidden)]
     muon = torch.optim.Muon(
@@ -122,7 +121,7 @@ def test_without_bf16_hardware_the_iteration_is_exact(
 
 def test_an_update_has_singular_values_of_one_size() -> None:
     model = translator()
-    optimizer = build(OptimConfig(optimizer="muon", learning_rate=RATE), model)
+    optimizer = Muon().build(model, RATE)
     before = weights(model)
     gradients(model, 0)
     optimizer.step()
@@ -136,7 +135,7 @@ def test_an_update_has_singular_values_of_one_size() -> None:
 
 def test_the_rate_is_read_at_every_step() -> None:
     model = translator()
-    optimizer = build(SETTINGS, model)
+    optimizer = SETTINGS.build(model, RATE)
     before = weights(model)
     gradients(model, 0)
     for group in optimizer.param_groups:
@@ -148,13 +147,13 @@ def test_the_rate_is_read_at_every_step() -> None:
 
 def test_a_saved_state_goes_on_bit_for_bit() -> None:
     uncut = translator()
-    optimizer = build(SETTINGS, uncut)
+    optimizer = SETTINGS.build(uncut, RATE)
     for seed in range(2):
         gradients(uncut, seed)
         optimizer.step()
     resumed = translator()
     resumed.load_state_dict(uncut.state_dict())
-    second = build(SETTINGS, resumed)
+    second = SETTINGS.build(resumed, RATE)
     second.load_state_dict(deepcopy(optimizer.state_dict()))  # loading shares tensors
     for model, chosen in ((uncut, optimizer), (resumed, second)):
         for group in chosen.param_groups:
@@ -175,17 +174,17 @@ def test_the_closures_loss_comes_back_with_gradients_on() -> None:
 
     before = float(closure())
     model.zero_grad()
-    optimizer = build(SETTINGS, model)
+    optimizer = SETTINGS.build(model, RATE)
     assert float(optimizer.step(closure)) == pytest.approx(before)
     assert float(closure()) < before
 
 
 def test_a_model_without_blocks_is_refused() -> None:
     with pytest.raises(ValueError, match="empty parameter list"):
-        build(SETTINGS, nn.Linear(3, 3))
+        SETTINGS.build(nn.Linear(3, 3), RATE)
 
 
 def test_an_old_torch_is_named_before_the_data_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.optim, "Muon")
     with pytest.raises(UserError, match=r"torch 2\.9 or newer"):
-        check_settings(RunSettings(None, None, optim=SETTINGS), {"max_steps": 1})
+        check_settings(RunSettings(None, None, optim=OptimConfig(SETTINGS)), {"max_steps": 1})

@@ -18,8 +18,7 @@ from toy_task import ToyTask, train, train_loader, validation_loader, weights
 from triptych.errors import Interrupted, UserError
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import OptimConfig, RunConfig
 
 STEPS = 12
 

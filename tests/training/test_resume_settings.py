@@ -11,9 +11,10 @@ from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.errors import Interrupted, UserError
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.optim import OptimConfig
+from triptych.training.optim.optimizers import AdamW
+from triptych.training.optim.schedules import InverseSqrt
 from triptych.training.resume import check_resumable
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import OptimConfig, RunConfig
 
 
 class BrokenError(Exception):
@@ -51,7 +52,8 @@ def go(folder: Path, *, resume: bool, optim: dict[str, Any] | None = None, **mor
         seed=3,
         early_stopping_patience=more.pop("patience", None),
     )
-    task = ToyTask(OptimConfig(warmup_steps=3, **(optim or {"learning_rate": 0.01})))
+    settings = {"schedule": InverseSqrt(warmup_steps=3), **(optim or {"learning_rate": 0.01})}
+    task = ToyTask(OptimConfig(**settings))
     trainer = {"accelerator": "cpu", "enable_progress_bar": False, **more}
     train(task, train_loader(), validation_loader(), run, trainer, resume)
     return task
@@ -92,9 +94,9 @@ def test_patience_without_validation_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_optimisers_settings_of_this_start_are_in_force(tmp_path: Path) -> None:
-    go(tmp_path, resume=False, max_epochs=1, optim={"weight_decay": 0.1, "betas": (0.9, 0.98)})
+    go(tmp_path, resume=False, max_epochs=1, optim={"optimizer": AdamW(weight_decay=0.1)})
     look = Look()
-    new = {"weight_decay": 0.5, "betas": (0.8, 0.9), "epsilon": 1e-6}
+    new = {"optimizer": AdamW(weight_decay=0.5, betas=(0.8, 0.9), epsilon=1e-6)}
     go(tmp_path, resume=True, max_epochs=2, optim=new, callbacks=[look])
     assert [group["weight_decay"] for group in look.groups] == [0.5, 0.0]
     assert {group["betas"] for group in look.groups} == {(0.8, 0.9)}
@@ -113,16 +115,16 @@ def test_another_optimiser_is_refused_and_another_way_to_compute_is_not(tmp_path
     content = read_checkpoint(path)
     config = {
         "model": {"transformer": {"activation_checkpointing": False}},
-        "optim": {"optimizer": "adamw"},
+        "optim": {"optimizer": {"class_path": "x.AdamW"}},
     }
     content["triptych"]["config"] = config
     given = {
         "model": {"transformer": {"activation_checkpointing": True}},
-        "optim": {"optimizer": "adamw"},
+        "optim": {"optimizer": {"class_path": "x.AdamW"}},
     }
     check_resumable(path, content, domain="toy", config=given, max_epochs=None)
-    given["optim"]["optimizer"] = "muon"
-    with pytest.raises(UserError, match=r"optim\.optimizer was adamw, is muon.*state"):
+    given["optim"]["optimizer"] = {"class_path": "x.Muon"}
+    with pytest.raises(UserError, match=r"optimizer\.class_path was x\.AdamW, is x\.Muon.*state"):
         check_resumable(path, content, domain="toy", config=given, max_epochs=None)
 
 

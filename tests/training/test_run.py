@@ -25,8 +25,8 @@ from triptych.training.callbacks.run_control import StopOnSignal
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.data import ResumableLoader, shuffled_batches
 from triptych.training.evaluate import sum_scores
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.optim.schedules import Cosine
+from triptych.training.run_config import OptimConfig, RunConfig
 
 
 def run(tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, **more: Any) -> ToyTask:
@@ -300,14 +300,14 @@ def test_second_signal_ends_at_once(tmp_path: Path) -> None:
 
 
 def test_cosine_without_an_end_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"cosine.*trainer\.max_steps"):
-        run(tmp_path, ToyTask(OptimConfig(schedule="cosine")), steps=-1, max_time="00:00:01:00")
+    with pytest.raises(UserError, match=r"Cosine.*trainer\.max_steps"):
+        run(tmp_path, ToyTask(OptimConfig(schedule=Cosine())), steps=-1, max_time="00:00:01:00")
     assert not (tmp_path / "toy").exists(), "it would be in the way of the corrected command"
 
 
 @pytest.mark.parametrize("steps", [-1, 1000])
 def test_cosine_ends_at_the_last_epoch(tmp_path: Path, steps: int) -> None:
-    task = ToyTask(OptimConfig(schedule="cosine", learning_rate=0.5, warmup_steps=0))
+    task = ToyTask(OptimConfig(learning_rate=0.5, schedule=Cosine(warmup_steps=0)))
     run(tmp_path, task, steps=steps, max_epochs=2, accumulate_grad_batches=2)
     rows = list(csv.DictReader((tmp_path / "toy/metrics.csv").open(encoding="utf-8")))
     rates = [

@@ -17,8 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from toy_task import Batch, ToyTask, train, train_loader, validation_loader
 
 from triptych.errors import TrainingStopped, UserError
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.run_config import OptimConfig, RunConfig
 
 
 class Told(ToyTask):

@@ -14,8 +14,9 @@ from triptych.config.schema import to_plain
 from triptych.training import trainer as trainer_module
 from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
 from triptych.training.module import TrainingModule
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig, RunSettings
+from triptych.training.optim.optimizers import AdamW
+from triptych.training.optim.schedules import InverseSqrt
+from triptych.training.run_config import OptimConfig, RunConfig, RunSettings
 from triptych.training.run_folder import Resume
 
 PADDING = -1
@@ -63,7 +64,7 @@ class ToyTask(TrainingModule):
         self, optim: OptimConfig | None = None, *, poison_at: int = -1, initial: int = 0
     ) -> None:
         torch.manual_seed(initial)
-        optim = optim or OptimConfig(learning_rate=0.01, warmup_steps=3, weight_decay=0.1)
+        optim = optim or OptimConfig(AdamW(weight_decay=0.1), 0.01, InverseSqrt(warmup_steps=3))
         settings = RunSettings(DataSettings(), ModelSettings(), optim)
         super().__init__(ToyModel(), settings, ["a", "b"])
         self.poison_at = poison_at

@@ -131,7 +131,7 @@ def steps(
         "trainer.max_steps": Setting(total, why),
         "trainer.val_check_interval": Setting(interval),
         "trainer.log_every_n_steps": Setting(min(50, max(1, interval // 5))),
-        "optim.warmup_steps": Setting(min(400, max(10, total // 10))),
+        "optim.schedule.warmup_steps": Setting(min(400, max(10, total // 10))),
     }
 
 

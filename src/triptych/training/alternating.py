@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from triptych.errors import UserError
-from triptych.training import optim as optimization
 from triptych.training.data import rank_and_world
 from triptych.training.module import TrainingModule
 
@@ -76,7 +75,7 @@ class AlternatingModule(TrainingModule):
         """Return an optimiser per player, whose groups have the player's factor as "rate"."""
         optimizers = []
         for player in self.players():
-            optimizer = optimization.build(self.optim, player.network)
+            optimizer = self.optim.optimizer.build(player.network, self.optim.learning_rate)
             for group in optimizer.param_groups:
                 group["rate"] = player.rate
             optimizers.append(optimizer)
@@ -90,9 +89,8 @@ class AlternatingModule(TrainingModule):
         value, algorithm = self._clipping
         self.clip_gradients(optimizer, value, algorithm)
 
-    def learning_rate(self, step: int) -> float:
-        total = self.total_steps()
-        return optimization.learning_rate_at(self.optim, step, d_model=1, total_steps=total)
+    def width(self) -> int | None:
+        return None
 
     def training_step(self, batch: Any, batch_idx: int) -> None:  # type: ignore[override]
         """Update one player after the other; only the last update counts as a step.

@@ -103,15 +103,14 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
             "nothing says when to stop: set --trainer.max_steps (or trainer.max_epochs or "
             "trainer.max_time)"
         )
-    if endless and optim.schedule == "cosine":
+    if endless and optim.schedule.needs_end:
         raise UserError(
-            "optim.schedule is cosine, which needs an end: set trainer.max_steps or "
-            "trainer.max_epochs"
+            f"optim.schedule is {type(optim.schedule).__name__}, which needs an end: set "
+            "trainer.max_steps or trainer.max_epochs"
         )
-    if optim.optimizer == "muon" and not hasattr(torch.optim, "Muon"):
-        raise UserError(
-            f"optim.optimizer is muon, which needs torch 2.9 or newer; this is {torch.__version__}"
-        )
+    if missing := optim.optimizer.missing():
+        kind = type(optim.optimizer).__name__
+        raise UserError(f"optim.optimizer is {kind}, which needs {missing}")
     patience = run.early_stopping_patience
     if patience is not None and trainer.get("limit_val_batches") == 0:
         raise UserError(

@@ -84,10 +84,12 @@ def check_parts(config: RunSettings, weights: Mapping[str, Tensor]) -> list[str]
     chosen = select("run.train_only", run.train_only or (), weights)
     adapted_layers(run, weights)
     matrices = {f"{layer}.weight" for layer in linear_layers(weights)}
-    if config.optim.optimizer == "muon" and is_restricted(run) and not matrices & {*chosen}:
+    optimizer = config.optim.optimizer
+    if optimizer.needs_blocks and is_restricted(run) and not matrices & {*chosen}:
         raise UserError(
-            "optim.optimizer is muon, which trains matrices of the blocks, and run.train_only "
-            "selects none (adapters are none either); set optim.optimizer to adamw"
+            f"optim.optimizer is {type(optimizer).__name__}, which trains matrices of the blocks, "
+            "and run.train_only selects none (adapters are none either); set optim.optimizer to "
+            "AdamW"
         )
     return chosen
 

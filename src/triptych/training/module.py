@@ -17,7 +17,6 @@ from torch import Tensor, distributed, nn
 
 from triptych.config.schema import to_plain
 from triptych.errors import Diverged, UserError
-from triptych.training import optim as optimization
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.checkpoint import header
 from triptych.training.data import derive_seed, rank_and_world
@@ -25,7 +24,7 @@ from triptych.training.evaluate import MetricSums, full_precision
 from triptych.training.fine_tuning import InitialWeights, restrict_training
 from triptych.training.flops import attention_flops, peak_flops, with_repeats
 from triptych.training.loggers.csv import RunLogger
-from triptych.training.optim import TargetWeights
+from triptych.training.optim.gradients import TargetWeights, gradient_norms
 from triptych.training.run_config import RunSettings
 from triptych.training.throughput import Throughput
 from triptych.training.vocabulary import RowMap
@@ -156,7 +155,7 @@ class TrainingModule(pl.LightningModule, ABC):
 
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Return the optimiser; `on_before_optimizer_step` sets its learning rate."""
-        optimizer = optimization.build(self.optim, self)
+        optimizer = self.optim.optimizer.build(self, self.optim.learning_rate)
         # Lightning clips no gradients of a fused optimiser, because it unscales fp16 gradients
         # after the clipping. Without this flag the gradient scaler unscales them before.
         optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
@@ -171,19 +170,21 @@ class TrainingModule(pl.LightningModule, ABC):
         """Rescale accumulated gradients and set the learning rate of the update."""
         self._target_weights.rescale(self.parameters())
         if self._report_is_due(self.trainer.global_step + 1):
-            self._gradient_norms = optimization.gradient_norms(self.model)
+            self._gradient_norms = gradient_norms(self.model)
         rate = self.learning_rate(self.trainer.global_step + 1)
         for group in optimizer.param_groups:
             group["lr"] = rate
 
     def learning_rate(self, step: int) -> float:
         """Return the learning rate of update `step`; the first is 1."""
-        return optimization.learning_rate_at(
-            self.optim,
-            step,
-            d_model=self.config.model.transformer.d_model,
-            total_steps=self.total_steps(),
+        return self.optim.schedule.rate(
+            self.optim.learning_rate, step, total_steps=self.total_steps(), d_model=self.width()
         )
+
+    def width(self) -> int | None:
+        """Return the width of the model, for schedules that depend on it; None if it has none."""
+        width: int = self.config.model.transformer.d_model
+        return width
 
     def total_steps(self) -> int | None:
         """Return the number of updates of the whole run; None if only time limits it."""
@@ -253,7 +254,7 @@ class TrainingModule(pl.LightningModule, ABC):
             raise Diverged(
                 f"the training loss became {self.throughput.loss()} at step "
                 f"{self.trainer.global_step + 1}; checkpoints written before stay as they are; "
-                "a lower optim.learning_rate, a longer optim.warmup_steps or "
+                "a lower optim.learning_rate, a longer optim.schedule.warmup_steps or "
                 "trainer.gradient_clip_val usually helps"
             )
 

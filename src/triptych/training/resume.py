@@ -29,7 +29,7 @@ UNSET = "unset"
 """Value of a setting that a version of Triptych does not have."""
 
 REFUSED = {
-    "optim.optimizer": "an optimiser cannot take up another's state",
+    "optim.optimizer.class_path": "an optimiser cannot take up another's state",
     "task.class_path": "the model and its scores belong to the task",
     "run.seed": "the order of the data depends on it",
     "run.train_only": "the optimiser has the state of what it trains",

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from torch import nn
 
 from triptych.errors import at_least, check_seed
-from triptych.training.optim import OptimConfig
+from triptych.training.optim.optimizers import AdamW, OptimizerConfig
+from triptych.training.optim.schedules import InverseSqrt, ScheduleConfig
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,27 @@ class RunConfig:
             raise ValueError("freeze_word_vectors needs word_vectors, a file of vectors")
         if self.word_vectors is not None and self.init_from is not None:
             raise ValueError("word_vectors and init_from both give initial weights; expected one")
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """Optimiser and learning-rate schedule."""
+
+    optimizer: OptimizerConfig = field(default_factory=AdamW)
+    """Optimiser and its settings."""
+    learning_rate: float = 3e-4
+    """Highest learning rate, at the end of the warm-up; for Noam a factor, 1 in the paper."""
+    schedule: ScheduleConfig = field(default_factory=InverseSqrt)
+    """Learning rate over the updates."""
+    ema_decay: float = 0.0
+    """Decay of the exponential moving average of the weights per update, such as 0.999;
+    validations and best.ckpt use the average; 0 for none."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate is {self.learning_rate}; it must be above 0")
+        if not 0 <= self.ema_decay < 1:
+            raise ValueError(f"ema_decay is {self.ema_decay}; it must be from 0 to below 1")
 
 
 @dataclass(frozen=True)

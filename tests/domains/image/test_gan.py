@@ -28,8 +28,10 @@ from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
 from triptych.training.module import TrainingModule
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.optim.muon import Muon
+from triptych.training.optim.optimizers import Adam
+from triptych.training.optim.schedules import Constant, Noam
+from triptych.training.run_config import OptimConfig, RunConfig
 from triptych.training.trainer import train
 
 STEPS = 6
@@ -52,10 +54,7 @@ def settings(folder: Path, name: str = "gan") -> Config:
     return Config(
         data=DataConfig(source=Digits(), batch_size=16, samples=4, validation_limit=20),
         task=Gan(attention_side=8, **SIZES),
-        optim=OptimConfig(
-            "adam", learning_rate=2e-3, betas=(0.0, 0.9), schedule="constant", warmup_steps=2,
-            ema_decay=0.9,
-        ),
+        optim=OptimConfig(Adam((0.0, 0.9)), 2e-3, Constant(warmup_steps=2), ema_decay=0.9),
         run=RunConfig(name=name, directory=str(folder), wandb="off", seed=3),
     )  # fmt: skip
 
@@ -314,8 +313,9 @@ def test_options_of_other_models_are_refused(tmp_path: Path) -> None:
 
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     config = settings(tmp_path)
-    with pytest.raises(ValueError, match="muon"):
-        replace(config, optim=OptimConfig("muon"))
+    for optim in (OptimConfig(Muon()), OptimConfig(schedule=Noam())):
+        with pytest.raises(ValueError, match=r"Muon and optim\.schedule Noam"):
+            replace(config, optim=optim)
     with pytest.raises(ValueError, match="leave model out"):
         replace(config, model=ModelConfig(class_conditional=True))
     with pytest.raises(ValueError, match="channels is 4; self-attention"):

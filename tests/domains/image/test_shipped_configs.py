@@ -81,8 +81,11 @@ def test_no_option_is_left_to_the_default_unseen(path: Path) -> None:
     for part, keys in {
         "data": {"source", "bits", "batch_size", "evaluation_batch_size", "samples"},
         "model": {"transformer", "head", "class_conditional"},
-        "optim": {"optimizer", "learning_rate", "schedule", "warmup_steps", "weight_decay"},
+        "optim": {"optimizer", "learning_rate", "schedule"},
         "run": {"name", "directory", "seed"},
         "trainer": {"max_steps", "val_check_interval", "gradient_clip_val", "precision"},
     }.items():
         assert keys <= set(content[part]), f"{part} lacks {keys - set(content[part])}"
+    assert "warmup_steps" in content["optim"]["schedule"]["init_args"]
+    if not content["optim"]["optimizer"]["class_path"].endswith(".Adam"):
+        assert "weight_decay" in content["optim"]["optimizer"]["init_args"]

@@ -28,8 +28,8 @@ from triptych.domains.pictures.sources import Digits, ImageFolder
 from triptych.errors import UserError
 from triptych.training.checkpoint import header, read_checkpoint
 from triptych.training.evaluate import sum_scores
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.optim.schedules import Constant
+from triptych.training.run_config import OptimConfig, RunConfig
 from triptych.training.trainer import train
 
 HEIGHT, WIDTH = 3, 4
@@ -83,7 +83,7 @@ def settings(
             head=head or Categorical(),
             class_conditional=class_conditional,
         ),
-        optim=OptimConfig(learning_rate=5e-3, warmup_steps=5, schedule="constant"),
+        optim=OptimConfig(learning_rate=5e-3, schedule=Constant(warmup_steps=5)),
         run=RunConfig(name="tiny", directory=str(folder.parent / "runs"), wandb="off"),
     )
 

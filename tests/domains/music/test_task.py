@@ -36,8 +36,8 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 from triptych.training.evaluate import sum_scores
-from triptych.training.optim import OptimConfig
-from triptych.training.run_config import RunConfig
+from triptych.training.optim.schedules import Constant
+from triptych.training.run_config import OptimConfig, RunConfig
 
 
 def scale(steps, seed):
@@ -72,7 +72,7 @@ def config(attention=None):
             sample_seconds=2,
         ),
         model=ModelConfig(sizes),
-        optim=OptimConfig(learning_rate=1e-2, warmup_steps=5, schedule="constant"),
+        optim=OptimConfig(learning_rate=1e-2, schedule=Constant(warmup_steps=5)),
         run=RunConfig(name="t", seed=1, wandb="off"),
     )
 

@@ -12,7 +12,8 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, DataConfig, ModelConfig
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
-from triptych.training.optim import OptimConfig
+from triptych.training.optim.schedules import Constant
+from triptych.training.run_config import OptimConfig
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +30,7 @@ def tiny_config() -> Config:
         model=ModelConfig(
             TransformerConfig(n_layers=1, d_model=32, n_heads=2, feed_forward=GELU(64), dropout=0.1)
         ),
-        optim=OptimConfig(learning_rate=5e-3, warmup_steps=10, schedule="constant"),
+        optim=OptimConfig(learning_rate=5e-3, schedule=Constant(warmup_steps=10)),
     )
 
 

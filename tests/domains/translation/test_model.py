@@ -13,7 +13,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.norms import LayerNorm
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, ModelConfig
-from triptych.training.optim import learning_rate_at
+from triptych.training.optim.optimizers import Adam
 
 CONFIGS = {
     path.name: path
@@ -122,18 +122,15 @@ def test_impossible_settings_are_refused(settings: dict[str, float], message: st
 def test_the_published_vocabulary_and_optimizer(size: str) -> None:
     config = read_config(f"transformer-{size}.yaml")
     assert config.data.vocabulary_size == 37_000
-    assert (config.optim.optimizer, config.optim.betas, config.optim.epsilon) == (
-        "adam",
-        (0.9, 0.98),
-        1e-9,
-    )
+    assert config.optim.optimizer == Adam(betas=(0.9, 0.98), epsilon=1e-9)
 
 
 def test_the_warm_up_schedule_gives_the_published_rates() -> None:
     config = read_config("transformer-base.yaml")
+    optim, width = config.optim, config.model.transformer.d_model
 
     def rate(step: int) -> float:
-        return learning_rate_at(config.optim, step, d_model=config.model.transformer.d_model)
+        return optim.schedule.rate(optim.learning_rate, step, d_model=width)
 
     assert rate(1) == pytest.approx(1.75e-7, rel=3e-3)
     assert rate(4_000) == pytest.approx(6.99e-4, rel=1e-3)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from triptych.domains.drawing import COLOURS, new_figure, png
 from triptych.explain.figure import Content, ExplainOptions, Figure
-from triptych.training.optim import OptimConfig, learning_rate_at
+from triptych.training.optim.schedules import Noam
 
 CURVES = ((512, 4000), (512, 8000), (256, 4000))
 """Widths and warm-up steps of the curves; the first is the published one."""
@@ -17,8 +17,8 @@ MARKED = {1: (3300, 0.3e-4), 4000: (6300, 8.9e-4), 16_000: (15_000, 4.1e-4)}
 
 def learning_rates(d_model: int, warmup: int, steps: Sequence[int]) -> list[float]:
     """Return the learning rates of Vaswani et al. 2017, section 5.3, equation 3, at some steps."""
-    settings = OptimConfig(learning_rate=1.0, schedule="noam", warmup_steps=warmup)
-    return [learning_rate_at(settings, step, d_model=d_model) for step in steps]
+    noam = Noam(warmup_steps=warmup)
+    return [noam.rate(1.0, step, d_model=d_model) for step in steps]
 
 
 def draw(options: ExplainOptions, model: None) -> Content:

@@ -55,10 +55,10 @@ class Gan(ImageTask):
                 "model has settings of a Transformer, but task is Gan; its sizes are in "
                 "task.init_args: leave model out"
             )
-        if config.optim.optimizer == "muon" or config.optim.schedule == "noam":
+        if config.optim.optimizer.needs_blocks or config.optim.schedule.needs_width:
             raise ValueError(
-                "optim.optimizer muon and optim.schedule noam are for Transformers; task is Gan: "
-                "use optimizer adam, and schedule constant"
+                "optim.optimizer Muon and optim.schedule Noam are for Transformers; task is Gan: "
+                "use optimizer Adam, and schedule Constant"
             )
         if config.run.compile:
             raise ValueError("run.compile is true, which task Gan does not support")

@@ -4,13 +4,40 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from triptych.core.transformer import Block
 from triptych.training.devices import cpu_has_bf16
+from triptych.training.optim.optimizers import AdamW, decay_groups, trainable
+
+
+@dataclass(frozen=True)
+class Muon(AdamW):
+    """Muon for the matrices of the blocks, and AdamW with these settings for all other parameters.
+
+    The weight decay is that of all matrices.
+    """
+
+    needs_blocks: ClassVar[bool] = True
+
+    def missing(self) -> str | None:
+        has_muon = hasattr(torch.optim, "Muon")
+        return None if has_muon else f"torch 2.9 or newer; this is {torch.__version__}"
+
+    def build(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
+        hidden = hidden_matrices(module)
+        taken = set(hidden)
+        rest = [parameter for parameter in trainable(module) if parameter not in taken]
+        return MuonAdamW(
+            hidden,
+            decay_groups(rest, self.weight_decay),
+            weight_decay=self.weight_decay,
+            **self.arguments(module, learning_rate),
+        )
 
 
 def hidden_matrices(module: nn.Module) -> list[Tensor]:
