@@ -113,11 +113,12 @@ def options_of(*words: str) -> frozenset[str]:
 def test_every_option_shown_is_known_to_its_command(command: str) -> None:
     _, *words = shlex.split(command.replace(" DOMAIN ", " translation "), comments=True)
     known = options_of(*itertools.takewhile(lambda word: word[0] not in "-<", words))
-    # The settings of a source depend on the class that the YAML names.
+    # The settings of a part depend on the class that the YAML names.
+    parts = ("--data.source.", "--optim.optimizer.", "--optim.schedule.")
     shown = {
         word.partition("=")[0]
         for word in words
-        if word.startswith("--") and not word.startswith("--data.source.")
+        if word.startswith("--") and not word.startswith(parts)
     }
     assert shown <= known, shown - known
     for config in re.findall(r"configs/[\w/-]+\.yaml", command):
