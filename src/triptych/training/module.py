@@ -386,7 +386,8 @@ class TrainingModule(pl.LightningModule, ABC):
         training_weights_first(checkpoint)
         self.latest = dict(checkpoint["triptych"]["metrics"])
         if (rows := checkpoint.get(FIXED_ROWS)) is not None:
-            self.fixed_rows = fixed_rows_of(self, checkpoint["state_dict"], rows)
+            table = self.word_rows().table
+            self.fixed_rows = fixed_rows_of(self, table, checkpoint["state_dict"], rows)
 
     def _log(self, values: dict[str, float], step: int) -> None:
         if self.trainer.is_global_zero:

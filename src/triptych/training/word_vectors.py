@@ -9,16 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from triptych.errors import UserError
-
-if TYPE_CHECKING:
-    from triptych.training.module import TrainingModule
 
 FIXED_ROWS = "triptych_fixed_rows"
 """Key of a checkpoint with the numbers of the rows that the training leaves as they are."""
@@ -52,10 +49,11 @@ class FixedRows:
         table[self.rows.to(table.device)] = self.vectors.to(table)
 
 
-def fixed_rows_of(task: TrainingModule, weights: Mapping[str, Tensor], rows: Tensor) -> FixedRows:
-    """Return the fixed rows of a run that is resumed from a checkpoint with these weights."""
-    table = task.word_rows().table
-    name = next(name for name, weight in task.named_parameters() if weight is table)
+def fixed_rows_of(
+    module: nn.Module, table: nn.Parameter, weights: Mapping[str, Tensor], rows: Tensor
+) -> FixedRows:
+    """Return the fixed rows of a table of a module that is resumed from a checkpoint's weights."""
+    name = next(name for name, weight in module.named_parameters() if weight is table)
     return FixedRows(table, rows, weights[name][rows.to(weights[name].device)].clone())
 
 

@@ -21,13 +21,10 @@ from triptych.domains.translation.config import Config
 from triptych.domains.translation.domain import NUMBERS, STEPS, TranslationAttentionOptions
 from triptych.domains.translation.evaluation import evaluate_split
 from triptych.domains.translation.long_lines import split_long
-from triptych.domains.translation.metrics import (
-    LikelihoodScores,
-    primary_subtag,
-)
+from triptych.domains.translation.metrics import LikelihoodScores
 from triptych.domains.translation.output_constraints import OutputConstraints
 from triptych.domains.translation.render import draw, draw_steps_by_length
-from triptych.domains.translation.sources import SPACES
+from triptych.domains.translation.sources import SPACES, primary_subtag
 from triptych.domains.translation.token_constraints import (
     NO_SPACES,
     TokenConstraints,

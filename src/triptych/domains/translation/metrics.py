@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
+from triptych.domains.translation.sources import primary_subtag
 from triptych.domains.translation.tokenizers.base import PAD
 from triptych.training.evaluate import in_double
 
@@ -156,8 +157,3 @@ def papers_bleu_unavailable(language: str, tokenizer: str = "13a") -> str | None
     if primary_subtag(language) not in known:
         return f"Moses has no tokenisation into words for the language {language}"
     return None
-
-
-def primary_subtag(language: str) -> str:
-    """Return the language of a code without country or script: pt of pt-BR, zh of zh_Hant."""
-    return language.lower().replace("_", "-").split("-")[0]

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from triptych.domains.files import read_lines
 from triptych.domains.sources import TextFilesOfSplits
-from triptych.domains.translation.metrics import primary_subtag
 from triptych.domains.translation.rouge import rouge, rouge_of_baselines
 from triptych.errors import UserError
 
@@ -28,6 +27,11 @@ ARTIFICIAL = "art"
 SPACES = " \t\r"
 """Characters stripped from both ends of a line. `str.strip` without arguments would also remove
 U+2028, U+0085 and the no-break space, which are part of the text."""
+
+
+def primary_subtag(language: str) -> str:
+    """Return the language of a code without country or script: pt of pt-BR, zh of zh_Hant."""
+    return language.lower().replace("_", "-").split("-")[0]
 
 
 @dataclass(frozen=True)
