@@ -102,6 +102,10 @@ def test_version(cli) -> None:
         (["translate", "--checkpoint"], ["--checkpoint: expected one argument"]),
         (["translate", "--n-best", "2"], ["--n-best", "did you mean --n_best?"]),
         (["translate", "translation", "--checkpoint", "a", "more"], ["unknown key more"]),
+        (["report", "a", "--ot", "b"], ["report: unknown option --ot, did you mean --out?"]),
+        (["report", "a", "--out=b", "--xyz=1"], ["unknown option --xyz; `triptych report --help`"]),
+        (["data", "fetch", "mnist", "--ulr", "b"], ["data fetch: unknown option --ulr", "--url"]),
+        (["play", "a"], ["play: unrecognized arguments: a"]),
     ],
     ids=" ".join,
 )
