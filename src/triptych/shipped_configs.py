@@ -67,12 +67,12 @@ def without_files(domain: str) -> list[str]:
     """
     import yaml
 
-    found = []
+    names = []
     for name, file in find_all(domain).items():
         source = (yaml.safe_load(file.read_text(encoding="utf-8")).get("data") or {}).get("source")
         if source and "directory" not in (source.get("init_args") or {}):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def with_files(domain: str, arguments: Sequence[str]) -> list[str]:
@@ -80,15 +80,15 @@ def with_files(domain: str, arguments: Sequence[str]) -> list[str]:
 
     An existing path stays as it is. Raises UserError for a word that is neither a path nor a name.
     """
-    found: list[str] = []
+    replaced: list[str] = []
     for argument in arguments:
-        if found and found[-1] == OPTION:
-            found.append(_file_of(domain, argument))
+        if replaced and replaced[-1] == OPTION:
+            replaced.append(_file_of(domain, argument))
         elif argument.startswith(f"{OPTION}="):
-            found += [OPTION, _file_of(domain, argument.partition("=")[2])]
+            replaced += [OPTION, _file_of(domain, argument.partition("=")[2])]
         else:
-            found.append(argument)
-    return found
+            replaced.append(argument)
+    return replaced
 
 
 def _file_of(domain: str, word: str) -> str:

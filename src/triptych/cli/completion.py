@@ -69,8 +69,8 @@ def command_line() -> argparse.ArgumentParser:
             for name, source in offering.items():
                 _copy(source, target, domain=name)
         for name, source in offering.items():
-            of_domain = inner.add_parser(name, help=f"{command.name} {name}")
-            _copy(source, of_domain, domain=name)
+            domain_parser = inner.add_parser(name, help=f"{command.name} {name}")
+            _copy(source, domain_parser, domain=name)
     return root
 
 

@@ -14,19 +14,19 @@ from triptych.export import FORMATS, check_packages
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    made = PlainParser(
+    parser = PlainParser(
         prog="triptych export",
         usage="triptych export CHECKPOINT --format FORMAT --out FOLDER [OPTIONS]",
         description="Write a trained model into a folder that Triptych and other libraries open, "
         "with its model card. The folder is compared with the model before it takes its place.",
     )
-    made.add_argument(
+    parser.add_argument(
         "checkpoint",
         metavar="CHECKPOINT",
         help="Checkpoint file of the model (.ckpt), folder of an earlier export, or "
         "pretrained:NAME.",
     )
-    made.add_argument(
+    parser.add_argument(
         "--format",
         choices=list(FORMATS),
         required=True,
@@ -34,23 +34,23 @@ def parser() -> argparse.ArgumentParser:
         "CTranslate2. onnx: graphs of a decoding step. hf: a translator or language model for "
         "Hugging Face's transformers, which Triptych opens again.",
     )
-    made.add_argument("--out", type=str, required=True, metavar="FOLDER", help="Folder to write.")
-    made.add_argument(
+    parser.add_argument("--out", type=str, required=True, metavar="FOLDER", help="Folder to write.")
+    parser.add_argument(
         "--card",
         nargs="+",
         default=[],
         metavar="KEY=TEXT",
         help="Texts of the model card: what, data, terms, time, hardware, figure or limits.",
     )
-    made.add_argument(
+    parser.add_argument(
         "--compare",
         type=str,
         metavar="FILE",
         help="Lines to translate with CTranslate2 and with Triptych, with the share of equal "
         "translations and the speed of both; for ctranslate2.",
     )
-    made.add_argument("--overwrite", action="store_true", help="Replace an earlier export.")
-    return made
+    parser.add_argument("--overwrite", action="store_true", help="Replace an earlier export.")
+    return parser
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -15,14 +15,14 @@ from triptych.errors import UserError
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    made = PlainParser(
+    parser = PlainParser(
         prog="triptych play",
         usage="triptych play [OPTIONS]",
         description="Serve trained models to the browser of this machine: translate a sentence, "
         "finish a drawing, harmonise a melody, continue a text. It needs no network, and no other "
         "machine can open the pages. Ctrl-C ends it.",
     )
-    made.add_argument(
+    parser.add_argument(
         "--checkpoint",
         type=str,
         action="append",
@@ -30,16 +30,16 @@ def parser() -> argparse.ArgumentParser:
         help="Checkpoint file of a model (.ckpt), or pretrained:NAME; may be given several times. "
         "By default all models shipped with Triptych.",
     )
-    made.add_argument(
+    parser.add_argument(
         "--device", type=str, default="auto", help="auto (a GPU where there is one), cpu or cuda."
     )
-    made.add_argument(
+    parser.add_argument(
         "--port", type=int, help="Port of the server; by default the first free one from 7860 on."
     )
-    made.add_argument(
+    parser.add_argument(
         "--no_browser", action="store_true", help="Print the address without opening a browser."
     )
-    return made
+    return parser
 
 
 def check_port(port: int) -> None:

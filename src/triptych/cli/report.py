@@ -17,21 +17,23 @@ MOST_NAMED = 4
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    made = PlainParser(
+    parser = PlainParser(
         prog="triptych report",
         usage="triptych report RUN [RUN ...] --out FILE [OPTIONS]",
         description="Write one HTML file about a run, or about several side by side: settings, "
         "curves, samples, attention, statistics and versions. It needs no network. Runs may be "
         "unfinished.",
     )
-    made.add_argument("runs", nargs="+", metavar="RUN", help="Folder of a run.")
-    made.add_argument("--out", type=str, required=True, metavar="FILE", help="HTML file to write.")
-    made.add_argument(
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="Folder of a run.")
+    parser.add_argument(
+        "--out", type=str, required=True, metavar="FILE", help="HTML file to write."
+    )
+    parser.add_argument(
         "--title",
         type=str,
         help="Title of the page; by default the names of the runs, or the number of many.",
     )
-    made.add_argument(
+    parser.add_argument(
         "--steps",
         type=int,
         default=12,
@@ -39,8 +41,8 @@ def parser() -> argparse.ArgumentParser:
         help="Largest number of validations of a run whose samples are shown, evenly spaced with "
         "the first and the last.",
     )
-    made.add_argument("--overwrite", action="store_true", help="Replace an existing --out.")
-    return made
+    parser.add_argument("--overwrite", action="store_true", help="Replace an existing --out.")
+    return parser
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -59,8 +61,8 @@ def run(arguments: Sequence[str]) -> int:
     title = options.title or (named if len(runs) <= MOST_NAMED else f"{len(runs)} runs")
     content = report(runs, title=title)
     write_atomically(out, content)
-    for found in runs:
-        for notice in found.notices:
-            print(f"{found.name}: {notice}", file=sys.stderr)
+    for shown in runs:
+        for notice in shown.notices:
+            print(f"{shown.name}: {notice}", file=sys.stderr)
     print(f"{out} ({len(content) / 1e6:.1f} MB)", file=sys.stderr)
     return 0

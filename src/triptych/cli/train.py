@@ -181,9 +181,9 @@ def given_vocabulary(
 
     start = config.run.init_from
     if resumed is not None:
-        found = find_checkpoint(resumed)
-        check_resumable(*found, domain=domain, config=to_plain(config), max_epochs=max_epochs)
-        header = found[1]["triptych"]
+        latest = find_checkpoint(resumed)
+        check_resumable(*latest, domain=domain, config=to_plain(config), max_epochs=max_epochs)
+        header = latest[1]["triptych"]
         before = header["config"]["run"]
         if before.get("init_from") is None:
             return None, config

@@ -74,10 +74,10 @@ def plot(rows: Sequence[Row]) -> bytes:
     for number, (name, title) in enumerate(panels):
         axes = figure.add_subplot(1, len(panels), number + 1)
         for index, layer in enumerate(layers):
-            found = [row for row in rows if row.layer == layer]
+            curve = [row for row in rows if row.layer == layer]
             axes.loglog(
-                [row.length for row in found],
-                [getattr(row, name) for row in found],
+                [row.length for row in curve],
+                [getattr(row, name) for row in curve],
                 marker="o",
                 markersize=3,
                 color=COLOURS[index % len(COLOURS)],

@@ -55,11 +55,11 @@ class DataSet:
 def read(file: Path = FILE) -> dict[str, DataSet]:
     """Return all data sets by name."""
     content: dict[str, dict[str, Any]] = yaml.safe_load(file.read_text(encoding="utf-8"))
-    found = {}
+    sets = {}
     for name, entry in content.items():
         files = [RemoteFile(size=row.pop("bytes"), **row) for row in entry.pop("files")]
-        found[name] = DataSet(name=name, files=tuple(files), **entry)
-    return found
+        sets[name] = DataSet(name=name, files=tuple(files), **entry)
+    return sets
 
 
 def find(name: str) -> DataSet:

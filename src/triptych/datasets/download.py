@@ -174,8 +174,8 @@ def _first_byte(answer: Any, asked: int) -> int:
         return 0
     span = answer.headers.get("Content-Range", "")
     if not span.startswith(f"bytes {asked}-"):
-        found = span or "no range"
-        raise _BrokenAttemptError(f"the server answers with {found} in place of byte {asked}")
+        instead = span or "no range"
+        raise _BrokenAttemptError(f"the server answers with {instead} in place of byte {asked}")
     return asked
 
 

@@ -177,8 +177,8 @@ class Beams:
 
 def path(tokens: Sequence[int], parents: Sequence[int], node: int) -> list[int]:
     """The tokens of a row's tree from its root to a node; none for a node below 0."""
-    found = []
+    backwards = []
     while node >= 0:
-        found.append(tokens[node])
+        backwards.append(tokens[node])
         node = parents[node]
-    return found[::-1]
+    return backwards[::-1]

@@ -22,12 +22,12 @@ def descriptions() -> dict[str, str]:
 
     The sentence is the first line of the module's docstring, which is read without an import.
     """
-    found = {}
+    sentences = {}
     for path in sorted(Path(figures.__path__[0]).glob("*.py")):
         if path.stem != "__init__":
             text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            found[path.stem.replace("_", "-")] = text.partition("\n")[0]
-    return found
+            sentences[path.stem.replace("_", "-")] = text.partition("\n")[0]
+    return sentences
 
 
 def check_name(name: str) -> None:
@@ -40,5 +40,5 @@ def check_name(name: str) -> None:
 
 def find_figure(name: str) -> Figure:
     """Import the figure of a name that `descriptions` has."""
-    found: Figure = import_module(f"{figures.__name__}.{name.replace('-', '_')}").FIGURE
-    return found
+    figure: Figure = import_module(f"{figures.__name__}.{name.replace('-', '_')}").FIGURE
+    return figure

@@ -54,8 +54,8 @@ def read_metrics(path: Path) -> Metrics:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not header or header[0] != "step":
-        found = repr(header[0][:40]) if header else "an empty file"
-        raise UserError(f"{path}: expected a table whose first column is step, found {found}")
+        first = repr(header[0][:40]) if header else "an empty file"
+        raise UserError(f"{path}: expected a table whose first column is step, found {first}")
     if len(set(header)) < len(header):
         raise UserError(f"{path} has two columns of the same name")
     values: dict[str, dict[int, float]] = {name: {} for name in header[1:]}

@@ -60,14 +60,14 @@ def halved(rows: Tensor, heads: int) -> Tensor:
 
     Triptych rotates features 2i and 2i + 1 together, other libraries i and i + E / 2.
     """
-    found: Tensor = rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
-    return found
+    reordered: Tensor = rows.unflatten(0, (heads, -1, 2)).transpose(1, 2).flatten(0, 2)
+    return reordered
 
 
 def paired(rows: Tensor, heads: int) -> Tensor:
     """The inverse of `halved`."""
-    found: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
-    return found
+    reordered: Tensor = rows.unflatten(0, (heads, 2, -1)).transpose(1, 2).flatten(0, 2)
+    return reordered
 
 
 def to_safetensors(module: nn.Module, dtype: torch.dtype) -> tuple[bytes, dict[str, str]]:
@@ -126,10 +126,10 @@ def from_safetensors(weights: bytes, facts: dict[str, Any], *, name: str) -> dic
     facts: of `metadata`. name: of the weights, for the message. Raises UserError if the hash of the
     weights is not the one in the metadata.
     """
-    found = hashlib.sha256(weights).hexdigest()
-    if found != facts["sha256"]:
+    digest = hashlib.sha256(weights).hexdigest()
+    if digest != facts["sha256"]:
         raise UserError(
-            f"the weights {name} are damaged or were changed: their sha256 is {found[:12]}..., "
+            f"the weights {name} are damaged or were changed: their sha256 is {digest[:12]}..., "
             f"expected {facts['sha256'][:12]}...; install Triptych or export the model again"
         )
     state = {

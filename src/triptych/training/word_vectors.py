@@ -69,11 +69,11 @@ def place_vectors(target: WordRows, path: str) -> FixedRows:
         if word is not None:
             rows_of[word].append(row)
     lower = {word: word.lower() for word in rows_of}
-    found = read_vectors(path, {*rows_of, *lower.values()}, target.table.shape[1])
+    vectors = read_vectors(path, {*rows_of, *lower.values()}, target.table.shape[1])
     vector_of = {
-        row: found[word] if word in found else found[lower[word]]
+        row: vectors[word] if word in vectors else vectors[lower[word]]
         for word, rows in rows_of.items()
-        if word in found or lower[word] in found
+        if word in vectors or lower[word] in vectors
         for row in rows
     }
     if not vector_of:
@@ -101,12 +101,12 @@ def read_vectors(path: str, wanted: set[str], d_model: int) -> dict[str, Tensor]
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
             binary = ".bin" in file.suffixes[-2:]
             read = _binary_vectors if binary else _text_vectors
-            found: dict[str, Tensor] = {}
+            vectors: dict[str, Tensor] = {}
             for word, vector in read(cast(IO[bytes], stream), path, wanted, d_model):
                 if not vector.isfinite().all():
                     raise UserError(f"{OPTION}: {path} has a number that is not finite for {word}")
-                found.setdefault(word, vector)
-            return found
+                vectors.setdefault(word, vector)
+            return vectors
     except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{OPTION}: {path} cannot be read: {error}") from error
 

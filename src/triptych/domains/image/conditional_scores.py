@@ -111,12 +111,12 @@ def upscaling_scores(
     model, factor = trained.upscaling_model()
     small = average_down(images.pixels, factor)  # [N, h, w, C]
     labels = images.labels.tolist() if model.n_classes and images.labels is not None else None
-    made = trained.upscale(small.numpy(), labels=labels, seed=seed, progress=progress)
+    samples = trained.upscale(small.numpy(), labels=labels, seed=seed, progress=progress)
     planes = small.permute(0, 3, 1, 2).float()  # [N, C, h, w]
     cubic = F.interpolate(planes, scale_factor=factor, mode="bicubic", align_corners=False)
     cubic = cubic.round().clamp(0, model.levels - 1).permute(0, 2, 3, 1)  # [N, H, W, C]
     results = {
-        "samples": torch.from_numpy(made[:, 0]),
+        "samples": torch.from_numpy(samples[:, 0]),
         "nearest": repeat(small, factor),
         "bicubic": cubic.to(torch.uint8),
     }

@@ -183,7 +183,7 @@ def complete_tokens(
             "generator": generator,
             "previous": values[:, start - 1] if start else None,
         }
-        found, _ = particle_filter(
+        drawn, _ = particle_filter(
             model,
             window,
             particles=particles,
@@ -193,8 +193,8 @@ def complete_tokens(
             **common,
         )
         if passes:
-            found, _ = resample(model, Given(found, window.known), passes=passes, **common)
-        values[:, start:stop], known[:, start:stop] = found, True
+            drawn, _ = resample(model, Given(drawn, window.known), passes=passes, **common)
+        values[:, start:stop], known[:, start:stop] = drawn, True
     return values
 
 

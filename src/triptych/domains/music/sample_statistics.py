@@ -70,14 +70,14 @@ def compare_with_training(
     A group has the mean, deviation and maximum of the lengths, and for each piece the length of its
     run and its first symbol (index and time) in the piece and in the training piece.
     """
-    found: dict[str, Any] = {}
+    shared: dict[str, Any] = {}
     for kind in KINDS:
         pieces = [piece for group in groups.values() for piece in group]
         rows = longest_shared_runs(
             [piece.symbols(kind) for piece in pieces], [piece.symbols(kind) for piece in training]
         )
         runs = iter(zip(pieces, rows, strict=True))
-        found[kind] = {}
+        shared[kind] = {}
         for group, members in groups.items():
             entries = []
             for piece, run in (next(runs) for _ in members):
@@ -95,13 +95,13 @@ def compare_with_training(
                     }
                 entries.append(entry)
             lengths = np.array([entry["length"] for entry in entries])
-            found[kind][group] = {
+            shared[kind][group] = {
                 "mean": float(lengths.mean()),
                 "std": float(lengths.std()),
                 "max": int(lengths.max()),
                 "runs": entries,
             }
-    return found
+    return shared
 
 
 def text_lines(details: dict[str, Any]) -> list[str]:
@@ -140,10 +140,10 @@ def text_lines(details: dict[str, Any]) -> list[str]:
     return lines + longest
 
 
-def _mean_and_std(found: dict[str, Any]) -> str:
-    if found["mean"] is None:
+def _mean_and_std(statistics: dict[str, Any]) -> str:
+    if statistics["mean"] is None:
         return "none"
-    return f"{found['mean']:.3f} ± {found['std']:.3f}"
+    return f"{statistics['mean']:.3f} ± {statistics['std']:.3f}"
 
 
 def _aligned(table: list[list[str]]) -> list[str]:

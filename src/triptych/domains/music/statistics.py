@@ -102,7 +102,7 @@ def piece_statistics(notes: NoteTable, tokenizer: MusicTokenizer) -> dict[str, f
     used = np.unique(notes.pitch)
     n_sounding = (sounding > 0).sum()
     density = _ratio(len(notes), notes.n_steps)
-    found = {
+    measures = {
         "pitch_class_entropy": pitch_class_entropy(notes),
         "scale_consistency": scale_consistency(notes),
         "polyphony": _ratio(roll.sum(), n_sounding),
@@ -112,18 +112,18 @@ def piece_statistics(notes: NoteTable, tokenizer: MusicTokenizer) -> dict[str, f
         "notes_per_second": density * tokenizer.steps_per_second,
     }
     if tokenizer.steps_per_bar is not None:
-        found["notes_per_bar"] = density * tokenizer.steps_per_bar
-        found["groove_consistency"] = groove_consistency(notes, tokenizer.steps_per_bar)
+        measures["notes_per_bar"] = density * tokenizer.steps_per_bar
+        measures["groove_consistency"] = groove_consistency(notes, tokenizer.steps_per_bar)
     if tokenizer.steps_per_beat is not None:
-        found["empty_beat_rate"] = empty_beat_rate(sounding > 0, tokenizer.steps_per_beat)
+        measures["empty_beat_rate"] = empty_beat_rate(sounding > 0, tokenizer.steps_per_beat)
     if tokenizer.voice_ranges:
         grid = notes.voice_grid(len(tokenizer.voice_ranges))
-        found |= voice_leading(grid)
+        measures |= voice_leading(grid)
         for voice, (name, (low, high)) in enumerate(tokenizer.voice_ranges.items()):
             pitch = notes.pitch[notes.voice == voice]
             outside = ((pitch < low) | (pitch > high)).sum()
-            found[f"{name.lower()}_out_of_range"] = 100 * _ratio(outside, len(pitch))
-    return found
+            measures[f"{name.lower()}_out_of_range"] = 100 * _ratio(outside, len(pitch))
+    return measures
 
 
 def pitch_class_entropy(notes: NoteTable) -> float:
@@ -196,17 +196,17 @@ def means_and_deviations(pieces: Sequence[dict[str, float]]) -> dict[str, dict[s
     The deviation is that of the given pieces (divisor N). Mean and deviation are None for a measure
     that no piece has.
     """
-    found: dict[str, dict[str, Any]] = {}
+    table: dict[str, dict[str, Any]] = {}
     for name in pieces[0] if pieces else ():
         values = np.array([piece[name] for piece in pieces])
         values = values[~np.isnan(values)]
         some = len(values) > 0
-        found[name] = {
+        table[name] = {
             "mean": float(values.mean()) if some else None,
             "std": float(values.std()) if some else None,
             "pieces": len(values),
         }
-    return found
+    return table
 
 
 def self_similarity(

@@ -44,10 +44,10 @@ class DocstringPackages(DocstringLabels):
     """
 
     def read(self, split: str) -> list[Labelled]:
-        found = split_docstrings(self.packages, self.held_out, split)
+        docstrings = split_docstrings(self.packages, self.held_out, split)
         return [
             Labelled((" ".join(sentence for part in new for sentence in part),), each.package)
-            for each, new in found
+            for each, new in docstrings
         ]
 
 
@@ -72,13 +72,13 @@ class DocstringChoices(DocstringLabels):
             first, *others = [sentence for part in new for sentence in part]
             if others:
                 by_package.setdefault(docstring.package, []).append((first, " ".join(others)))
-        found = []
+        examples = []
         for pairs in by_package.values():
             firsts = list(dict.fromkeys(first for first, _ in pairs))
             if len(firsts) >= self.n_candidates:
                 numbered = enumerate(pairs)
-                found += [self._example(*pair, firsts, number) for number, pair in numbered]
-        return found
+                examples += [self._example(*pair, firsts, number) for number, pair in numbered]
+        return examples
 
     def _example(self, first: str, body: str, firsts: Sequence[str], number: int) -> Labelled:
         """Return the body with its own first sentence at a random place among others."""
