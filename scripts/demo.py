@@ -167,7 +167,8 @@ class Demo:
     def harmonise(self, checkpoint: list[str]) -> None:
         """Fill in the three lower voices of a test chorale, given its soprano."""
         music = triptych.load(checkpoint[1])
-        chorale = music.config.data.source.load("test")[0].content[:HARMONISED]
+        source = music.data_settings.source
+        chorale = source.load("test", music.tokenizer)[0].content[:HARMONISED]
         midi = music.tokenizer.to_midi(music.tokenizer.encode(chorale))
         del midi.instruments[1:]
         melody = self.out / "soprano.mid"

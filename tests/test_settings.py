@@ -36,6 +36,7 @@ from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.base import Augmentation
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.pictures.sources import ImageFolder
 from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
@@ -86,6 +87,7 @@ OTHERS = {
                 positions=Metrical(((1, 4), (4, 16))),
             ),
             "meter_embedding": False,
+            "tokenizer": EventTokenizer(),
         },
     ),
     "translation": changed(

@@ -11,10 +11,13 @@ from torch.utils import benchmark
 
 from benchmarks.measure import Row, Table
 from benchmarks.setting import Setting
-from triptych.domains.music.data import DataConfig as MusicConfig
+from triptych.domains.music.config import Config as MusicConfig
+from triptych.domains.music.data import DataConfig as MusicData
 from triptych.domains.music.data import TrainingPieces, training_batches
+from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.notes import Notes, settle
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import read_training_data
@@ -42,9 +45,14 @@ def run(setting: Setting) -> Iterator[Table]:
         onsets = np.sort(random.uniform(0, 600, (8, 6000)))
         columns = [(random.integers(21, 109, 6000), row) for row in onsets]
         notes = [settle(Notes(pitch, on, on + 0.5, pitch)) for pitch, on in columns]
-        config = MusicConfig(MidiFolder(folder), sequence_length=2048, overlap=1024, batch_size=4)
-        pieces = TrainingPieces.of((Piece("p", piece) for piece in notes), config)
-        crops = training_batches(pieces, config, seed=0)
+        config = MusicConfig(
+            MusicData(MidiFolder(folder), sequence_length=2048, overlap=1024, batch_size=4),
+            ModelConfig(tokenizer=EventTokenizer()),
+        )
+        data, settings = config.data, config.model_settings()
+        played = (Piece("p", piece) for piece in notes)
+        pieces = TrainingPieces.of(played, settings.tokenizer, data.augmentation)
+        crops = training_batches(pieces, data, settings, seed=0)
         table.rows += rates("crops of performances", crops, seconds)
     yield table
 

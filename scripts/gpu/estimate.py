@@ -266,7 +266,7 @@ def music_step(settings: dict[str, Any]) -> Step:
 
     config = from_plain(Config, settings)
     size = (config.data.batch_size, config.data.sequence_length)
-    melody = config.window_melody
+    melody = config.model_settings().window_melody
 
     def batch() -> Batch:
         zeros = partial(torch.zeros, device="cuda")

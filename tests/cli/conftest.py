@@ -135,7 +135,7 @@ def performances(directory: Path) -> dict[str, Any]:
         "class_path": "triptych.domains.music.sources.midi_folder.MidiFolder",
         "init_args": {"directory": str(directory), "validation_share": 0.3, "test_share": 0.3},
     }
-    return settings(
+    content = settings(
         {
             "source": source,
             "sequence_length": 32,
@@ -145,6 +145,8 @@ def performances(directory: Path) -> dict[str, Any]:
             "sample_seconds": 1,
         }
     )
+    content["model"]["tokenizer"] = "EventTokenizer"
+    return content
 
 
 def write_piece(path: Path, *, first_pitch: int, count: int = 12) -> Path:
@@ -284,7 +286,7 @@ def checkpoints(
     """One checkpoint a domain; that of music has lost the path of this machine's data."""
 
     def move(content: dict[str, Any]) -> None:
-        source = content["triptych"]["config"]["data"]["source"]
+        source = content["triptych"]["data"]["source"]
         source["init_args"]["directory"] = "/somebody/shared/data/nowhere"
 
     folder = tmp_path_factory.mktemp("moved")

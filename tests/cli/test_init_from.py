@@ -16,7 +16,7 @@ from triptych.domains.image.config import Config
 from triptych.domains.image.task import ImageTrainingModule
 from triptych.errors import UserError
 from triptych.training.checkpoint import read_checkpoint
-from triptych.training.resume import initialize_from
+from triptych.training.resume import initialize_from, settings_of
 
 DOMAINS = ["image", "translation", "music"]
 
@@ -54,7 +54,7 @@ def test_the_weights_are_those_of_the_other(
     for name, weight in before["state_dict"].items():
         torch.testing.assert_close(after["state_dict"][name], weight, rtol=0, atol=1e-6)
     assert after["triptych"]["vocabulary"] == before["triptych"]["vocabulary"]
-    assert after["triptych"]["config"]["run"]["init_from"] == str(start)
+    assert after["triptych"]["run"]["init_from"] == str(start)
     assert after["triptych"]["step"] == 3
 
 
@@ -210,7 +210,8 @@ def test_sizes_are_compared_in_python_too(image_checkpoint: Path) -> None:
     """Other heads would fit the weights."""
     content = read_checkpoint(image_checkpoint)
     header = content["triptych"]
-    task = ImageTrainingModule(from_plain(Config, header["config"]), header["vocabulary"])
-    task.metadata["config"]["model"]["transformer"]["n_heads"] = 4
+    plain = settings_of(header, ("data", "model", "task", "optim", "run"))
+    task = ImageTrainingModule(from_plain(Config, plain), header["vocabulary"])
+    task.metadata["model"]["transformer"]["n_heads"] = 4
     with pytest.raises(UserError, match=r"n_heads was 2, is 4"):
         initialize_from(task, str(image_checkpoint))

@@ -43,13 +43,15 @@ def band_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_band(folder / f"midi/{number}.mid", first_pitch=55 + number)
     tokenizer = {"class_path": TOKENIZER, "init_args": {"instruments": INSTRUMENTS, "tempos": 3}}
     shares = {"validation_share": 0.3, "test_share": 0.3}
-    arguments = {"directory": str(folder / "midi"), "tokenizer": tokenizer, **shares}
+    arguments = {"directory": str(folder / "midi"), **shares}
     settings = {
         "data": {
             "source": {"class_path": SOURCE, "init_args": arguments},
             "sequence_length": 64, "overlap": 32, "batch_size": 2, "sample_seconds": 1,
         },
-        "model": {"transformer": {"n_layers": 1, "d_model": 16, "n_heads": 2}},
+        "model": {
+            "tokenizer": tokenizer, "transformer": {"n_layers": 1, "d_model": 16, "n_heads": 2},
+        },
         "run": {"name": "band", "directory": str(folder), "wandb": "off"},
         "trainer": {
             "max_steps": 3, "val_check_interval": 3, "check_val_every_n_epoch": None,
@@ -159,6 +161,6 @@ def test_impossible_settings(
     refused, tmp_path: Path, band_run: Path, settings: dict, says: list[str]
 ) -> None:
     content = yaml.safe_load((band_run / "c.yaml").read_text())
-    content["data"]["source"]["init_args"]["tokenizer"]["init_args"] = settings
+    content["model"]["tokenizer"]["init_args"] = settings
     (tmp_path / "c.yaml").write_text(yaml.safe_dump(content))
     refused("train", "music", "--config", "c.yaml", "--run.name", "other", says=says)

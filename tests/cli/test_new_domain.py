@@ -133,7 +133,7 @@ def test_a_class_of_a_plugin(
     )
     content = torch.load(image_checkpoint, weights_only=True)
     kind = {"class_path": "own_variants.Mine", "init_args": {}}
-    content["triptych"]["config"]["model"]["transformer"]["attention"] = kind
+    content["triptych"]["model"]["transformer"]["attention"] = kind
     torch.save(content, tmp_path / "mine.ckpt")
     monkeypatch.syspath_prepend(str(tmp_path))
     command = ["evaluate", "image", "--checkpoint", "mine.ckpt", "--limit", 2]

@@ -69,7 +69,7 @@ def test_the_way_there_and_back_rounds_to_bf16_and_does_nothing_else(
     assert changed > 100
     block = dict(after["triptych"])
     if domain == "music":
-        source = block["config"]["data"]["source"]["init_args"]
+        source = block["data"]["source"]["init_args"]
         assert source["directory"] == "../shared/data/nowhere"
         source["directory"] = "/somebody/shared/data/nowhere"
     assert block == before["triptych"]
@@ -136,8 +136,8 @@ def test_a_file_of_such_a_name_opens_with_a_dot_before_it(
     shutil.copy(checkpoints["translation"], tmp_path / "pretrained:mine")
     for source in ("./pretrained:mine", tmp_path / "pretrained:mine"):
         assert cli("translate", "--checkpoint", source, "--device", "cpu", stdin=b"").code == 0
-    assert triptych.load("./pretrained:mine", device="cpu").config
-    assert triptych.load(Path("pretrained:mine"), device="cpu").config
+    assert triptych.load("./pretrained:mine", device="cpu").settings
+    assert triptych.load(Path("pretrained:mine"), device="cpu").settings
     refused("translate", "--checkpoint", "pretrained:mine", says=["no pretrained model 'mine'"])
 
 

@@ -23,6 +23,7 @@ from triptych.config.schema import from_plain
 from triptych.domains import find_domain, reading
 from triptych.domains.music.midi import midi_bytes, new_midi
 from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.pictures.sources import ImageFolder
 from triptych.domains.reading import displayed_by, read_in_order
 from triptych.errors import UserError
@@ -227,7 +228,7 @@ def test_pieces_do_not_depend_on_workers(
 
     def read() -> list[Any]:
         caplog.clear()
-        pieces = [piece for source in sources for piece in source.load("train")]
+        pieces = [piece for source in sources for piece in source.load("train", EventTokenizer())]
         notes = [(piece.content.pitch.tolist(), piece.content.onset.tolist()) for piece in pieces]
         return [[piece.name for piece in pieces], notes, caplog.messages[:]]
 
@@ -250,7 +251,10 @@ def test_a_folder_packed_in_parts_gives_the_same_batches(
     domain = find_domain("music")
     kind = "triptych.domains.music.sources.midi_folder.MidiFolder"
     source = {"class_path": kind, "init_args": {"directory": str(midi_folder)}}
-    model = {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}
+    model = {
+        "transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1},
+        "tokenizer": "EventTokenizer",
+    }
     config = from_plain(domain.config_class(), {"data": {"source": source}, "model": model})
     domain.pack(config, str(tmp_path / "pack"))
     packed = replace(config, data=replace(config.data, packed=str(tmp_path / "pack")))

@@ -80,7 +80,10 @@ def test_pieces(tmp_path: Path) -> None:
     assert "20 pieces" in text(starter)
     assert "acoustic grand piano in 20" in text(starter)
     assert "1 file cannot be used and is left out: noise.mid" in text(starter)
-    sizes = [len(config.data.source.load(split)) for split in ("train", "validation", "test")]
+    sizes = [
+        len(config.data.source.load(split, config.model.tokenizer))
+        for split in ("train", "validation", "test")
+    ]
     assert sum(sizes) == 20
     assert min(sizes) >= 2
     assert config.data.overlap * 2 == config.data.sequence_length
@@ -92,7 +95,7 @@ def test_pieces_of_several_instruments(tmp_path: Path, monkeypatch: pytest.Monke
     folder = write_music(tmp_path / "band", programs=(0, 33))
     starter, config = look("music", folder)
     assert starter.template == "band-midi"
-    assert len(config.data.source.load("train")) >= 10
+    assert len(config.data.source.load("train", config.model.tokenizer)) >= 10
 
     from triptych.domains.music import starter as module
 
@@ -109,7 +112,7 @@ def test_a_csv_of_splits_decides(tmp_path: Path) -> None:
     write_lines(folder / "splits.csv", ["midi_filename,split", *rows])
     starter, config = look("music", folder)
     assert not any(key.endswith("_share") for key in starter.settings)
-    assert len(config.data.source.load("train")) == 6
+    assert len(config.data.source.load("train", config.model.tokenizer)) == 6
 
 
 def pairs_in(config: Any) -> dict[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pretty_midi
@@ -30,6 +29,7 @@ from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.pictures.config import DataConfig as ImageData
 from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.sources import ImageFolder, ImageSource
@@ -52,7 +52,7 @@ def image_model(folder: Path) -> ImageModel:
     sizes = ImageModelConfig(SIZES)
     config = ImageConfig(data=ImageData(source=source), model=sizes)
     vocabulary = config.data.read("train").vocabulary()
-    return ImageModel(config, with_random_head(config.build_model(vocabulary)), vocabulary)
+    return ImageModel.of_run(config, with_random_head(config.build_model(vocabulary)), vocabulary)
 
 
 @pytest.mark.parametrize("count", [1, 7])
@@ -100,8 +100,9 @@ def test_images_that_are_all_broken_are_told(tmp_path: Path) -> None:
 
 
 def music_model(data: MusicData) -> MusicModel:
-    config = MusicConfig(data=data, model=MusicModelConfig(SIZES))
-    return MusicModel(config, with_random_head(config.build_model()))
+    tokenizer = EventTokenizer() if isinstance(data.source, MidiFolder) else ChoraleTokenizer()
+    config = MusicConfig(data=data, model=MusicModelConfig(SIZES, tokenizer=tokenizer))
+    return MusicModel.of_run(config, with_random_head(config.build_model()))
 
 
 def performances(folder: Path, count: int) -> Path:
@@ -142,10 +143,10 @@ def test_chorales_have_no_count_models_beside_all_of_them() -> None:
 class Scales(PieceSource):
     """One piece of chords a split."""
 
-    tokenizer: ClassVar[MusicTokenizer] = ChoraleTokenizer()
+    content = ChoraleTokenizer.content
     directory: str = ""
 
-    def load(self, split: str) -> list[Piece]:
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         return [Piece(split, np.random.default_rng(len(split)).integers(40, 80, (20, 4)))]
 
 
@@ -153,7 +154,10 @@ def test_neither_a_limit_nor_a_csv_leaves_a_piece_out(tmp_path: Path) -> None:
     folder = performances(tmp_path / "midi", 6)
     (folder / "split.csv").write_text("midi_filename,split\n40.mid,test\n41.mid,train\n")
     source = MidiFolder(directory=str(folder), limit=1)
-    whole, test = read_pieces(source, "all"), read_pieces(source, "test")
+    whole, test = (
+        read_pieces(source, "all", EventTokenizer()),
+        read_pieces(source, "test", EventTokenizer()),
+    )
     assert [piece.name for piece in whole] == [f"{pitch}.mid" for pitch in range(40, 46)]
     assert [piece.name for piece in test] == ["40.mid"]
 
@@ -173,20 +177,20 @@ def test_the_data_of_the_model_itself_are_not_scored_whole(tmp_path: Path) -> No
 def test_a_folder_without_anything_to_use_is_told(tmp_path: Path) -> None:
     source = MidiFolder(directory=str(tmp_path))
     with pytest.raises(UserError, match="none of the 0 MIDI files"):
-        read_pieces(source, "all")
+        read_pieces(source, "all", EventTokenizer())
     (tmp_path / "broken.mid").write_bytes(b"MThd")
     with pytest.raises(UserError, match=r"1 MIDI files cannot be used; broken\.mid"):
-        read_pieces(source, "all")
+        read_pieces(source, "all", EventTokenizer())
 
 
 def test_a_split_that_holds_nothing_says_how_it_is_filled(tmp_path: Path) -> None:
     folder = performances(tmp_path / "midi", 2)
     source = MidiFolder(directory=str(folder), validation_share=0.01, test_share=0.01)
     with pytest.raises(UserError, match=r"hash .* none of the 2 MIDI files into it"):
-        source.load("test")
+        source.load("test", EventTokenizer())
     (folder / "split.csv").write_text("midi_filename,split\n40.mid,train\n41.mid,train\n")
     with pytest.raises(UserError, match="the csv puts none of the 2 MIDI files into it"):
-        source.load("test")
+        source.load("test", EventTokenizer())
 
 
 def test_the_command_refuses_in_one_sentence(

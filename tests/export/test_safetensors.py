@@ -41,7 +41,7 @@ def test_a_model_of_each_domain_comes_back(domain: str, tmp_path: Path) -> None:
     source = MODELS[domain]()
     safetensors.write(source, tmp_path)
     opened = triptych.load(tmp_path, device="cpu")
-    assert opened.config == source.model.config
+    assert opened.settings == source.model.settings
     before, after = (model.full_model.state_dict() for model in (source.model, opened))
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
@@ -164,8 +164,8 @@ def test_paths_of_the_machine_stay_there(tmp_path: Path) -> None:
     path = tmp_path / "model.ckpt"
     source = tiny_models.music_model()
     content = json.loads(json.dumps(source.header))
-    content["config"]["data"]["source"]["init_args"]["directory"] = "/elsewhere/music/jsb"
-    content["config"]["run"]["directory"] = "/scratch/runs"
+    content["data"]["source"]["init_args"]["directory"] = "/elsewhere/music/jsb"
+    content["run"]["directory"] = "/scratch/runs"
     state = {f"model.{k}": v for k, v in source.model.full_model.state_dict().items()}
     torch.save({"triptych": content, "state_dict": state}, path)
     out = tmp_path / "out"

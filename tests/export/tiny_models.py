@@ -11,14 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
-from triptych.config.schema import from_plain, to_plain
+from triptych.config.schema import from_plain
 from triptych.domains import find_domain
 from triptych.domains.language.tokenizers.word_piece import WordPiece
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.domains.translation.tokenizers.base import Tokenizers
 from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.export.source import Source, _default_texts
-from triptych.training.checkpoint import header
+from triptych.training.checkpoint import header, run_metadata
 
 LINES = ["a man plays the guitar", "two dogs run", "the man runs", "a dog and a guitar"]
 SIZES = {"n_layers": 2, "d_model": 16, "n_heads": 2, "dropout": 0.0}
@@ -56,7 +56,7 @@ def _source_of(domain: str, settings_text: str, vocabulary_text: str) -> Source:
     found = find_domain(domain)
     config = from_plain(found.config_class(), settings)
     read = found._find("inference", "restore")
-    metadata = {"domain": domain, "config": to_plain(config), "vocabulary": vocabulary}
+    metadata = run_metadata(domain, config, vocabulary)
     made = header(metadata, seed=0, step=3, metrics={"nats_per_token": 1.5})
     owner = getattr(read, "__self__", None)
     decoded = vocabulary if owner is None else owner.read_vocabulary(vocabulary)
@@ -130,7 +130,7 @@ def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any
             **model,
         },
     }
-    vocabulary = from_plain(Config, settings).data.source.tokenizer.vocabulary
+    vocabulary = from_plain(Config, settings).model.tokenizer.vocabulary
     return source_of("music", settings, vocabulary)
 
 

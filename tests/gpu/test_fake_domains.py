@@ -112,7 +112,7 @@ def test_a_decoding_step_never_waits_and_a_layer_launches_few_kernels(config: st
 def test_sampling_under_the_grammar_of_events_never_waits() -> None:
     task = step_of("music/maestro", 1).task.eval()
     with fake_cuda(task):
-        grammar = task.config.data.source.tokenizer.constraint(2, seconds=9.0, n_prompt=0)
+        grammar = task.settings.tokenizer.constraint(2, seconds=9.0, n_prompt=0)
         sampling = Sampling(0.9, top_p=0.95)
         made = generate(task.model, batch=2, length=9, constraint=grammar, sampling=sampling)
         assert made.device.type == "cuda"
@@ -121,7 +121,7 @@ def test_sampling_under_the_grammar_of_events_never_waits() -> None:
 def test_sampling_chosen_instruments_never_waits() -> None:
     pytest.importorskip("miditok", reason="miditok is not installed")
     task = step_of("music/quartets", 1).task.eval()
-    tokenizer = task.config.data.source.tokenizer
+    tokenizer = task.settings.tokenizer
     with fake_cuda(task):
         rules = [
             tokenizer.constraint(2, seconds=9.0, n_prompt=0),
@@ -154,7 +154,7 @@ def test_sampling_chosen_instruments_never_waits() -> None:
 def test_sampling_under_constraints_never_waits(config: str, options: dict[str, Any]) -> None:
     task = step_of(config, 1).task.eval()
     with fake_cuda(task):
-        tokenizer = task.config.data.source.tokenizer
+        tokenizer = task.settings.tokenizer
         grammar = tokenizer.constraint(2, seconds=9.0, n_prompt=0)
         rules = build_constraints(tokenizer, ConstraintOptions(**options))
         rules = rules if grammar is None else [grammar, *rules]

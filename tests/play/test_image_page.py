@@ -55,7 +55,7 @@ def model_of(
     shape = (HEIGHT, WIDTH, channels)
     model = with_random_head(ImageTransformer(config, shape, levels=levels, n_classes=3))
     settings = Config(model=config, data=DataConfig(bits=bits))
-    return ImageModel(settings, model, {"class_names": ["a", "b", "c"]})
+    return ImageModel.of_run(settings, model, {"class_names": ["a", "b", "c"]})
 
 
 def png(pixels: NDArray[np.uint8]) -> str:

@@ -29,7 +29,7 @@ def model_of(task: Task, *labels: str) -> LanguageModel:
     sizes = TransformerConfig(n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16))
     config = Config(data=DataConfig(max_length=24), model=ModelConfig(sizes), task=task)
     vocabulary = Vocabulary(WordPiece().build(LINES, 60), labels)
-    return LanguageModel(config, randomised(config.build_model(vocabulary)), vocabulary)
+    return LanguageModel.of_run(config, randomised(config.build_model(vocabulary)), vocabulary)
 
 
 def next_token() -> LanguageModel:

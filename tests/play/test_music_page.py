@@ -36,7 +36,7 @@ MELODY = [[0, 2, 67], [2, 2, 67], [6, 1, 72]]
 class Chorales(PieceSource):
     tokenizer: ClassVar = ChoraleTokenizer()
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         return []
 
 
@@ -44,7 +44,7 @@ class Chorales(PieceSource):
 class Performances(PieceSource):
     tokenizer: ClassVar = EventTokenizer()
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         return []
 
 
@@ -55,8 +55,8 @@ def model_of(source: PieceSource) -> MusicModel:
         attention=Relative(max_distance=9), positions=NoPositions(),
     )  # fmt: skip
     data = DataConfig(source=source, sequence_length=128, overlap=64, batch_size=2)
-    config = Config(data=data, model=ModelConfig(transformer))
-    return MusicModel(config, with_random_head(config.build_model()))
+    config = Config(data=data, model=ModelConfig(transformer, tokenizer=source.tokenizer))
+    return MusicModel.of_run(config, with_random_head(config.build_model()))
 
 
 def sixteenths(piece: Piece, part: int) -> list[list[int]]:

@@ -51,7 +51,7 @@ def test_the_hypotheses_are_those_of_translate(model: TranslationModel) -> None:
 )
 def test_the_text_at_first_is_of_the_model_s_language(source: Corpus, text: str | None) -> None:
     settings = Config(data=DataConfig(source=source))
-    found = example(TranslationModel(settings, translator().model.full_model))
+    found = example(TranslationModel.of_run(settings, translator().model.full_model))
     assert found == text if text is not None else found.isdigit()
 
 

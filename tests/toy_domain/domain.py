@@ -15,6 +15,7 @@ from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import SampleOptions
 from triptych.training.data import FixedBatches, ResumableLoader, shuffled_batches
 from triptych.training.evaluate import Evaluation, sum_scores
+from triptych.training.model_settings import ModelSettings
 from triptych.training.module import TrainingModule
 from triptych.training.run_config import RunSettings
 
@@ -36,6 +37,17 @@ class Config(RunSettings):
     data: int = ITEMS
     """Sequences per batch."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    """Decoder."""
+
+    def model_settings(self):
+        return ToySettings(self.model)
+
+
+@dataclass(frozen=True)
+class ToySettings(ModelSettings):
+    """What use of a toy model needs."""
+
+    model: ModelConfig
     """Decoder."""
 
     def build_model(self, vocabulary):
@@ -75,7 +87,7 @@ class ToyModule(Scores, TrainingModule):
 
 
 class TrainedToy(Scores, TrainedModel):
-    config_class = Config
+    settings_class = ToySettings
 
     def evaluate(self, split="test", *, data=None, batch_size=None, limit=None, progress=None):
         batches = FixedBatches([range(limit or ITEMS)], make_batch)

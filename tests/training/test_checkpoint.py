@@ -26,7 +26,7 @@ from triptych.training.run_folder import check_run_folder
 
 
 def content(value: float = 1.0, size: int = 10) -> dict[str, Any]:
-    metadata = {"domain": "toy", "config": {}, "vocabulary": []}
+    metadata = {"domain": "toy", "model": {}, "vocabulary": []}
     return {
         "state_dict": {"weight": torch.full((size,), value)},
         "triptych": header(metadata, seed=0, step=3, metrics={"nats": 1.5}),
@@ -123,6 +123,9 @@ def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) 
         newer = content()
         newer["triptych"]["format"] = FORMAT + 1
         torch.save(newer, tmp_path / "newer")
+        older = content()
+        older["triptych"]["format"] = FORMAT - 1
+        torch.save(older, tmp_path / "older")
         return {
             "missing": "No such file",
             "folder": "is a folder without config.json",
@@ -133,7 +136,8 @@ def test_wrong_files_are_named_with_what_was_found_and_expected(tmp_path: Path) 
             "foreign": "not written by Triptych",
             "list": "not written by Triptych",
             "pickled": "not written by Triptych",
-            "newer": rf"format {FORMAT + 1}.*up to {FORMAT}",
+            "newer": rf"format {FORMAT + 1}.*reads format {FORMAT};",
+            "older": rf"format {FORMAT - 1}.*{FORMAT}, and scripts/convert_checkpoints",
         }
 
     for name, sentence in cases().items():

@@ -296,15 +296,15 @@ def test_another_seed_or_model_is_refused_and_other_changes_are_said(
     with pytest.raises(UserError, match=r"run\.seed was 3, is 4"):
         train(ToyTask(), train_loader(), validation_loader(), other_seed, settings(), True)
     wider = ToyTask()
-    wider.metadata["config"]["model"]["d_model"] = 32
+    wider.metadata["model"]["d_model"] = 32
     config = run_config(tmp_path, "a")
     with pytest.raises(UserError, match=r"model\.d_model was 16, is 32"):
         train(wider, train_loader(), validation_loader(), config, settings(), True)
     with pytest.raises(UserError, match=r"seed 5.*6"):
         train(ToyTask(), train_loader(seed=6), validation_loader(), config, settings(), True)
     changed = ToyTask(OptimConfig(learning_rate=0.5))
-    changed.metadata["config"]["optim"]["learning_rate"] = 0.5
-    changed.metadata["config"]["model"]["later"] = False  # a setting that a newer version brought
+    changed.metadata["optim"]["learning_rate"] = 0.5
+    changed.metadata["model"]["later"] = False  # a setting that a newer version brought
     train(changed, train_loader(), validation_loader(), config, settings(), True)
     assert "optim.learning_rate was 0.01, is 0.5" in capsys.readouterr().out
     assert (tmp_path / "a" / "config.step-00000004.yaml").is_file()
@@ -317,7 +317,7 @@ def test_a_later_setting_that_changes_the_weights_is_refused(tmp_path: Path) -> 
 
     def other(**model: Any) -> ToyTask:
         task = ToyTask()
-        task.metadata["config"]["model"] |= model
+        task.metadata["model"] |= model
         task.model.last = torch.nn.Linear(16, 12)
         return task
 
@@ -329,7 +329,7 @@ def test_a_later_setting_that_changes_the_weights_is_refused(tmp_path: Path) -> 
         with pytest.raises(UserError, match=says):
             train(task, train_loader(), validation_loader(), config, settings(), True)
     words = other()
-    words.metadata["config"]["data"]["n"] = 2
+    words.metadata["data"]["n"] = 2
     words.metadata["vocabulary"] = ["a", "b", "c"]
     with pytest.raises(UserError, match=r"another vocabulary .*\(data\.n was 1, is 2\)"):
         train(words, train_loader(), validation_loader(), config, settings(), True)

@@ -117,7 +117,7 @@ def test_another_optimiser_is_refused_and_another_way_to_compute_is_not(tmp_path
         "model": {"transformer": {"activation_checkpointing": False}},
         "optim": {"optimizer": {"class_path": "x.AdamW"}},
     }
-    content["triptych"]["config"] = config
+    content["triptych"] |= config
     given = {
         "model": {"transformer": {"activation_checkpointing": True}},
         "optim": {"optimizer": {"class_path": "x.AdamW"}},

@@ -144,7 +144,7 @@ def train(
 ) -> Path:
     """Train with these settings of the run."""
     task.config = replace(task.config, run=run)
-    task.metadata["config"]["run"] = to_plain(run)
+    task.metadata["run"] = to_plain(run)
     return trainer_module.train(task, train_loader, validation_loader, trainer, resume)
 
 

@@ -76,7 +76,7 @@ def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluatio
             arguments = options.arguments_of(model.evaluate)
             return model.evaluate(**arguments, progress=ProgressLine(what))
     except UserError as error:
-        source = getattr(model.config.data, "source", None)
+        source = getattr(model.data_settings, "source", None)
         folder = getattr(source, "directory", None)
         moved = folder is not None and not Path(folder).expanduser().exists()
         if options.data is None and moved and "--data" not in str(error):

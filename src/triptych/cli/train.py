@@ -184,7 +184,7 @@ def given_vocabulary(
         latest = find_checkpoint(resumed)
         check_resumable(*latest, domain=domain, config=to_plain(config), max_epochs=max_epochs)
         header = latest[1]["triptych"]
-        before = header["config"]["run"]
+        before = header["run"]
         if before.get("init_from") is None:
             return None, config
         if start is None:

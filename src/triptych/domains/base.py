@@ -11,10 +11,11 @@ import copy
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, get_type_hints
 
 from triptych.domains.files import OutputFolder
 from triptych.domains.options import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from triptych.domains.starter import Starter
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.evaluate import Evaluation
+    from triptych.training.model_settings import ModelSettings
     from triptych.training.module import TrainingModule
     from triptych.training.run_config import RunSettings
 
@@ -59,14 +61,14 @@ class TrainedModel(ABC):
 
     domain: ClassVar[str]
     """Name of the domain, as in the header of its checkpoints."""
-    config_class: ClassVar[type[RunSettings]]
-    """Settings of a run of the domain."""
-    config: Any
-    """All settings of the run that trained the model."""
+    settings_class: ClassVar[type[ModelSettings]]
+    """Settings with which a model of the domain is opened."""
+    settings: Any
+    """All settings that use of the model needs, of `settings_class`."""
     vocabulary: Any
     """Vocabulary of the data, as `read_vocabulary` returns it."""
     header: dict[str, Any]
-    """Header of the checkpoint: domain, settings, vocabulary, versions, step and metrics."""
+    """Header of the checkpoint, see `training.checkpoint`."""
     dtype: Dtype
     """Number format of the weights in use."""
     full_model: nn.Module
@@ -76,8 +78,8 @@ class TrainedModel(ABC):
     tokens_written: int
     """Number of tokens of all translations so far; of models that translate."""
 
-    def __init__(self, config: Any, model: nn.Module, vocabulary: Any = None) -> None:
-        self.config = config
+    def __init__(self, settings: Any, model: nn.Module, vocabulary: Any = None) -> None:
+        self.settings = settings
         self.vocabulary = vocabulary
         self.full_model = self.model = model.eval()
         self.dtype = "fp32"
@@ -89,24 +91,23 @@ class TrainedModel(ABC):
         Raises UserError for a device that this machine does not have, for a vocabulary that this
         version of Triptych does not read, and for weights of another model than the settings'.
         """
-        from triptych.config.schema import from_plain
         from triptych.training.checkpoint import core_weights
         from triptych.training.devices import device_named
         from triptych.training.lora import merge_adapters
 
         header = checkpoint["triptych"]
-        config = from_plain(cls.config_class, header["config"])
+        settings = cls.settings_class.from_header(header)
         vocabulary = cls.read_vocabulary(header["vocabulary"])
-        model = config.build_model(vocabulary)
+        model = settings.build_model(vocabulary)
         weights = core_weights(checkpoint["state_dict"])
         try:
-            model.load_state_dict(merge_adapters(weights, config.run.lora_alpha))
+            model.load_state_dict(merge_adapters(weights, settings.lora_alpha))
         except RuntimeError as error:  # its first line names the class alone
             why = " ".join(str(error).split()).partition(": ")[2]
             raise UserError(
                 f"the weights of the checkpoint are not of the model of its settings: {why[:200]}"
             ) from error
-        trained = cls(config, model.to(device_named(device)), vocabulary)
+        trained = cls(settings, model.to(device_named(device)), vocabulary)
         trained.header = header
         return trained
 
@@ -114,6 +115,32 @@ class TrainedModel(ABC):
     def read_vocabulary(plain: Any) -> Any:
         """Return the vocabulary of the header of a checkpoint as the model uses it."""
         return plain
+
+    @classmethod
+    def of_run(cls, config: RunSettings, model: nn.Module, vocabulary: Any = None) -> Self:
+        """Return the model of a run in use, without a checkpoint; `evaluate` reads the run's data.
+
+        vocabulary: as `read_vocabulary` returns it.
+        """
+        trained = cls(config.model_settings(), model, vocabulary)
+        trained.data_settings = config.data
+        return trained
+
+    @cached_property
+    def data_settings(self) -> Any:
+        """Settings of the data that the model was trained on, for `evaluate`.
+
+        Raises UserError for a source of data that this version of Triptych does not have, and for
+        one outside Triptych that is not imported.
+        """
+        from triptych import domains
+        from triptych.config.schema import from_plain
+
+        plain = self.header["data"]
+        kind = get_type_hints(domains.find_domain(self.domain).config_class())["data"]
+        if not isinstance(plain, dict):  # of a domain without a source
+            return plain
+        return from_plain(kind, plain, where="the data of the model")
 
     def with_dtype(self, dtype: Dtype) -> Self:
         """Return the same model in another number format, see `decoding.quantize`.
@@ -189,8 +216,8 @@ class Domain:
     """Domain of data: how to train, open and use its models.
 
     The package of a domain has three modules that are imported when they are needed: `config`,
-    with the settings `Config`; `task`, with the function `prepare`; `inference`, with the function
-    `restore`. A small domain has all three in `domain`.
+    with the settings `Config` of a run; `task`, with the function `prepare`; `inference`, with the
+    function `restore`. A small domain has all three in `domain`.
     """
 
     name: ClassVar[str]

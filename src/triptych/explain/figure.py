@@ -22,7 +22,7 @@ class ExplainOptions:
     """Checkpoint (.ckpt), or pretrained:NAME, for the figures that show a trained model; null for
     the figure's own pretrained model."""
     plugin: str | None = None
-    """Python module to import first, for a checkpoint whose settings name its classes."""
+    """Python module to import first, for a model with classes of its own."""
     sentence: str | None = None
     """Sentence to translate; null for an example in the language of the model."""
     layer: int | None = None
@@ -85,7 +85,7 @@ def example_sentence(model: TrainedModel, options: ExplainOptions) -> str:
     """
     if options.sentence is not None:
         return options.sentence
-    language = model.config.data.source.source_language.partition("-")[0]
+    language = model.settings.source_languages[0].partition("-")[0]
     if language not in EXAMPLES:
         raise UserError(
             f"there is no example sentence in {language!r}, which the model translates; "

@@ -78,7 +78,7 @@ def attention_of(
     """
     transformer = transformer_of(model)
     n_layers = min(len(transformer.encoder.blocks), len(transformer.decoder.blocks))
-    n_heads = model.config.model.transformer.n_heads
+    n_heads = model.settings.model.transformer.n_heads
     check_layer_and_head(options.layer, head, n_layers=n_layers, n_heads=n_heads)
     return sentence_attention(
         transformer,

@@ -66,6 +66,14 @@ def portable(value: Any, key: str = "", *, strict: bool = True) -> Any:
     return value
 
 
+def portable_header(header: dict[str, Any], *, strict: bool = True) -> dict[str, Any]:
+    """Return the header of a checkpoint without paths of this machine, as `portable` does."""
+    return {
+        key: value if key == "vocabulary" else portable(value, key, strict=strict)
+        for key, value in header.items()
+    }
+
+
 def command(domain: str, source: str) -> str:
     """Return a block of Markdown with the command that uses a model; "" for another domain."""
     line = COMMANDS.get(domain, "").format(source=source)
@@ -96,7 +104,7 @@ def render_card(
         step=header["step"],
         seed=header["seed"],
         domain=domain,
-        model=f"{domain}: {metadata['parameters']:,} parameters{_sizes(header['config'])}",
+        model=f"{domain}: {metadata['parameters']:,} parameters{_sizes(header)}",
         weights=weights,
         versions=", ".join(f"{key} {value}" for key, value in header["versions"].items()),
         commit=header["commit"] or "unknown",
@@ -106,12 +114,12 @@ def render_card(
     )
 
 
-def _sizes(config: dict[str, Any]) -> str:
+def _sizes(header: dict[str, Any]) -> str:
     """Return depth, width and attention of a model; "" for one without a Transformer."""
-    task = config.get("task", {}).get("class_path", "")
-    if task.endswith(".Gan") or "transformer" not in config.get("model", {}):
+    task = header.get("task", {}).get("class_path", "")
+    if task.endswith(".Gan") or "transformer" not in header["model"]:
         return ""
-    model = config["model"]["transformer"]
+    model = header["model"]["transformer"]
     attention = model["attention"]["class_path"].rpartition(".")[2]
     settings = model["attention"].get("init_args") or {}
     if settings:

@@ -60,7 +60,7 @@ def write(source: Source, folder: Path) -> Written:
     model = translator_of(source, NAME)
     tokenizers: Tokenizers = source.model.vocabulary
     files = tokenizer_files(source.model)
-    spec = specification(model, source.model.config.model.transformer)
+    spec = specification(model, source.model.settings.model.transformer)
     spec.register_source_vocabulary(pieces(tokenizers.source))
     spec.register_target_vocabulary(pieces(tokenizers.target))
     spec.validate()

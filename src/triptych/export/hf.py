@@ -107,11 +107,11 @@ def write(source: Source, folder: Path) -> Written:
 
 def layout_of(source: Source) -> Layout:
     """Return the layout of a model; UserError where there is none."""
-    model, config = source.model.full_model, source.model.config
+    model, settings = source.model.full_model, source.model.settings
     if isinstance(model, EncoderDecoder):
-        return translator_layout(model, config.model.transformer, NAME)
+        return translator_layout(model, settings.model.transformer, NAME)
     if isinstance(model, DecoderOnly) and source.domain == "language":
-        return decoder_layout(model, config.model.transformer, config.data.max_length, NAME)
+        return decoder_layout(model, settings.model.transformer, settings.max_length, NAME)
     raise UserError(
         f"no architecture of transformers computes a {type(model).__name__} of the domain "
         f"{source.domain}; expected --format safetensors or onnx"

@@ -54,7 +54,7 @@ def write(source: Source, folder: Path) -> Written:
 
     Raises UserError for a model of another kind.
     """
-    model, data = source.model.full_model, source.model.config.data
+    model, settings = source.model.full_model, source.model.settings
     about: dict[str, Any] = {"name": source.name, "domain": source.domain}
     classes = None
     if isinstance(model, EncoderDecoder):
@@ -75,7 +75,7 @@ def write(source: Source, folder: Path) -> Written:
                 f"{source.domain}: expected --format safetensors"
             )
         if not isinstance(model, ImageTransformer):
-            length = getattr(data, "sequence_length", None) or data.max_length
+            length = getattr(settings, "sequence_length", None) or settings.max_length
         files = tokenizer_files(source.model)
         _write_decoder(core, classes, folder, length)
         found = compare_decoder(core, classes, folder, length)

@@ -16,7 +16,7 @@ from triptych import pretrained
 from triptych.domains.base import TrainedModel
 from triptych.domains.files import json_bytes
 from triptych.errors import UserError
-from triptych.export.card import TEXTS, portable
+from triptych.export.card import TEXTS, portable_header
 from triptych.training.model_files import from_safetensors, metadata
 
 UNKNOWN = "not recorded in the checkpoint"
@@ -96,9 +96,9 @@ def open_source(checkpoint: str, path: Path, texts: Mapping[str, str]) -> Source
     if weights.suffix == pretrained.WEIGHTS:
         known = pretrained.read_metadata(weights)
     model = triptych.load(checkpoint, device="cpu")
-    header = {**model.header, "config": portable(model.header["config"], strict=False)}
+    header = portable_header(model.header, strict=False)
     scores = {"validation, in training": {"fp32": header["metrics"]}}
-    run = str(header["config"]["run"]["name"])
+    run = str(header["run"]["name"])
     return Source(
         name=known.get("name", run.rpartition("/")[2]),
         model=model,
@@ -110,7 +110,7 @@ def open_source(checkpoint: str, path: Path, texts: Mapping[str, str]) -> Source
 
 def _default_texts(header: dict[str, Any]) -> dict[str, str]:
     """Return the texts of a card as far as a checkpoint knows them."""
-    source = header["config"]["data"].get("source", {})
+    source = header["data"].get("source", {})
     settings = source.get("init_args") or {}
     listed = ", ".join(f"{key} {value}" for key, value in settings.items())
     data = source.get("class_path", UNKNOWN).rpartition(".")[2]

@@ -42,7 +42,7 @@ def tokenizer_files(model: TrainedModel) -> dict[str, bytes]:
         "tokenizer_class": "PreTrainedTokenizerFast",
         **names,
         "unk_token": json.loads(files[TOKENIZER])["model"].get("unk_token"),
-        "model_max_length": model.config.data.max_length,
+        "model_max_length": model.settings.max_length,
         "clean_up_tokenization_spaces": False,
     }
     return {**files, TOKENIZER_CONFIG: json_bytes(config)}

@@ -144,7 +144,7 @@ def read_drawing(model: ImageModel, drawing: str) -> NDArray[np.uint8]:
     # base64 and Pillow raise a dozen types of exception for damaged content.
     except Exception as error:
         raise UserError(f"The drawing cannot be read: {expected}") from error
-    bits = model.config.data.bits
+    bits = model.settings.bits
     if bits is not None:
         return (pixels >> (8 - bits)).astype(np.uint8)
     return render.to_levels(pixels, model.full_model.levels)

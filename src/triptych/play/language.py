@@ -24,7 +24,7 @@ def check_model(model: TrainedModel, name: str) -> LanguageModel:
 
 def action(model: LanguageModel) -> str:
     """Return what a model does with a text."""
-    if isinstance(model.config.task, LabelledTask):
+    if isinstance(model.settings.task, LabelledTask):
         return LABEL
     return CONTINUE if isinstance(model.full_model, DecoderOnly) else FILL
 
@@ -46,7 +46,7 @@ def write(
     options = sampling(seed, temperature, count)
     prompt = checked_text(prompt, MAX_CHARACTERS, may_be_empty=action(model) == CONTINUE)
     if action(model) == CONTINUE:
-        options["length"] = within("Length", length, 1, model.config.data.max_length)
+        options["length"] = within("Length", length, 1, model.settings.max_length)
     texts = model.sample(prompt=prompt, progress=progress, **options)
     return [[str(number), text] for number, text in enumerate(texts, start=1)]
 

@@ -44,7 +44,7 @@ def check_model(model: TrainedModel, name: str) -> MusicModel:
 
 def actions(model: MusicModel) -> list[str]:
     """Return what a model can do, the most interesting first."""
-    if model.config.model.melody is not None:
+    if model.settings.model.melody is not None:
         return [ACCOMPANY]
     return [*[HARMONISE] * bool(voices(model)), CONTINUE, COMPOSE]
 

@@ -9,7 +9,6 @@ from triptych.domains.base import TrainedModel
 from triptych.domains.translation.attention_maps import sentence_attention
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import draw
-from triptych.domains.translation.synthetic import SyntheticCorpus
 from triptych.errors import UserError
 from triptych.play.limits import checked_text, sampling, within
 
@@ -45,10 +44,10 @@ def check_model(model: TrainedModel, name: str) -> TranslationModel:
 
 def example(model: TranslationModel) -> str:
     """Return a text for the model to begin with; empty where none fits."""
-    source = model.config.data.source
-    if isinstance(source, SyntheticCorpus):
-        return source.pairs("validation")[0][0]
-    return "" if source.of_summaries() else EXAMPLES.get(source.source_languages()[0], "")
+    settings = model.settings
+    if settings.example or settings.summaries:
+        return settings.example
+    return EXAMPLES.get(settings.source_languages[0], "")
 
 
 def search(
@@ -62,7 +61,7 @@ def search(
     line = checked_line(model, text)
     beam = within("Beam", beam, 1, MAX_BEAM)
     layer = within("Layer", layer, 0, model.full_model.n_layers)
-    head = within("Head", head, 0, model.config.model.transformer.n_heads)
+    head = within("Head", head, 0, model.settings.model.transformer.n_heads)
     (found,) = model.search([line], beam=beam, n_best=beam, length_penalty=length_penalty)
     (texts,) = model.texts([found])
     rows = [
@@ -89,7 +88,7 @@ def sample(
 def checked_line(model: TranslationModel, text: str) -> str:
     """Return the text as one line; UserError where it is empty or longer than the limits."""
     line = " ".join(checked_text(text, MAX_CHARACTERS).split())
-    most = model.config.data.max_length
+    most = model.settings.max_length
     if (length := len(model.vocabulary.source.encode(line))) >= most:
         raise UserError(
             f"The text has {length} tokens; this model was trained on texts of fewer than {most}."

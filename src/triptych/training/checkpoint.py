@@ -1,5 +1,10 @@
 """Checkpoint files and exported models: header, reading, and refusals in one sentence.
 
+The header has what opens a model (`domain`, `model`, a domain's `task` and further fields of its
+`ModelSettings`, `vocabulary`), facts about its weights, and the settings of its run. Those (`data`,
+`optim`, `run`, `trainer`) are plain JSON: `train` reads them to go on with a run or to begin with
+its weights, `evaluate` reads `data`, and nothing else parses them.
+
 Needs no Lightning; `callbacks.checkpointing` writes the files.
 """
 
@@ -13,27 +18,44 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import metadata as packages
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 import triptych
+from triptych.config.schema import to_plain
 from triptych.errors import UserError
 from triptych.pretrained import WEIGHTS, weights_in
 from triptych.training.model_files import read_model
 
-FORMAT = 1
-"""Version of the checkpoint's layout; a reader refuses a higher one."""
+if TYPE_CHECKING:
+    from triptych.training.run_config import RunSettings
+
+FORMAT = 2
+"""Version of the checkpoint's layout; others are refused."""
 
 ZIP_START = b"PK\x03\x04"
-NEEDED = ("format", "domain", "config", "vocabulary")
-"""Keys of a header without which no model can be opened."""
+NEEDED = ("format", "domain")
+"""Keys of the header in every format."""
+
+
+def run_metadata(domain: str, config: RunSettings, vocabulary: Any) -> dict[str, Any]:
+    """Return what the header says of a run, JSON types: its settings and those of its model.
+
+    vocabulary: of the data, of JSON types; TypeError otherwise.
+    """
+    opening = {"domain": domain, **vars(config.model_settings()), "vocabulary": vocabulary}
+    plain: dict[str, Any] = to_plain({**opening, **vars(config)})
+    return plain
 
 
 def header(
     metadata: dict[str, Any], *, seed: int, step: int, metrics: dict[str, float]
 ) -> dict[str, Any]:
-    """Return checkpoint["triptych"]: what `Domain.restore` needs, and how the weights were made."""
+    """Return checkpoint["triptych"]: what `Domain.restore` needs, and how the weights were made.
+
+    metadata: of `run_metadata`.
+    """
     return {
         "format": FORMAT,
         **metadata,
@@ -81,11 +103,12 @@ def versions() -> dict[str, str]:
 def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the content of a checkpoint on the CPU, read with weights_only=True.
 
-    content["triptych"] is the header: format, domain, config, vocabulary, versions, commit, seed,
-    step and metrics. content["state_dict"] contains the weights. Tensors are memory-mapped.
+    content["triptych"] is the header: format, domain, the settings of the model and of its run,
+    vocabulary, versions, commit, seed, step and metrics. content["state_dict"] contains the
+    weights. Tensors are memory-mapped.
     A `.safetensors` file is a shipped model, a folder one of `triptych export`, see
     `triptych.pretrained`.
-    Raises UserError for a file that is missing, damaged, of a newer format or no checkpoint.
+    Raises UserError for a file that is missing, damaged, of another format or no checkpoint.
     """
     file = Path(path)
     if file.is_dir():
@@ -121,12 +144,15 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise refusal("was not written by Triptych (it has no header 'triptych')")
     if missing := [key for key in NEEDED if key not in header]:
         raise refusal(f"was not written by Triptych (its header has no {missing[0]})")
-    if header["format"] > FORMAT:
+    if header["format"] != FORMAT:
+        version = header.get("versions", {}).get("triptych", "of another version")
+        older = ", and scripts/convert_checkpoints of its repository converts older ones"
         raise refusal(
-            f"has format {header['format']}, written by Triptych "
-            f"{header.get('versions', {}).get('triptych', 'of a newer version')}; this version "
-            f"reads formats up to {FORMAT}"
+            f"has format {header['format']}, written by Triptych {version}; this version reads "
+            f"format {FORMAT}{older if header['format'] < FORMAT else ''}"
         )
+    if missing := [key for key in ("model", "vocabulary") if key not in header]:
+        raise refusal(f"was not written by Triptych (its header has no {missing[0]})")
     found: dict[str, Any] = content
     return found
 

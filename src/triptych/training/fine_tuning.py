@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor, nn
 
 from triptych.errors import UserError, nearest
 from triptych.training.lora import add_adapters, is_adapter, linear_layers
-from triptych.training.run_config import RunConfig, RunSettings
+
+if TYPE_CHECKING:
+    from triptych.training.run_config import RunConfig, RunSettings
 
 
 class InitialWeights(NamedTuple):

@@ -15,10 +15,9 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, distributed, nn
 
-from triptych.config.schema import to_plain
 from triptych.errors import Diverged, UserError
 from triptych.training.callbacks.ema import training_weights_first
-from triptych.training.checkpoint import header
+from triptych.training.checkpoint import header, run_metadata
 from triptych.training.data import derive_seed, rank_and_world
 from triptych.training.evaluate import MetricSums, full_precision
 from triptych.training.fine_tuning import InitialWeights, restrict_training
@@ -44,8 +43,8 @@ class TrainingModule(pl.LightningModule, ABC):
     model: the core model; its parameters are `model....` in the checkpoint's "state_dict".
     config: all settings of the run; what `run.train_only` leaves out is frozen, and the adapters of
     `run.lora_rank` are added to the model. vocabulary: of the data, of JSON types (TypeError
-    otherwise). Both are part of the checkpoint's header, from which `Domain.restore` builds the
-    model.
+    otherwise). The checkpoint's header has both; `Domain.restore` builds the model from those
+    settings that `config.model_settings` returns, and from the vocabulary.
     """
 
     domain: ClassVar[str]
@@ -62,10 +61,9 @@ class TrainingModule(pl.LightningModule, ABC):
         self.model = model
         self.config = config
         self.optim = config.optim
+        self.settings: Any = config.model_settings()
         # Objects of other types would make the checkpoint unreadable with weights_only.
-        self.metadata: dict[str, Any] = to_plain(
-            {"domain": self.domain, "config": config, "vocabulary": vocabulary}
-        )
+        self.metadata = run_metadata(self.domain, config, vocabulary)
         # Lightning refuses a rank without validation batches otherwise.
         self.allow_zero_length_dataloader_with_multiple_devices = True
         self.samples_folder: Path | None = None

@@ -14,8 +14,8 @@ from triptych.training.callbacks.progress import say
 from triptych.training.checkpoint import check_domain, read_checkpoint
 from triptych.training.data import ResumableLoader, rank_and_world
 from triptych.training.lora import is_adapter, merge_adapters
+from triptych.training.model_settings import ModelSettings
 from triptych.training.module import TrainingModule
-from triptych.training.run_config import RunConfig
 from triptych.training.vocabulary import RowMap, with_rows
 from triptych.training.word_vectors import place_vectors
 
@@ -83,6 +83,14 @@ def changes(before: dict[str, Any], now: dict[str, Any]) -> list[Change]:
     ]
 
 
+def settings_of(metadata: dict[str, Any], config: Iterable[str]) -> dict[str, Any]:
+    """Return the settings of a run that metadata or the header of a checkpoint have.
+
+    config: names of the parts of a run's settings, such as data, model, optim and run.
+    """
+    return {name: metadata[name] for name in config if name in metadata}
+
+
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return settings by their path: {"model": {"d_model": 64}} gives {"model.d_model": 64}."""
     if isinstance(value, dict) and value:
@@ -142,7 +150,7 @@ def check_resumable(
     """
     header = content["triptych"]
     check_domain(header, domain, path)
-    changed = changes(header["config"], config)
+    changed = changes(settings_of(header, config), config)
     refused = [
         f"{change} ({REFUSED.get(change.name, 'a model cannot change')})"
         for change in changed
@@ -171,7 +179,7 @@ def resume(
     Raises UserError if domain, vocabulary, model, seed or training items differ. Prints other
     settings that differ; the new ones are used.
     """
-    header, config = content["triptych"], task.metadata["config"]
+    header, config = content["triptych"], settings_of(task.metadata, vars(task.config))
     changed = check_resumable(
         path, content, domain=task.domain, config=config, max_epochs=max_epochs
     )
@@ -202,7 +210,8 @@ def resume(
 
 def is_other_task(header: dict[str, Any], config: dict[str, Any]) -> bool:
     """Return whether the model of a checkpoint has another task than a run of these settings."""
-    return any(change.name == "task.class_path" for change in changes(header["config"], config))
+    changed = changes(settings_of(header, config), config)
+    return any(change.name == "task.class_path" for change in changed)
 
 
 def read_initial(name: str, *, domain: str, config: dict[str, Any]) -> dict[str, Any]:
@@ -218,12 +227,12 @@ def read_initial(name: str, *, domain: str, config: dict[str, Any]) -> dict[str,
     check_domain(header, domain, f"run.init_from {name}")
     sizes = [
         change
-        for change in changes(header["config"], config)
+        for change in changes(settings_of(header, config), config)
         if change.alters_model() and change.name.rpartition(".")[2] in SIZES
     ]
     if sizes:
         raise UserError(f"run.init_from is {name}, a model of other sizes: {_listed(sizes)}")
-    alpha = header["config"]["run"].get("lora_alpha", RunConfig.lora_alpha)
+    alpha = header.get("lora_alpha", ModelSettings.lora_alpha)
     return {**content, "state_dict": merge_adapters(content["state_dict"], alpha)}
 
 
@@ -234,10 +243,10 @@ def initialize_from(task: TrainingModule, name: str) -> None:
     vocabulary of the data how many of its symbols are new. Raises UserError if a size, the
     vocabulary or a weight does not fit.
     """
-    config = task.metadata["config"]
+    config = settings_of(task.metadata, vars(task.config))
     content = read_initial(name, domain=task.domain, config=config)
     header = content["triptych"]
-    altered = [c for c in changes(header["config"], config) if c.alters_model()]
+    altered = [c for c in changes(settings_of(header, config), config) if c.alters_model()]
     why = _listed(altered, "; settings that differ: ")
     own = task.state_dict()
     weights, new = task.initial_weights(header, content["state_dict"])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from torch import nn
 
 from triptych.errors import at_least, check_seed
+from triptych.training.model_settings import ModelSettings
 from triptych.training.optim.optimizers import AdamW, OptimizerConfig
 from triptych.training.optim.schedules import InverseSqrt, ScheduleConfig
 
@@ -118,9 +119,10 @@ class RunSettings:
     run: RunConfig = field(default_factory=RunConfig)
     """Name, folder and seed of the run."""
 
-    def build_model(self, vocabulary: Any) -> nn.Module:
-        """Return a model with initial weights for data of this vocabulary.
+    def model_settings(self) -> ModelSettings:
+        """Return what use of the trained model needs; the rest of the settings is for training."""
+        return ModelSettings(self.model, lora_alpha=self.run.lora_alpha)
 
-        Raises ValueError for settings that do not fit together.
-        """
-        raise NotImplementedError
+    def build_model(self, vocabulary: Any = None) -> nn.Module:
+        """Return a model with initial weights, as `ModelSettings.build_model` does."""
+        return self.model_settings().build_model(vocabulary)

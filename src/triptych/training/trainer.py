@@ -20,6 +20,7 @@ from pytorch_lightning.profilers import (
 )
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from triptych.config.schema import to_plain
 from triptych.errors import Interrupted
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, KeepCheckpoints
 from triptych.training.callbacks.ema import WeightAverage
@@ -65,6 +66,8 @@ def train(
     torch before it builds the model; random numbers of the training depend on run.seed alone.
     """
     quiet_lightning()
+    # Objects among the Trainer's arguments, such as callbacks, become text.
+    task.metadata["trainer"] = json.loads(json.dumps(trainer, default=str))
     run = task.config.run
     if run.tensorboard:
         check_tensorboard()
@@ -117,7 +120,7 @@ def train(
         # Compiled is the function, not the module: names in checkpoints and validation stay.
         task.compiled_loss = torch.compile(task.training_loss) if run.compile else None
         if first and not trial:
-            own = _open_loggers(task, folder, trainer, step, facts)
+            own = _open_loggers(task, folder, step, facts)
             lightning.loggers = [*own, *lightning.loggers]
         began = time.monotonic()
         try:
@@ -161,7 +164,6 @@ def train(
 def _open_loggers(
     task: TrainingModule,
     folder: Path,
-    trainer: dict[str, Any],
     step: int,
     facts: dict[str, Any],
 ) -> list[Logger]:
@@ -171,8 +173,7 @@ def _open_loggers(
     """
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     remove_unfinished(folder / "checkpoints")
-    # Objects among the Trainer's arguments, such as callbacks, become text.
-    settings = {**task.metadata["config"], "trainer": json.loads(json.dumps(trainer, default=str))}
+    settings = {**to_plain(task.config), "trainer": task.metadata["trainer"]}
     write_config(folder, settings, step)
     start = {"step": step, "seed": task.config.run.seed, **facts}
     identity = write_versions(folder, {**start, "parameters": _size(task)})

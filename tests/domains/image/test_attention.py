@@ -45,7 +45,7 @@ def model_of(attention, head=None, *, n_classes=0):
     )
     shape = (HEIGHT, WIDTH, 3)
     transformer = ImageTransformer(settings, shape, levels=LEVELS, n_classes=n_classes)
-    return ImageModel(Config(model=settings), transformer.double(), {})
+    return ImageModel.of_run(Config(model=settings), transformer.double(), {})
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def model_of(
     with torch.no_grad():
         for parameter in model.core.head.parameters():
             parameter.mul_(3)
-    return ImageModel(Config(model=config), model, {"class_names": ["a", "b", "c"]})
+    return ImageModel.of_run(Config(model=config), model, {"class_names": ["a", "b", "c"]})
 
 
 def pictures(count: int = 3) -> np.ndarray[Any, np.dtype[np.uint8]]:

@@ -34,7 +34,7 @@ def model_of(shape: tuple[int, int, int], factor: int | None = None) -> ImageMod
     with torch.no_grad():
         for parameter in model.core.head.parameters():
             parameter.mul_(3)
-    return ImageModel(Config(model=config), model, {"class_names": []})
+    return ImageModel.of_run(Config(model=config), model, {"class_names": []})
 
 
 def test_the_bits_of_a_half_are_those_of_the_enumerated_conditional_and_marginal() -> None:

@@ -51,7 +51,7 @@ def model_of(
         super_resolution=SuperResolution(factor, n_layers=1),
     )
     model = with_random_head(ImageTransformer(config, SHAPE, levels=LEVELS, n_classes=n_classes))
-    return ImageModel(Config(model=config), model, {"class_names": ["a", "b"]})
+    return ImageModel.of_run(Config(model=config), model, {"class_names": ["a", "b"]})
 
 
 def images(count: int = 3, seed: int = 1) -> torch.Tensor:

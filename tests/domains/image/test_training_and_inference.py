@@ -227,11 +227,11 @@ def test_a_loaded_model_scores_and_samples_as_the_trained_one(folder: Path, tmp_
     torch.save(checkpoint_of(task), tmp_path / "model.ckpt")
     content = read_checkpoint(tmp_path / "model.ckpt")
     model = restore(content)
-    assert model.config == task.config
+    assert model.settings == task.settings
     assert model.vocabulary["class_names"] == ["left", "right"]
     score = task.metrics(sum_scores(task, task.score, batches))
     assert model.evaluate("validation").metrics == score
-    trained = ImageModel(task.config, task.model, model.vocabulary)
+    trained = ImageModel.of_run(task.config, task.model, model.vocabulary)
     assert np.array_equal(trained.sample(3), model.sample(3))
 
 
@@ -330,9 +330,8 @@ def test_evaluating_other_images_than_the_models_is_told(folder: Path, tmp_path:
         model.evaluate()
     with pytest.raises(UserError, match=r"train, validation and test, .* got 'training'"):
         model.evaluate("training")
-    wide = replace(model.config.data.source, height=WIDTH, width=HEIGHT, resize=True)
-    config = replace(model.config, data=replace(model.config.data, source=wide))
-    model = ImageModel(config, model.full_model, model.vocabulary)
+    wide = replace(model.data_settings.source, height=WIDTH, width=HEIGHT, resize=True)
+    model.data_settings = replace(model.data_settings, source=wide)
     with pytest.raises(UserError, match=r"shape \[3, 4, 3\], these have \[4, 3, 3\]"):
         model.evaluate()
 
@@ -343,7 +342,7 @@ def test_a_source_without_a_folder_refuses_one() -> None:
     config = Config(data=DataConfig(source=Digits()), model=ModelConfig(sizes))
     model = config.build_model(config.data.read("test").vocabulary())
     with pytest.raises(UserError, match="come from Digits, which reads no folder"):
-        ImageModel(config, model, {}).evaluate(data="somewhere")
+        ImageModel.of_run(config, model, {}).evaluate(data="somewhere")
 
 
 def test_a_variant_that_cannot_serve_the_shape_is_one_sentence(

@@ -186,7 +186,7 @@ def test_a_pooler_is_taken_over_where_both_models_have_one(
         model = Classification(pooling=before).build_model(model_config, words, 32)
     weights = {f"model.{name}": weight for name, weight in model.state_dict().items()}
     kind = "MaskedTokens" if language_model else own
-    header = {"config": {"task": {"class_path": kind}}, "vocabulary": {"labels": ["a", "b"]}}
+    header = {"task": {"class_path": kind}, "vocabulary": {"labels": ["a", "b"]}}
     task = Classification(pooling=now)
     found = task.initial_weights(header, ("a", "b"), weights)
     target = task.build_model(model_config, words, 32).state_dict()

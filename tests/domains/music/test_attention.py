@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -42,7 +42,7 @@ from triptych.errors import UserError
 class Chorales(PieceSource):
     tokenizer: ClassVar = ChoraleTokenizer()
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         return []
 
 
@@ -50,7 +50,7 @@ class Chorales(PieceSource):
 class Performances(PieceSource):
     tokenizer: ClassVar = EventTokenizer()
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         return []
 
 
@@ -67,12 +67,12 @@ def model_of(source, attention=None, *, length=64):
         )
     )
     data = DataConfig(source=source, sequence_length=length, overlap=0)
-    config = Config(data=data, model=sizes)
-    return MusicModel(config, with_random_head(config.build_model()).double())
+    config = Config(data=data, model=replace(sizes, tokenizer=source.tokenizer))
+    return MusicModel.of_run(config, with_random_head(config.build_model()).double())
 
 
 def attend(model, tokens, query, *, layer=2, head=None):
-    return note_attention(model.model, model.config.data, tokens, query, layer=layer, head=head)
+    return note_attention(model.model, model.settings, tokens, query, layer=layer, head=head)
 
 
 def chorale(steps=30):

@@ -58,7 +58,7 @@ PARALLELS = ("parallel_fifths", "parallel_octaves")
 class Chorales(PieceSource):
     tokenizer: ClassVar[MusicTokenizer] = CHORALES
 
-    def load(self, split: str) -> list[Piece]:
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         return []
 
 
@@ -75,8 +75,8 @@ def model_of(source: PieceSource, *, length: int, overlap: int) -> MusicModel:
         attention=Relative(max_distance=9), positions=NoPositions(),
     )  # fmt: skip
     data = DataConfig(source=source, sequence_length=length, overlap=overlap)
-    config = Config(data=data, model=ModelConfig(transformer))
-    return MusicModel(config, with_random_head(config.build_model()).eval())
+    config = Config(data=data, model=ModelConfig(transformer, tokenizer=source.tokenizer))
+    return MusicModel.of_run(config, with_random_head(config.build_model()).eval())
 
 
 CHOIR = model_of(Chorales(), length=128, overlap=64)
@@ -86,7 +86,7 @@ PIANIST = model_of(Performances(), length=120, overlap=40)
 def sampled(model: MusicModel, options: ConstraintOptions | None, **length: Any) -> list[Any]:
     """Tokens of eight pieces, some windows long."""
     rules = [] if options is None else build_constraints(model.tokenizer, options)
-    return sample_pieces(model.model, model.config.data, 8, constraints=rules, **length)
+    return sample_pieces(model.model, model.settings, 8, constraints=rules, **length)
 
 
 def rule_of(

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.domains.music.config import Config
 from triptych.domains.music.data import (
     NO_PREVIOUS,
     PADDING,
@@ -17,6 +18,7 @@ from triptych.domains.music.data import (
     training_batches,
     window_starts,
 )
+from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
@@ -27,7 +29,7 @@ from triptych.domains.music.tokenizers.events import END, NOTE_OFF, SYMBOLS, Eve
 class Chorales(PieceSource):
     tokenizer: ClassVar = ChoraleTokenizer()
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         return chorales([40, 100, 16])
 
 
@@ -35,7 +37,7 @@ class Chorales(PieceSource):
 class Performances(PieceSource):
     tokenizer: ClassVar = EventTokenizer()
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         return []
 
 
@@ -46,7 +48,8 @@ def chorales(steps, seed=0):
 
 def settings(**changes):
     defaults = {"source": Chorales(), "sequence_length": 128, "overlap": 64, "batch_size": 3}
-    return DataConfig(**{**defaults, **changes})
+    data = DataConfig(**{**defaults, **changes})
+    return Config(data, ModelConfig(tokenizer=data.source.tokenizer))
 
 
 def texts(pieces, kind=Chorales.tokenizer):
@@ -54,7 +57,13 @@ def texts(pieces, kind=Chorales.tokenizer):
 
 
 def crops(pieces, config, seed):
-    return training_batches(TrainingPieces.of(pieces, config), config, seed=seed)
+    data, tokenizer = config.data, config.model.tokenizer
+    encoded = TrainingPieces.of(pieces, tokenizer, data.augmentation)
+    return training_batches(encoded, data, config.model_settings(), seed=seed)
+
+
+def windows(pieces, config, batch_size):
+    return evaluation_batches(pieces, config.model_settings(), batch_size=batch_size)
 
 
 def test_padding_is_no_id_of_any_representation():
@@ -93,7 +102,7 @@ def test_the_evaluation_holds_whole_pieces_unvaried(batch_size):
     kind = ChoraleTokenizer()
     heard = [[] for _ in pieces]
     number = -1
-    for batch in evaluation_batches(texts(pieces), settings(), batch_size=batch_size):
+    for batch in windows(texts(pieces), settings(), batch_size):
         for values, previous, scored in zip(
             batch.values, batch.previous, batch.scored, strict=True
         ):
@@ -107,15 +116,13 @@ def test_notes_are_counted_once_however_windows_cut_them():
     pieces = chorales([40, 100, 16, 33])
     kind = ChoraleTokenizer()
     whole = sum(int(kind.onsets(kind.tokens(piece.content)).sum()) for piece in pieces)
-    batches = evaluation_batches(
-        texts(pieces), settings(sequence_length=64, overlap=0), batch_size=5
-    )
+    batches = windows(texts(pieces), settings(sequence_length=64, overlap=0), 5)
     assert sum(int(batch.onsets.sum()) for batch in batches) == whole
 
 
 def test_large_windows_are_scored_few_at_a_time():
     config = settings(sequence_length=8192, overlap=64)
-    batches = list(evaluation_batches(texts(chorales([16] * 9)), config, batch_size=64))
+    batches = list(windows(texts(chorales([16] * 9)), config, 64))
     assert max(len(batch.values) for batch in batches) == 2
 
 
@@ -201,7 +208,7 @@ def test_the_end_of_a_performance_is_learnt_and_scored(busy_piece, sounding):
     cut = settings(source=Performances(), sequence_length=100, overlap=50)
     scored = [
         int((batch.values[batch.scored] == END).sum())
-        for batch in evaluation_batches(texts(pieces, EventTokenizer()), cut, batch_size=3)
+        for batch in windows(texts(pieces, EventTokenizer()), cut, 3)
     ]
     assert sum(scored) == 2
 
@@ -232,4 +239,5 @@ def test_impossible_settings_are_refused(changes, words):
 
 
 def test_performances_have_no_bars_to_keep_to():
-    assert settings(source=Performances(), sequence_length=100, overlap=10).sequence_length == 100
+    made = settings(source=Performances(), sequence_length=100, overlap=10)
+    assert made.data.sequence_length == 100

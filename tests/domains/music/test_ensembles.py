@@ -105,11 +105,17 @@ def test_every_score_of_the_corpus_comes_back() -> None:
 @pytest.mark.slow
 @needs_packages
 def test_works_are_split_whole() -> None:
-    source = Music21Ensembles(0.2, 0.2, RemiTokenizer(STRINGS))
+    source, tokenizer = Music21Ensembles(0.2, 0.2), RemiTokenizer(STRINGS)
     works = [
-        {piece.name.rpartition("/")[0] for piece in source.load(split) if piece.name.count("/") > 1}
+        {
+            piece.name.rpartition("/")[0]
+            for piece in source.load(split, tokenizer)
+            if piece.name.count("/") > 1
+        }
         for split in ("train", "validation", "test")
     ]
     assert not works[0] & works[1]
     assert not works[0] & works[2]
-    assert sum(len(source.load(split)) for split in ("train", "validation", "test")) == 52
+    assert (
+        sum(len(source.load(split, tokenizer)) for split in ("train", "validation", "test")) == 52
+    )

@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -46,7 +46,7 @@ CHORALES = ChoraleTokenizer()
 class Chorales(PieceSource):
     tokenizer: ClassVar = ChoraleTokenizer()
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         random = np.random.default_rng(len(split))
         return [Piece(f"{n}", random.integers(40, 80, (50, 4))) for n in range(3)]
 
@@ -55,11 +55,12 @@ class Chorales(PieceSource):
 class Performances(PieceSource):
     tokenizer: ClassVar = EventTokenizer()
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         return []
 
 
 def model_of(source, *, length=128, overlap=64, attention=None):
+    tokenizer = EventTokenizer() if isinstance(source, MidiFolder) else source.tokenizer
     torch.manual_seed(0)
     sizes = ModelConfig(
         TransformerConfig(
@@ -72,8 +73,8 @@ def model_of(source, *, length=128, overlap=64, attention=None):
         )
     )
     data = DataConfig(source=source, sequence_length=length, overlap=overlap, batch_size=2)
-    config = Config(data=data, model=sizes)
-    return MusicModel(config, with_random_head(config.build_model()))
+    config = Config(data=data, model=replace(sizes, tokenizer=tokenizer))
+    return MusicModel.of_run(config, with_random_head(config.build_model()))
 
 
 @pytest.fixture(scope="module")
@@ -330,9 +331,9 @@ def test_data_names_another_folder(choir, tmp_path, busy_piece):
 def test_a_checkpoint_is_enough(tmp_path):
     source = JSBChorales(str(tmp_path / "gone"))
     data = DataConfig(source=source, sequence_length=128, overlap=64)
-    task = MusicTrainingModule(Config(data=data, model=model_of(Chorales()).config.model))
+    task = MusicTrainingModule(Config(data=data, model=model_of(Chorales()).settings.model))
     checkpoint = {"triptych": task.metadata, "state_dict": task.state_dict()}
-    expected = midi_bytes(MusicModel(task.config, task.model).sample(1, length=20)[0])
+    expected = midi_bytes(MusicModel.of_run(task.config, task.model).sample(1, length=20)[0])
     for device in ("cpu", "auto"):
         again = restore(checkpoint, device=device)
         assert not again.model.training
@@ -400,7 +401,7 @@ def test_a_sample_length_cuts_the_pieces_too(choir):
         piece_statistics(
             NoteTable.of(grid_to_midi(piece.content[:10]), CHORALES.steps_per_second), CHORALES
         )
-        for piece in Chorales().load("test")
+        for piece in Chorales().load("test", CHORALES)
     ]
     assert cut == means_and_deviations(expected)
     assert cut["n_pitches"]["mean"] < whole["n_pitches"]["mean"]
@@ -413,10 +414,10 @@ def test_training_pieces_are_not_looked_for_in_themselves(choir):
 
 @dataclass(frozen=True)
 class OnlyHeldOut(Chorales):
-    def load(self, split):
+    def load(self, split, tokenizer):
         if split == "train":
             raise UserError("the training pieces are gone")
-        return super().load(split)
+        return super().load(split, tokenizer)
 
 
 def test_without_training_pieces_only_statistics_are_computed():

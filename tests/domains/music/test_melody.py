@@ -15,7 +15,7 @@ from triptych.core.feed_forward import GELU
 from triptych.core.positions import Sinusoidal
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling
-from triptych.domains.music.config import Config, MelodyEncoder, ModelConfig
+from triptych.domains.music.config import Config
 from triptych.domains.music.data import (
     DataConfig,
     TrainingPieces,
@@ -34,6 +34,7 @@ from triptych.domains.music.melody import (
 )
 from triptych.domains.music.metrics import token_nll
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
+from triptych.domains.music.model import MelodyEncoder, ModelConfig, MusicSettings
 from triptych.domains.music.piece_generation import continue_tokens
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.task import MusicTrainingModule
@@ -50,7 +51,7 @@ CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
 class Chorales(PieceSource):
     tokenizer: ClassVar = CHORALES
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         random = np.random.default_rng(len(split))
         return [Piece(f"{n}", random.integers(45, 72, (30 + 7 * n, 4))) for n in range(3)]
 
@@ -59,7 +60,7 @@ class Chorales(PieceSource):
 class Performances(PieceSource):
     tokenizer: ClassVar = EVENTS
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         return []
 
 
@@ -77,8 +78,8 @@ def model_of(source, *, length=128, overlap=64, melody: MelodyEncoder | None = O
         positions=Sinusoidal(),
     )
     data = DataConfig(source=source, sequence_length=length, overlap=overlap, batch_size=2)
-    config = Config(data=data, model=ModelConfig(sizes, melody=melody))
-    return MusicModel(config, with_random_head(config.build_model()))
+    config = Config(data=data, model=ModelConfig(sizes, melody=melody, tokenizer=source.tokenizer))
+    return MusicModel.of_run(config, with_random_head(config.build_model()))
 
 
 def slow_skyline(notes: Notes, n_steps: int, *, first: int = 0, step: int = 1) -> list[int]:
@@ -161,10 +162,12 @@ def test_training_crops_have_the_melody_of_their_own_tokens():
     config = DataConfig(
         source=Chorales(), sequence_length=64, overlap=0, batch_size=2, augmentation=Augmentation(4)
     )
-    pieces = TrainingPieces.of(config.source.load("train"), config)
+    read = config.source.load("train", CHORALES)
+    pieces = TrainingPieces.of(read, CHORALES, config.augmentation)
+    settings = MusicSettings(ModelConfig(melody=ONE_LAYER), sequence_length=64, overlap=0)
 
     def loader():
-        return training_batches(pieces, config, seed=3, melody=WindowMelody(CHORALES, 64))
+        return training_batches(pieces, config, settings, seed=3)
 
     batches = list(loader())
     for batch in batches:
@@ -186,7 +189,7 @@ def test_training_crops_have_the_melody_of_their_own_tokens():
 
 def test_a_row_does_not_depend_on_the_longer_melodies_of_its_batch():
     model = model_of(Chorales()).model.double().eval()
-    pieces = [CHORALES.encode(piece.content) for piece in Chorales().load("test")]
+    pieces = [CHORALES.encode(piece.content) for piece in Chorales().load("test", CHORALES)]
     windows = [Window(tokens, 64) for tokens in pieces]
     reader = WindowMelody(CHORALES, 64)
     together = make_batch(windows, CHORALES, length=64, melody=reader)
@@ -199,7 +202,7 @@ def test_a_row_does_not_depend_on_the_longer_melodies_of_its_batch():
 
 def test_the_melody_matters_and_has_gradients():
     model = model_of(Chorales()).model.double()
-    tokens = CHORALES.encode(Chorales().load("test")[0].content)
+    tokens = CHORALES.encode(Chorales().load("test", CHORALES)[0].content)
     batch = make_batch([Window(tokens, 0)], CHORALES, length=64, melody=WindowMelody(CHORALES, 64))
     other = batch._replace(melody=batch.melody.flip(1))
     assert not torch.allclose(token_nll(model, batch), token_nll(model, other))
@@ -266,12 +269,11 @@ def parse(midi):
 
 def test_evaluation_reads_the_melody_of_each_piece():
     model = model_of(Chorales())
-    pieces = [CHORALES.encode(piece.content) for piece in Chorales().load("test")]
+    pieces = [CHORALES.encode(piece.content) for piece in Chorales().load("test", CHORALES)]
     total = n_tokens = 0.0
-    reader = model.config.window_melody
     with torch.no_grad():
         model.full_model.eval()
-        for batch in evaluation_batches(pieces, model.config.data, batch_size=1, melody=reader):
+        for batch in evaluation_batches(pieces, model.settings, batch_size=1):
             total += token_nll(model.full_model, batch).double().sum().item()
             n_tokens += batch.scored.sum().item()
     found = model.evaluate("test").metrics["nats_per_token"]
@@ -310,13 +312,15 @@ def test_music_without_a_melody_is_told():
         melody_step = None
 
     with pytest.raises(ValueError, match="has no melody"):
-        ModelConfig(melody=MelodyEncoder()).build(Drums(), length=64)
+        ModelConfig(melody=MelodyEncoder(), tokenizer=Drums()).build(length=64)
 
 
 def test_the_samples_of_a_run_accompany_a_melody(tmp_path):
-    config = model_of(Chorales()).config
-    task = MusicTrainingModule(replace(config, data=replace(config.data, sample_seconds=2)))
-    task.sampled_melody = CHORALES.melody(CHORALES.encode(Chorales().load("test")[0].content))
+    model = model_of(Chorales())
+    data = replace(model.data_settings, sample_seconds=2)
+    task = MusicTrainingModule(Config(data=data, model=model.settings.model))
+    (piece, *_) = Chorales().load("test", CHORALES)
+    task.sampled_melody = CHORALES.melody(CHORALES.encode(piece.content))
     task.log_samples(tmp_path)
     assert (tmp_path / "piece-00.mid").exists()
     assert (tmp_path / "attention.png").exists()

@@ -31,7 +31,10 @@ def test_counting_by_hand():
 def test_the_jsb_figures_are_the_known_ones(shared_data):
     source = JSBChorales(str(shared_data / "jsb-chorales"))
     train, held_out = (
-        [source.tokenizer.tokens(piece.content) for piece in source.load(split)]
+        [
+            ChoraleTokenizer().tokens(piece.content)
+            for piece in source.load(split, ChoraleTokenizer())
+        ]
         for split in ("train", "validation")
     )
     nats = count_models(ChoraleTokenizer(), train, held_out)

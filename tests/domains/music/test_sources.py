@@ -19,7 +19,8 @@ from triptych.domains.music.sources.music21 import (
     melody_runs,
 )
 from triptych.domains.music.sources.stored_files import contents, list_files
-from triptych.domains.music.tokenizers.chorales import SILENT
+from triptych.domains.music.tokenizers.chorales import SILENT, ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 
 
@@ -35,7 +36,7 @@ def folder(tmp_path, make_piano):
 
 
 def names(source, split):
-    return [piece.name for piece in source.load(split)]
+    return [piece.name for piece in source.load(split, EVENTS)]
 
 
 def test_every_file_is_in_one_split(folder):
@@ -55,7 +56,7 @@ def test_the_split_depends_on_content_alone(folder, tmp_path):
 
     def pitches(root, split):
         source = MidiFolder(str(root), validation_share=0.2, test_share=0.2)
-        return sorted(int(piece.content.pitch[0]) for piece in source.load(split))
+        return sorted(int(piece.content.pitch[0]) for piece in source.load(split, EVENTS))
 
     for split in SPLITS:
         assert pitches(folder, split) == pitches(other, split)
@@ -87,7 +88,7 @@ def test_drums_alone_are_skipped_and_named(tmp_path, make_piano, caplog):
     drums.instruments[0].is_drum = True
     (tmp_path / "drums.mid").write_bytes(midi_bytes(drums))
     with pytest.raises(UserError, match="no piece"):
-        MidiFolder(str(tmp_path), validation_share=0.001, test_share=0.0).load("train")
+        MidiFolder(str(tmp_path), validation_share=0.001, test_share=0.0).load("train", EVENTS)
     assert "drums.mid holds no notes but drums" in caplog.text
 
 
@@ -109,6 +110,7 @@ def test_an_archive_holds_the_same_pieces(folder, tmp_path):
         assert names(MidiFolder(str(beside)), split) == expected
 
 
+EVENTS, CHORALES = EventTokenizer(), ChoraleTokenizer()
 CSV = "composer,split,midi_filename\n" + "".join(
     f'"Bach, J. S.",{split},part{n % 3}/{n:02d}.{"mid" if n % 2 else "MIDI"}\n'
     for n, split in enumerate(["train"] * 20 + ["validation"] * 10 + ["test"] * 8)
@@ -129,14 +131,14 @@ def test_the_csv_decides_where_there_is_one(folder, tmp_path, place):
         if place == "beside":
             (root / "maestro.csv").write_text(CSV)
     source = MidiFolder(str(root))
-    assert [len(source.load(split)) for split in SPLITS] == [20, 10, 8]
-    pitches = {int(p.content.pitch[0]) - 40 for p in source.load("validation")}
+    assert [len(source.load(split, EVENTS)) for split in SPLITS] == [20, 10, 8]
+    pitches = {int(p.content.pitch[0]) - 40 for p in source.load("validation", EVENTS)}
     assert pitches == set(range(20, 30))
 
 
 def test_files_that_the_csv_names_in_vain_are_counted(folder, caplog):
     (folder / "maestro.csv").write_text(CSV + "x,train,gone.midi\n")
-    MidiFolder(str(folder)).load("train")
+    MidiFolder(str(folder)).load("train", EVENTS)
     assert "1 files of the csv do not exist, such as ['gone.midi']" in caplog.text
 
 
@@ -147,24 +149,24 @@ def test_files_that_the_csv_names_in_vain_are_counted(folder, caplog):
 def test_a_wrong_csv_is_told(folder, row, words):
     (folder / "maestro.csv").write_text(CSV + row)
     with pytest.raises(UserError, match=words):
-        MidiFolder(str(folder)).load("train")
+        MidiFolder(str(folder)).load("train", EVENTS)
 
 
 def test_files_that_the_csv_does_not_name_are_counted(folder, caplog):
     (folder / "maestro.csv").write_text(CSV)
-    MidiFolder(str(folder)).load("train")
+    MidiFolder(str(folder)).load("train", EVENTS)
     assert "2 MIDI files are in no split of the csv" in caplog.text
 
 
 def test_a_csv_beside_does_not_hide_the_table_among_the_pieces(folder):
     (folder / "part0" / "maestro.csv").write_text(CSV)
     (folder / "shopping.csv").write_text("item,price\nmilk,1\n")
-    assert [len(MidiFolder(str(folder)).load(split)) for split in SPLITS] == [20, 10, 8]
+    assert [len(MidiFolder(str(folder)).load(split, EVENTS)) for split in SPLITS] == [20, 10, 8]
 
 
 def test_a_csv_about_other_things_is_ignored(folder):
     (folder / "shopping.csv").write_text("item,price\nmilk,1\n")
-    assert sum(len(MidiFolder(str(folder)).load(split)) for split in SPLITS) == 40
+    assert sum(len(MidiFolder(str(folder)).load(split, EVENTS)) for split in SPLITS) == 40
 
 
 def test_the_limit_reads_the_first_by_name(folder):
@@ -174,12 +176,12 @@ def test_the_limit_reads_the_first_by_name(folder):
 
 def test_missing_and_empty_folders_are_told(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
-        MidiFolder(str(tmp_path / "gone")).load("train")
+        MidiFolder(str(tmp_path / "gone")).load("train", EVENTS)
     with pytest.raises(UserError, match="no piece"):
-        MidiFolder(str(tmp_path)).load("train")
+        MidiFolder(str(tmp_path)).load("train", EVENTS)
     (tmp_path / "a.tar.gz").write_bytes(b"no archive")
     with pytest.raises(UserError, match=r"a\.tar\.gz is not a file or archive"):
-        MidiFolder(str(tmp_path)).load("train")
+        MidiFolder(str(tmp_path)).load("train", EVENTS)
 
 
 @pytest.mark.parametrize(("validation", "test"), [(0.5, 0.5), (-0.1, 0), (0.1, -0.1)])
@@ -227,7 +229,7 @@ def test_two_tunes_are_two_groups():
 @pytest.mark.skipif(importlib.util.find_spec("music21") is None, reason="music21 is missing")
 def test_music21_chorales_are_split_by_tune():
     source = Music21Chorales()
-    pieces = {split: source.load(split) for split in SPLITS}
+    pieces = {split: source.load(split, CHORALES) for split in SPLITS}
     assert sum(len(p) for p in pieces.values()) == 364
     assert len({piece.name for p in pieces.values() for piece in p}) == 364
     assert all(len(pieces[split]) >= 20 for split in SPLITS)
@@ -247,25 +249,23 @@ def test_music21_chorales_are_split_by_tune():
 
 def test_the_jsb_split_is_the_public_one(shared_data):
     source = JSBChorales(str(shared_data / "jsb-chorales"))
-    sizes = [[len(p.content) * 4 for p in source.load(split)] for split in SPLITS]
+    sizes = [[len(p.content) * 4 for p in source.load(split, CHORALES)] for split in SPLITS]
     assert [len(split) for split in sizes] == [229, 76, 77]
     assert [sum(split) for split in sizes] == [220_912, 73_632, 75_600]
 
 
 def test_a_missing_jsb_file_is_told(tmp_path):
     with pytest.raises(UserError, match=r"Jsb16thSeparated\.json\.gz does not exist"):
-        JSBChorales(str(tmp_path)).load("train")
+        JSBChorales(str(tmp_path)).load("train", CHORALES)
 
 
 def test_a_source_of_ones_own_needs_one_method():
     @dataclass(frozen=True)
     class Mine(PieceSource):
-        tokenizer = Music21Chorales.tokenizer
-
-        def load(self, split):
+        def load(self, split, tokenizer):
             return []
 
-    assert Mine().load("train") == []
+    assert Mine().load("train", CHORALES) == []
 
 
 @pytest.mark.parametrize("kind", ["gz", "xz"])
@@ -280,7 +280,7 @@ def test_a_damaged_archive_is_told_by_name(folder, tmp_path, kind):
         wrong = bytes(byte ^ 255 for byte in packed[place : place + 9])
         archive.write_bytes(packed[:place] + wrong + packed[place + 9 :])
         try:  # the damage may make other text of text, or hit what nobody reads
-            MidiFolder(str(archive)).load("train")
+            MidiFolder(str(archive)).load("train", EVENTS)
         except UserError as error:
             told += str(error).startswith(str(archive))
     assert told > 10
@@ -289,4 +289,4 @@ def test_a_damaged_archive_is_told_by_name(folder, tmp_path, kind):
 def test_a_csv_that_is_cut_is_told_by_name(folder):
     (folder / "maestro.csv").write_text(CSV + '"Bach, J. S.",train')
     with pytest.raises(UserError, match=r"maestro\.csv has the row .*Bach, J.*is the file cut off"):
-        MidiFolder(str(folder)).load("train")
+        MidiFolder(str(folder)).load("train", EVENTS)

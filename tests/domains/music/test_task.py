@@ -1,7 +1,6 @@
 import math
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -50,9 +49,9 @@ def scale(steps, seed):
 
 @dataclass(frozen=True)
 class Scales(PieceSource):
-    tokenizer: ClassVar = ChoraleTokenizer()
+    content = ChoraleTokenizer.content
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         seeds = {"train": range(8), "validation": range(20, 23), "test": range(30, 33)}[split]
         return [Piece(f"{split}-{seed}", scale(40 + 9 * (seed % 5), seed)) for seed in seeds]
 
@@ -84,14 +83,15 @@ def task():
 
 
 def scored(pieces, data=None, batch_size=2):
-    texts = [Scales.tokenizer.tokens(piece.content) for piece in pieces]
-    return evaluation_batches(texts, data or config().data, batch_size=batch_size)
+    texts = [ChoraleTokenizer().tokens(piece.content) for piece in pieces]
+    settings = Config(data or config().data).model_settings()
+    return evaluation_batches(texts, settings, batch_size=batch_size)
 
 
 def test_a_uniform_model_gives_exactly_log_v(task):
     for parameter in task.model.head.parameters():
         torch.nn.init.zeros_(parameter)
-    pieces = Scales().load("validation")
+    pieces = Scales().load("validation", ChoraleTokenizer())
     totals = sum_scores(task, task.score, scored(pieces))
     metrics = task.metrics(totals)
     assert metrics["nats_per_token"] == pytest.approx(math.log(47), abs=1e-6)
@@ -100,7 +100,7 @@ def test_a_uniform_model_gives_exactly_log_v(task):
 
 def test_nats_per_note_share_all_nats_among_the_notes(task):
     kind = ChoraleTokenizer()
-    pieces = Scales().load("validation")
+    pieces = Scales().load("validation", ChoraleTokenizer())
     totals = sum_scores(task, task.score, scored(pieces))
     metrics = task.metrics(totals)
     notes = sum(int(kind.onsets(kind.tokens(piece.content)).sum()) for piece in pieces)
@@ -112,7 +112,7 @@ def test_nats_per_note_share_all_nats_among_the_notes(task):
 def test_the_score_does_not_depend_on_the_batch_size(attention):
     torch.manual_seed(0)
     task = with_random_head(MusicTrainingModule(config(attention=attention))).double()
-    pieces = Scales().load("validation")
+    pieces = Scales().load("validation", ChoraleTokenizer())
     scores = [
         task.metrics(sum_scores(task, task.score, scored(pieces, batch_size=size)))
         for size in (1, 2, 5, 64)
@@ -124,7 +124,7 @@ def test_the_score_does_not_depend_on_the_batch_size(attention):
 def test_the_score_is_that_of_each_token_by_hand(task):
     """Every token scored alone, after exactly the tokens that its window shows."""
     task = task.double().eval()
-    piece = Scales().load("test")[2]
+    piece = Scales().load("test", ChoraleTokenizer())[2]
     data = config().data
     tokens = torch.from_numpy(ChoraleTokenizer().tokens(piece.content))
     length, overlap = data.sequence_length, data.overlap
@@ -142,7 +142,7 @@ def test_the_score_is_that_of_each_token_by_hand(task):
 
 def test_padding_changes_neither_loss_nor_gradient(task):
     task = task.double().eval()
-    pieces = Scales().load("train")
+    pieces = Scales().load("train", ChoraleTokenizer())
     batch = next(iter(scored(pieces[:3], batch_size=3)))
     loss, count = task.training_loss(batch)
     loss.backward()
@@ -195,7 +195,7 @@ def test_a_checkpoint_restores_the_model_without_data(tmp_path):
     path = tmp_path / "a.ckpt"
     torch.save({"triptych": task.metadata, "state_dict": task.state_dict()}, path)
     again = restore(torch.load(path, weights_only=True))
-    assert again.config == settings
+    assert again.settings == settings.model_settings()
     for name, value in task.model.state_dict().items():
         assert torch.equal(again.model.state_dict()[name], value)
 
@@ -241,7 +241,7 @@ def test_voice_and_meter_are_added_to_the_position_encoding(positions, kind, exp
     sizes = TransformerConfig(
         n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16), positions=positions
     )
-    found = ModelConfig(sizes).build(kind, length=64).positions
+    found = ModelConfig(sizes, tokenizer=kind).build(length=64).positions
     assert [type(part) for part in getattr(found, "parts", [found])] == expected
 
 
@@ -257,7 +257,7 @@ def test_voice_and_meter_are_added_to_the_position_encoding(positions, kind, exp
 def test_voice_and_meter_embeddings_are_chosen_one_by_one(voices, metre, cycles):
     sizes = TransformerConfig(n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16))
     config = ModelConfig(sizes, voice_embedding=voices, meter_embedding=metre)
-    modules = config.build(ChoraleTokenizer(), length=64).modules()
+    modules = config.build(length=64).modules()
     embeddings = [part for part in modules if isinstance(part, MetricalEmbedding)]
     assert [cycle for part in embeddings for cycle in part.cycles] == cycles
 
@@ -273,7 +273,7 @@ def test_guessing_held_notes_changes_no_piece(count, drafted, monkeypatch):
 
     monkeypatch.setattr(generation, "generate", noted)
     task = with_random_head(MusicTrainingModule(config())).double().eval()
-    sample = partial(sample_pieces, task.model, task.config.data, count, length=12, seed=3)
+    sample = partial(sample_pieces, task.model, task.settings, count, length=12, seed=3)
     pieces = sample()
     assert all(draft == (Draft(4) if drafted else None) for draft in drafts)
     monkeypatch.setattr(piece_generation, "MAX_DRAFTED_ROWS", 0)

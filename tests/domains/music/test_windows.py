@@ -34,7 +34,7 @@ STEPS = (100, 40, 71)
 class Chorales(PieceSource):
     tokenizer: ClassVar = ChoraleTokenizer()
 
-    def load(self, split):
+    def load(self, split, tokenizer):
         random = np.random.default_rng(len(split))
         return [Piece(str(n), random.integers(40, 80, (n, 4))) for n in STEPS]
 
@@ -82,13 +82,13 @@ def model_of(attention, **model):
     )
     data = DataConfig(source=Chorales(), sequence_length=64, overlap=0, batch_size=3)
     config = Config(data=data, model=sizes)
-    return MusicModel(config, with_random_head(config.build_model()).double())
+    return MusicModel.of_run(config, with_random_head(config.build_model()).double())
 
 
 def with_data(model, **changes):
     """The same model as if it had been trained with other windows."""
-    data = replace(model.config.data, **changes)
-    return MusicModel(replace(model.config, data=data), model.model)
+    data = replace(model.data_settings, **changes)
+    return MusicModel.of_run(Config(data=data, model=model.settings.model), model.model)
 
 
 VARIANTS = [Relative(max_distance=16), Full(), Relative(max_distance=8, window=20), PitchTime()]
@@ -99,7 +99,7 @@ def test_each_position_of_longer_windows_is_scored_as_by_hand(attention):
     model = model_of(attention)
     found = model.evaluate("test", sequence_length=128, overlap=0, bucket=16)
     nats, tokens = np.zeros(128), np.zeros(128, dtype=int)
-    for piece in Chorales().load("test"):
+    for piece in Chorales().load("test", ChoraleTokenizer()):
         ids = torch.from_numpy(ChoraleTokenizer().tokens(piece.content))
         for start in range(0, len(ids), 128):
             window = ids[start : start + 128].unsqueeze(0)
@@ -163,7 +163,9 @@ def test_pieces_that_end_within_the_trained_length_have_no_beyond():
 
 def test_longer_windows_with_smaller_weights():
     model = model_of(Relative(max_distance=16))
-    model = MusicModel(model.config, model.model.float())
+    model = MusicModel.of_run(
+        Config(data=model.data_settings, model=model.settings.model), model.model.float()
+    )
     full = model.evaluate("test", sequence_length=128, overlap=0).metrics
     small = model.with_dtype("bf16").evaluate("test", sequence_length=128, overlap=0).metrics
     assert small.keys() == full.keys()

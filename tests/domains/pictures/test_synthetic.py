@@ -106,11 +106,12 @@ def model() -> ImageModel:
     sizes = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8))
     config = Config(data=DataConfig(source=TINY), model=ModelConfig(sizes))
     vocabulary = TINY.load("train").vocabulary()
-    return ImageModel(config, with_random_head(config.build_model(vocabulary)), vocabulary)
+    return ImageModel.of_run(config, with_random_head(config.build_model(vocabulary)), vocabulary)
 
 
 def test_a_perfect_model_scores_what_the_law_scores(model: ImageModel) -> None:
-    model = ImageModel(model.config, Perfect(), model.vocabulary)  # type: ignore[arg-type]
+    config = Config(data=DataConfig(source=TINY))
+    model = ImageModel.of_run(config, Perfect(), model.vocabulary)
     for limit in (None, 3):
         found = model.evaluate("test", limit=limit)
         n_dims = TINY.load("test").pixels[:limit].numel()

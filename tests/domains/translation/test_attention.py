@@ -28,7 +28,7 @@ LINES = ["two hundred and thirty-four", "", "저는 grüße 機器"]
 
 @pytest.fixture(scope="module")
 def translator(taught: TranslationTrainingModule) -> TranslationModel:
-    return TranslationModel(taught.config, taught.model, taught.tokenizers)
+    return TranslationModel.of_run(taught.config, taught.model, taught.tokenizers)
 
 
 @pytest.fixture(scope="module")
@@ -185,7 +185,7 @@ def test_a_model_that_halts_shows_the_steps_of_each_piece(
     model = config.build_model(taught.tokenizers).eval()
     torch.nn.init.constant_(model.encoder.depth.unit.bias, 20.0)
     torch.nn.init.constant_(model.decoder.depth.unit.bias, -20.0)
-    translator = TranslationModel(config, model, taught.tokenizers)
+    translator = TranslationModel.of_run(config, model, taught.tokenizers)
     (one,) = translator.attention([LINES[0]], beam=1, layer=2)
     assert one.source_steps == [1.0] * len(one.source_pieces)
     assert one.target_steps == [3.0] * len(one.target_pieces)

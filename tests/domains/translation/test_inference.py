@@ -46,7 +46,7 @@ def translator(taught: TranslationTrainingModule) -> TranslationModel:
 
 
 def in_use(task: TranslationTrainingModule, **options: Any) -> TranslationModel:
-    return TranslationModel(task.config, task.model, task.tokenizers, **options)
+    return TranslationModel.of_run(task.config, task.model, task.tokenizers, **options)
 
 
 def many_lines(count: int) -> list[str]:
@@ -156,7 +156,7 @@ def test_what_single_precision_cannot_decide_is_searched_in_double(
     assert asked == [(filled + 1) // 2]  # all together, and no others
     assert calls[-1] == (12, 12)
     assert calls == sorted(calls)
-    loose = TranslationModel(translator.config, translator.full_model, translator.vocabulary)
+    loose = TranslationModel(translator.settings, translator.full_model, translator.vocabulary)
     loose.repeats_near_ties = False
     assert loose.translate(lines, beam=2) != expected
 
@@ -170,7 +170,7 @@ def test_double_precision_is_made_only_where_it_is_needed(
             raise AssertionError("asked for")
 
     lines = ["seven", "nine hundred and four"]
-    found = NoDouble(taught.config, taught.model, taught.tokenizers).translate(lines, beam=2)
+    found = NoDouble.of_run(taught.config, taught.model, taught.tokenizers).translate(lines, beam=2)
     assert found == in_use(taught).translate(lines, beam=2)
 
 
@@ -213,7 +213,7 @@ def test_free_memory_limits_a_batch_on_a_gpu(
     assert translate.max_positions(model, 4) == translate.MAX_POSITIONS
     monkeypatch.setattr(translate, "device_of", lambda _: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (8_000_000, 16_000_000))
-    sizes = translator.config.model.transformer
+    sizes = translator.settings.model.transformer
     key_and_value = 2 * 4 * sizes.d_model * sizes.n_layers  # bytes
     assert translate.max_positions(model, 4) == 4_000_000 // (4 * key_and_value)
 
@@ -246,7 +246,9 @@ def test_a_model_that_never_ends_is_stopped(taught: TranslationTrainingModule) -
     newline = taught.tokenizers.target.encode("\n")
     assert len(newline) == 1
     endless: Any = Endless(newline[0])
-    found = TranslationModel(taught.config, endless, taught.tokenizers).translate(["six"], beam=1)
+    found = TranslationModel.of_run(taught.config, endless, taught.tokenizers).translate(
+        ["six"], beam=1
+    )
     length = len(taught.tokenizers.source.encode("six")) + 1 + 50
     assert found == [" " * length]  # and what it says holds no line end
 
@@ -316,7 +318,7 @@ def test_a_hypothesis_has_the_log_probability_of_the_training_pass(
 ) -> None:
     lines = [line for line in many_lines(20) if line.strip()]
     model, tokenizers = translator.double_model, translator.vocabulary
-    hypotheses = TranslationModel(translator.config, model, tokenizers).search(
+    hypotheses = TranslationModel(translator.settings, model, tokenizers).search(
         lines, beam=3, n_best=3
     )
     for line, found in zip(lines, hypotheses, strict=True):
@@ -349,7 +351,7 @@ def test_a_split_is_scored_whole_with_signatures_and_samples(translator: Transla
     result = translator.evaluate("test", beam=1)
     assert (result.domain, result.split, result.count) == ("translation", "test", 40)
     assert result.metrics.keys() == {"nats_per_token", "bleu", "chrf", "exact_match"}
-    pairs = translator.config.data.source.pairs("test")
+    pairs = translator.data_settings.source.pairs("test")
     translations = result.details["hypotheses"]
     assert translations == translator.translate([source for source, _ in pairs], beam=1)
     right = sum(text == target for text, (_, target) in zip(translations, pairs, strict=True))
@@ -369,7 +371,7 @@ def test_numbers_are_scored_by_character_and_say_what_is_missing(
 
 
 def test_an_evaluation_searches_as_it_is_told(translator: TranslationModel) -> None:
-    pairs = translator.config.data.source.pairs("test")
+    pairs = translator.data_settings.source.pairs("test")
     sources = [source for source, _ in pairs]
     found = []
     for search in (

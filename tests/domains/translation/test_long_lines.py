@@ -45,7 +45,7 @@ def test_a_long_line_joins_the_translations_of_its_sentences(
     taught: TranslationTrainingModule,
 ) -> None:
     config = replace(taught.config, data=replace(taught.config.data, max_length=12))
-    translator = TranslationModel(config, taught.model, taught.tokenizers)
+    translator = TranslationModel.of_run(config, taught.model, taught.tokenizers)
     sentences = ["nine hundred and ninety-nine.", "seven hundred and five.", "six hundred."]
     line = " ".join(sentences)
     lengths = [len(ids) for ids in taught.tokenizers.source.encode_batch([line, *sentences])]

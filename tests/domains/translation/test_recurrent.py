@@ -30,7 +30,7 @@ def recurrent(config: Config, **settings: Any) -> Config:
 @pytest.fixture(scope="module")
 def translator(tiny_config: Config, teach: Any) -> TranslationModel:
     task = teach(recurrent(tiny_config), 150)
-    return TranslationModel(task.config, task.model, task.tokenizers)
+    return TranslationModel.of_run(task.config, task.model, task.tokenizers)
 
 
 def test_it_translates_a_line_alone_as_in_a_batch(translator: TranslationModel) -> None:

@@ -230,7 +230,7 @@ def test_a_perfect_model_scores_what_the_law_scores(task: TranslationTrainingMod
 
 
 def test_evaluation_reports_the_entropy_of_the_source(task: TranslationTrainingModule) -> None:
-    found = TranslationModel(task.config, task.model, task.tokenizers).evaluate(
+    found = TranslationModel.of_run(task.config, task.model, task.tokenizers).evaluate(
         "test", limit=3, beam=1
     )
     assert found.details["source_entropy"] == TINY.entropy()

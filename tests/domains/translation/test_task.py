@@ -120,7 +120,7 @@ def test_validation_searches_with_its_own_beam(taught: TranslationTrainingModule
         task.generated_pairs = taught.config.data.source.pairs("test")
         task.generation_metrics()
         sources = [source for source, _ in task.generated_pairs]
-        model = TranslationModel(taught.config, taught.model, taught.tokenizers)
+        model = TranslationModel.of_run(taught.config, taught.model, taught.tokenizers)
         found[beam] = task.hypotheses
         assert found[beam] == model.translate(sources, beam=beam)
     assert found[1] != found[4]
@@ -141,7 +141,7 @@ def test_the_table_shows_source_reference_and_translation(
         same = reference == hypothesis
         assert row[:4] == [source, reference, hypothesis, "yes" if same else "no"]
         assert (row[4] == "100") >= same
-    (first,) = TranslationModel(taught.config, taught.model, taught.tokenizers).attention(
+    (first,) = TranslationModel.of_run(taught.config, taught.model, taught.tokenizers).attention(
         [taught.generated_pairs[0][0]], beam=1
     )
     assert (tmp_path / "attention.png").read_bytes() == draw(first, encoder=False)[0]
@@ -173,7 +173,8 @@ def test_a_checkpoint_brings_everything(taught: TranslationTrainingModule) -> No
     # What training writes: JSON types beside the weights.
     metadata = json.loads(json.dumps(taught.metadata))
     again = restore({"triptych": metadata, "state_dict": taught.state_dict()})
-    assert again.config == taught.config
+    assert again.settings == taught.settings
+    assert again.data_settings == taught.config.data
     source = pad_rows([[*taught.tokenizers.source.encode("seven"), END]])
     start = torch.tensor([[START]])
     with torch.no_grad():

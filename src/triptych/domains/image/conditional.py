@@ -61,7 +61,7 @@ def write_upscaled(
     if options.upscale is None:
         raise ValueError("upscale names no picture")
     model, factor = trained.upscaling_model()
-    small_shape = trained.config.model.super_resolution.small_shape(model.shape)
+    small_shape = trained.settings.model.super_resolution.small_shape(model.shape)
     pictures = _read(trained, options.upscale, [small_shape, model.shape])
     out.check_free(options.image_names(len(pictures) * options.count))
     known = [tuple(picture.pixels.shape) == model.shape for picture in pictures]
@@ -90,7 +90,7 @@ def write_upscaled(
 
 
 def _read(trained: ImageModel, path: str, shapes: list[tuple[int, int, int]]) -> list[Picture]:
-    bits = trained.config.data.bits
+    bits = trained.settings.bits
     return read_pictures(path, shapes, trained.full_model.levels, bits=bits)
 
 

@@ -1,11 +1,8 @@
 """Settings of a run on images."""
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from torch import nn
-
-from triptych.domains.image.model import ModelConfig
+from triptych.domains.image.model import ImageSettings, ModelConfig
 from triptych.domains.image.tasks.autoregressive import Autoregressive
 from triptych.domains.image.tasks.base import ImageTask
 from triptych.domains.pictures.config import DataConfig
@@ -28,6 +25,7 @@ class Config(RunSettings):
     def __post_init__(self) -> None:
         self.task.check(self)
 
-    def build_model(self, vocabulary: dict[str, Any]) -> nn.Module:
-        """Return a new model for images as in `ImageDataset.vocabulary`."""
-        return self.task.build_model(self, vocabulary)
+    def model_settings(self) -> ImageSettings:
+        return ImageSettings(
+            self.model, self.task, bits=self.data.bits, lora_alpha=self.run.lora_alpha
+        )

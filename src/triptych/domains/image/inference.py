@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.config.schema import from_plain
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
@@ -24,7 +23,6 @@ from triptych.domains.image.conditional_scores import (
     completion_scores,
     upscaling_scores,
 )
-from triptych.domains.image.config import Config
 from triptych.domains.image.domain import (
     DRAWING,
     GRID,
@@ -35,7 +33,7 @@ from triptych.domains.image.domain import (
 )
 from triptych.domains.image.given_pictures import filled_pixels
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
-from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.model import ImageSettings, ImageTransformer
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig
@@ -52,8 +50,8 @@ DEFAULT_PASSES = 5
 class ImageModel(ImageScores, TrainedModel):
     """A trained image model; vocabulary: of its data, as in `ImageDataset.vocabulary`."""
 
-    config_class = Config
-    config: Config
+    settings_class = ImageSettings
+    settings: ImageSettings
     full_model: ImageTransformer
 
     def sample(
@@ -233,7 +231,7 @@ class ImageModel(ImageScores, TrainedModel):
         self, split: str, data: str | Path | None, limit: int | None
     ) -> tuple[DataConfig, ImageDataset]:
         """Return the data settings and the first `limit` images of a split; as in `evaluate`."""
-        settings = self.config.data
+        settings = self.data_settings
         settings = replace(settings, source=source_to_score(settings.source, split, data))
         images = settings.read(split)
         classes = self.full_model.n_classes > 0
@@ -256,7 +254,7 @@ class ImageModel(ImageScores, TrainedModel):
         [H, W, C]. label: class of the image, default 0. layer: from 1, None for the last. head:
         from 1, None for the mean of all heads.
         """
-        layer = layer or self.config.model.transformer.n_layers
+        layer = layer or self.settings.model.transformer.n_layers
         return attention_maps(self.full_model, image, pixels, label=label, layer=layer, head=head)
 
     def write_samples(
@@ -318,7 +316,7 @@ class ImageModel(ImageScores, TrainedModel):
         self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Sample an image and write the attention weights that predicted some of its pixels."""
-        sizes = self.config.model.transformer
+        sizes = self.settings.model.transformer
         check_layer_and_head(
             options.layer, options.head, n_layers=sizes.n_layers, n_heads=sizes.n_heads
         )
@@ -383,8 +381,8 @@ class ImageModel(ImageScores, TrainedModel):
 
 def restore(checkpoint: dict[str, Any], device: str = "cpu") -> TrainedModel:
     """Return the trained model of a checkpoint's content, of the class of its task."""
-    config = from_plain(Config, checkpoint["triptych"]["config"])
-    return config.task.trained_model().restore(checkpoint, device)
+    settings = ImageSettings.from_header(checkpoint["triptych"])
+    return settings.task.trained_model().restore(checkpoint, device)
 
 
 def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:

@@ -20,6 +20,8 @@ from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.resample import resample
 from triptych.decoding.sampling import Given, Sampling
 from triptych.domains.image.super_resolution import SuperResolution, average_down
+from triptych.domains.image.tasks.base import ImageTask
+from triptych.training.model_settings import ModelSettings
 from triptych.types import Progress
 
 SAMPLE_BATCH = 64
@@ -40,6 +42,22 @@ class ModelConfig:
     """Add a learned embedding of the image's class at every position."""
     super_resolution: SuperResolution = field(default_factory=SuperResolution)
     """Encoder of the image averaged down, on which the model is conditioned."""
+
+
+@dataclass(frozen=True)
+class ImageSettings(ModelSettings):
+    """What use of an image model needs besides its weights and vocabulary."""
+
+    model: ModelConfig
+    """Transformer, output distribution and classes."""
+    task: ImageTask
+    """What was trained."""
+    bits: int | None = None
+    """Bits kept of each 8-bit value of a picture; null where all levels are kept."""
+
+    def build_model(self, vocabulary: dict[str, Any]) -> nn.Module:
+        """Return a new model for images as in `ImageDataset.vocabulary`."""
+        return self.task.build_model(self.model, vocabulary)
 
 
 class ImageTransformer(nn.Module):

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from torch import nn
-
-from triptych.domains.language.model import ModelConfig
+from triptych.domains.language.model import LanguageSettings, ModelConfig
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.sources.docstrings import Docstrings
 from triptych.domains.language.tasks.base import Task
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tokenizers.base import TokenizerConfig
 from triptych.domains.language.tokenizers.word_piece import WordPiece
-from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import at_least
 from triptych.training.run_config import RunSettings
 
@@ -59,5 +56,7 @@ class Config(RunSettings):
     """What is trained, by class path: MaskedTokens, NextToken, Classification, Entailment,
     Similarity or MultipleChoice."""
 
-    def build_model(self, vocabulary: Vocabulary) -> nn.Module:
-        return self.task.build_model(self.model, vocabulary, self.data.max_length)
+    def model_settings(self) -> LanguageSettings:
+        return LanguageSettings(
+            self.model, self.task, max_length=self.data.max_length, lora_alpha=self.run.lora_alpha
+        )

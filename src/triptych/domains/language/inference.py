@@ -13,9 +13,9 @@ from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, read_input_lines
-from triptych.domains.language.config import Config
 from triptych.domains.language.data import Examples, evaluation_batches
 from triptych.domains.language.domain import LABELS, STANDARD_INPUT, LanguageSampleOptions
+from triptych.domains.language.model import LanguageSettings
 from triptych.domains.language.sources.labelled import Labelled
 from triptych.domains.language.sources.tab_separated import read_cells
 from triptych.domains.language.tasks.labelled import LabelledTask
@@ -33,30 +33,33 @@ from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.types import Progress
 
+MAX_TOKENS = 4_096
+"""Maximum number of tokens of lines to label at a time; a longer line is a batch of its own."""
+
 
 class TaskScores:
     """Sums over a batch and their ratios by the run's task, for training and trained models."""
 
     domain: ClassVar[str] = "language"
-    config: Any  # Config
+    settings: Any  # LanguageSettings
     model: Any
 
     def score(self, batch: Any) -> dict[str, Tensor]:
-        scores: dict[str, Tensor] = self.config.task.score(self.model, batch)
+        scores: dict[str, Tensor] = self.settings.task.score(self.model, batch)
         return scores
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
-        ratios: dict[str, float] = self.config.task.metrics(totals)
+        ratios: dict[str, float] = self.settings.task.metrics(totals)
         return ratios
 
 
 class LanguageModel(TaskScores, TrainedModel):
     """Trained model of text."""
 
-    config_class = Config
+    settings_class = LanguageSettings
     read_vocabulary = staticmethod(Vocabulary.from_plain)
 
-    config: Config
+    settings: LanguageSettings
     vocabulary: Vocabulary
     full_model: nn.Module
 
@@ -77,18 +80,19 @@ class LanguageModel(TaskScores, TrainedModel):
         examples from the first on. pseudo_examples: number of examples whose tokens are masked in
         turn, for a masked-token model. Raises UserError for missing data.
         """
-        settings, task = self.config.data, self.config.task
-        source = source_to_score(settings.source, split, data)
-        examples = task.encode(source, split, self.vocabulary, settings.max_length)
-        max_tokens = settings.max_tokens
+        trained_on, task = self.data_settings, self.settings.task
+        max_length = self.settings.max_length
+        source = source_to_score(trained_on.source, split, data)
+        examples = task.encode(source, split, self.vocabulary, max_length)
+        max_tokens = trained_on.max_tokens
         if batch_size is not None:
-            max_tokens = batch_size * settings.max_length
+            max_tokens = batch_size * max_length
         batches = evaluation_batches(examples, max_tokens, limit=limit)
         totals = sum_scores(self.model, self.score, batches, progress)
         training: Examples | None = None
         not_scored = {}
         try:
-            training = task.encode(settings.source, "train", self.vocabulary, settings.max_length)
+            training = task.encode(trained_on.source, "train", self.vocabulary, max_length)
         except UserError as error:
             not_scored["simple models"] = str(error)
         further = task.further_scores(
@@ -135,7 +139,7 @@ class LanguageModel(TaskScores, TrainedModel):
         """
         model, tokenizer = self.model, self.vocabulary.tokenizer
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-        most = self.config.data.max_length
+        most = self.settings.max_length
         if isinstance(model, DecoderOnly):
             length = most if length is None else length
             tokens = tokenizer.encode(prompt)
@@ -161,7 +165,7 @@ class LanguageModel(TaskScores, TrainedModel):
             rows = fill_masks(model, tokens, count, sampling=sampling, seed=seed)
         else:
             raise UserError(
-                f"a model of the task {type(self.config.task).__name__} writes no text; expected "
+                f"a model of the task {type(self.settings.task).__name__} writes no text; expected "
                 "one that was trained with NextToken or MaskedTokens"
             )
         return tokenizer.decode_batch(rows)
@@ -196,9 +200,9 @@ class LanguageModel(TaskScores, TrainedModel):
                 for each, name in zip(examples, named, strict=True)
             ],
             self.vocabulary,
-            self.config.data.max_length,
+            self.settings.max_length,
         )
-        found = task.probabilities(self.model, rows, self.config.data.max_tokens)  # [N, C]
+        found = task.probabilities(self.model, rows, MAX_TOKENS)  # [N, C]
         if found.shape[1] > len(labels):
             raise UserError(
                 f"{named[0]} has {found.shape[1]} candidates; expected at most {len(labels)}, as "
@@ -209,7 +213,7 @@ class LanguageModel(TaskScores, TrainedModel):
 
     def _labelled_task(self) -> LabelledTask:
         """Return the task; UserError for one without labels."""
-        task = self.config.task
+        task = self.settings.task
         if not isinstance(task, LabelledTask):
             raise UserError(
                 f"a model of the task {type(task).__name__} has no labels for lines; expected a "
@@ -227,9 +231,9 @@ class LanguageModel(TaskScores, TrainedModel):
             rows = (f"{label}\t{probability:.4f}\n" for label, probability in labels)
             written = out.write(LABELS, "".join(rows).encode())
             return f"{counted(len(labels), 'label', 'labels')} in {written}"
-        if isinstance(self.config.task, LabelledTask):
+        if isinstance(self.settings.task, LabelledTask):
             raise UserError(
-                f"a model of the task {type(self.config.task).__name__} labels lines; expected "
+                f"a model of the task {type(self.settings.task).__name__} labels lines; expected "
                 "--lines FILE, or --lines - for standard input"
             )
         progress = report("sampled tokens", at_most=True)

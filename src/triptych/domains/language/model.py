@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from torch import nn
+
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
@@ -19,6 +21,9 @@ from triptych.core.models.sequence_vector import (
     TaskHead,
 )
 from triptych.core.transformer import TransformerConfig
+from triptych.domains.language.tasks.base import Task
+from triptych.domains.language.vocabulary import Vocabulary
+from triptych.training.model_settings import ModelSettings
 
 Base: TypeAlias = Literal["encoder", "decoder"]
 """Model under the head of a task: that of masked tokens or that of the next token."""
@@ -87,3 +92,18 @@ class ModelConfig:
             reader = LastTokenReader(self.build_decoder(vocabulary, max_length))
         head = TaskHead(parts.d_model, n_outputs, dropout=parts.dropout)
         return SequenceTaskModel(reader, head)
+
+
+@dataclass(frozen=True)
+class LanguageSettings(ModelSettings):
+    """What use of a model of text needs besides its weights and vocabulary."""
+
+    model: ModelConfig
+    """Sizes of the model."""
+    task: Task
+    """What was trained."""
+    max_length: int
+    """Maximum length of an example in tokens, special ids included."""
+
+    def build_model(self, vocabulary: Vocabulary) -> nn.Module:
+        return self.task.build_model(self.model, vocabulary, self.max_length)

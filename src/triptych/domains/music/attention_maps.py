@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,13 +18,11 @@ from torch import Tensor
 from triptych.core.attention.capture import capture_attention
 from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.domains.music.data import NO_PREVIOUS, DataConfig
+from triptych.domains.music.data import NO_PREVIOUS
+from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.errors import UserError
 from triptych.training.evaluate import scoring
-
-if TYPE_CHECKING:
-    from triptych.domains.music.config import Config
 
 
 @dataclass(frozen=True)
@@ -79,7 +76,7 @@ def find_query(tokenizer: MusicTokenizer, tokens: Ids, seconds: float | None) ->
 
 def piece_attention(
     model: DecoderOnly,
-    config: Config,
+    settings: MusicSettings,
     tokens: Ids,
     *,
     at: float | None = None,
@@ -92,20 +89,20 @@ def piece_attention(
     1, None for the last. head: from 1, None for the mean of all heads. Raises UserError for a note
     that does not exist.
     """
-    tokenizer = config.data.source.tokenizer
+    tokenizer = settings.tokenizer
     query = find_query(tokenizer, tokens, at)
     condition = None
-    if (reader := config.window_melody) is not None:
+    if (reader := settings.window_melody) is not None:
         condition = partial(reader.condition, model, tokenizer.melody(tokens))
-    layer = layer or config.model.transformer.n_layers
+    layer = layer or settings.model.transformer.n_layers
     return note_attention(
-        model, config.data, tokens, query, layer=layer, head=head, condition=condition
+        model, settings, tokens, query, layer=layer, head=head, condition=condition
     )
 
 
 def note_attention(
     model: DecoderOnly,
-    data: DataConfig,
+    settings: MusicSettings,
     tokens: Ids,
     query: int,
     *,
@@ -117,8 +114,8 @@ def note_attention(
 
     layer, head: from 1. condition: called with the tokens before the window, int64 [1, t].
     """
-    tokenizer = data.source.tokenizer
-    first = -(-max(0, query + 1 - data.sequence_length) // tokenizer.bar) * tokenizer.bar
+    tokenizer = settings.tokenizer
+    first = -(-max(0, query + 1 - settings.sequence_length) // tokenizer.bar) * tokenizer.bar
     device = model.start.device
     values = torch.from_numpy(tokens[first : query + 1]).to(device).unsqueeze(0)  # [1, L]
     previous = torch.tensor([tokens[first - 1] if first else NO_PREVIOUS], device=device)

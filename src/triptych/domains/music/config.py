@@ -1,107 +1,10 @@
-"""All settings of a run on music, and the model that they describe."""
+"""All settings of a run on music."""
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
-import torch
-
-from triptych.core.aligned import AlignedMemory
-from triptych.core.attention.full import Full
-from triptych.core.attention.relative import Relative
-from triptych.core.embeddings import TokenEmbedding
-from triptych.core.feed_forward import GELU
-from triptych.core.generation_order import raster
-from triptych.core.heads import CategoricalHead
-from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder import SequenceEncoder
-from triptych.core.positions import (
-    Metrical,
-    NoPositions,
-    Sinusoidal,
-    SumOfEmbeddings,
-)
-from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.data import DataConfig
-from triptych.domains.music.melody import WindowMelody
-from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS, MusicTokenizer
-from triptych.errors import at_least
+from triptych.domains.music.model import ModelConfig, MusicSettings
 from triptych.training.run_config import RunSettings
-
-
-def relative_transformer() -> TransformerConfig:
-    """Relative attention without position encodings (Music Transformer, Huang et al. 2018)."""
-    return TransformerConfig(
-        n_layers=6,
-        d_model=256,
-        n_heads=8,
-        feed_forward=GELU(1024),
-        positions=NoPositions(),
-        attention=Relative(),
-    )
-
-
-@dataclass(frozen=True)
-class MelodyEncoder:
-    """Encoder of a melody: blocks of the decoder's sizes with full attention and sinusoids."""
-
-    n_layers: int = 2
-    """Number of blocks."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "n_layers")
-
-    def build(self, decoder: TransformerConfig, tokenizer: MusicTokenizer) -> SequenceEncoder:
-        """Build the encoder beside a decoder; ValueError for music without a melody."""
-        if tokenizer.melody_step is None:
-            raise ValueError(f"{tokenizer.name} has no melody; set model.melody to null")
-        config = replace(decoder, n_layers=self.n_layers, attention=Full(), positions=Sinusoidal())
-        order = raster((1,))  # sinusoids serve any length
-        return SequenceEncoder(
-            TokenEmbedding(N_MELODY_SYMBOLS, config.d_model),
-            config.positions.build(config.d_model, order),
-            config.encoder((1,)),
-            config.dropout,
-        )
-
-    def aligned(self, d_model: int, tokenizer: MusicTokenizer) -> AlignedMemory:
-        """Build what gives each token the step of the melody in which it lies."""
-        assert tokenizer.melody_step is not None
-        durations = torch.from_numpy(tokenizer.durations)  # [V]
-        return AlignedMemory(durations, tokenizer.melody_step, d_model)
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The decoder, and the embeddings of voice and meter."""
-
-    transformer: TransformerConfig = field(default_factory=relative_transformer)
-    """Sizes and parts of the decoder."""
-    voice_embedding: bool = True
-    """Add a learned embedding of the voice of the predicted token (chorales only)."""
-    meter_embedding: bool = True
-    """Add learned embeddings of the sixteenth in the quarter and in the bar (chorales only)."""
-    melody: MelodyEncoder | None = None
-    """Encoder of a melody that every piece accompanies; null for a model without one."""
-
-    def build(self, tokenizer: MusicTokenizer, *, length: int) -> DecoderOnly:
-        """Build the model for windows of `length` tokens."""
-        transformer, vocabulary = self.transformer, tokenizer.vocabulary_size
-        order, d_model = raster((length,)), transformer.d_model
-        positions = transformer.input_positions(order)
-        cycles = tokenizer.voice_cycles if self.voice_embedding else ()
-        cycles += tokenizer.meter_cycles if self.meter_embedding else ()
-        if cycles:
-            positions = SumOfEmbeddings([positions, Metrical(cycles).build(d_model, order)])
-        return DecoderOnly(
-            TokenEmbedding(vocabulary, d_model),
-            positions,
-            transformer.decoder((length,), cross=self.melody is not None),
-            CategoricalHead(d_model, vocabulary),
-            d_model=d_model,
-            dropout=transformer.dropout,
-            encoder=None if self.melody is None else self.melody.build(transformer, tokenizer),
-            aligned=None if self.melody is None else self.melody.aligned(d_model, tokenizer),
-        )
 
 
 @dataclass(frozen=True)
@@ -111,20 +14,19 @@ class Config(RunSettings):
     data: DataConfig = field(default_factory=DataConfig)
     """Pieces, windows and batches."""
     model: ModelConfig = field(default_factory=ModelConfig)
-    """Sizes, attention and positions."""
+    """Sizes, attention, positions and tokenizer."""
 
-    @property
-    def window_melody(self) -> WindowMelody | None:
-        """Reader of the melodies that the model is given; None for a model without an encoder."""
-        if self.model.melody is None:
-            return None
-        return WindowMelody(self.data.source.tokenizer, self.data.sequence_length)
+    def __post_init__(self) -> None:
+        self.data.source.check(self.model.tokenizer)
+        try:
+            self.model_settings()
+        except ValueError as error:  # it begins with the name of a setting of the windows
+            raise ValueError(f"data.{error}") from error
 
-    def build_model(self, vocabulary: dict[str, Any] | None = None) -> DecoderOnly:
-        """Build the model for the tokenizer and the windows of the data.
-
-        vocabulary: of the weights for the model; UserError for another one than the tokenizer's.
-        """
-        if vocabulary is not None:
-            self.data.source.tokenizer.check_vocabulary(vocabulary, "the checkpoint")
-        return self.model.build(self.data.source.tokenizer, length=self.data.sequence_length)
+    def model_settings(self) -> MusicSettings:
+        return MusicSettings(
+            self.model,
+            sequence_length=self.data.sequence_length,
+            overlap=self.data.overlap,
+            lora_alpha=self.run.lora_alpha,
+        )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.music.melody import WindowMelody, padded
+from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
@@ -55,33 +56,21 @@ class DataConfig:
         at_least(self, 0, "samples")
         if not self.sample_seconds > 0:
             raise ValueError(f"sample_seconds must be above 0, got {self.sample_seconds}")
-        if not 0 <= self.overlap < self.sequence_length:
-            raise ValueError(
-                f"overlap must be from 0 to less than sequence_length, got {self.overlap} tokens "
-                f"of {self.sequence_length}"
-            )
-        tokenizer = self.source.tokenizer
-        for name in ("sequence_length", "overlap"):
-            if (value := getattr(self, name)) % tokenizer.bar:
-                raise ValueError(
-                    f"{name} must be a multiple of {tokenizer.bar} tokens for {tokenizer.name} "
-                    f"(one bar), got {value}"
-                )
 
 
-def read_pieces(source: PieceSource, split: str) -> list[Piece]:
+def read_pieces(source: PieceSource, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
     """Return the pieces of a split, or of all splits for `all`.
 
     Raises UserError for an unknown split and for missing files.
     """
     if split == ALL:
-        return source.load_all()
+        return source.load_all(tokenizer)
     if split not in SPLITS:
         raise UserError(
             f"there is no split {split!r}; expected one of {', '.join(SPLITS)}, or all for a "
             "folder given in place of the model's own"
         )
-    return source.load(split)
+    return source.load(split, tokenizer)
 
 
 class Batch(NamedTuple):
@@ -166,9 +155,10 @@ class TrainingPieces:
     """Lowest and highest MIDI pitch of each piece, [N, 2]."""
 
     @classmethod
-    def of(cls, pieces: Iterable[Piece], config: DataConfig) -> "TrainingPieces":
+    def of(
+        cls, pieces: Iterable[Piece], tokenizer: MusicTokenizer, augmentation: Augmentation
+    ) -> "TrainingPieces":
         """Return the ids of pieces at the speeds of the augmentation."""
-        tokenizer = config.source.tokenizer
         rows: list[Ids] = []
         whole: list[int] = []
         speeds: list[list[int]] = []
@@ -177,7 +167,7 @@ class TrainingPieces:
             whole.append(len(rows))
             rows.append(tokenizer.tokens(piece.content))
             drawn = []
-            for version in tokenizer.stretched(piece.content, config.augmentation):
+            for version in tokenizer.stretched(piece.content, augmentation):
                 if version is not piece.content:
                     rows.append(tokenizer.tokens(version))
                 drawn.append(whole[-1] if version is piece.content else len(rows) - 1)
@@ -198,9 +188,14 @@ class TrainingPieces:
             pack.array("pitches"),
         )
 
-    def crop(self, number: int, config: DataConfig, generator: torch.Generator) -> Window:
+    def crop(
+        self,
+        number: int,
+        config: DataConfig,
+        tokenizer: MusicTokenizer,
+        generator: torch.Generator,
+    ) -> Window:
         """Draw a crop of a piece at a random speed and transposition."""
-        tokenizer = config.source.tokenizer
         shifts = config.augmentation.shifts(self.pitches[number], *tokenizer.pitch_range)
         semitones = draw(shifts, generator)
         speeds = self.speeds[number].tolist()
@@ -212,34 +207,38 @@ class TrainingPieces:
 
 
 def training_batches(
-    pieces: TrainingPieces, config: DataConfig, *, seed: int, melody: WindowMelody | None = None
+    pieces: TrainingPieces, config: DataConfig, settings: MusicSettings, *, seed: int
 ) -> ResumableLoader:
-    """Return random crops of augmented pieces, with the melodies that `melody` reads.
+    """Return random crops of augmented pieces, with the melodies that the model is given.
 
     In an epoch, a piece gives as many crops as windows without overlap would cover it.
     """
     length = config.sequence_length
+    tokenizer, melody = settings.tokenizer, settings.window_melody
     crops = -(-pieces.tokens.lengths[pieces.whole] // length)
     items = np.repeat(np.arange(len(crops)), crops)  # piece of each crop
 
     def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
         assert generator is not None
-        windows = [pieces.crop(number, config, generator) for number in items[numbers]]
-        return make_batch(windows, config.source.tokenizer, length=length, melody=melody)
+        windows = [pieces.crop(number, config, tokenizer, generator) for number in items[numbers]]
+        return make_batch(windows, tokenizer, length=length, melody=melody)
 
     plan = shuffled_batches(len(items), config.batch_size)
     return ResumableLoader(len(items), plan, batch, seed=seed, name="the training music")
 
 
-def read_training_and_validation(config: DataConfig) -> tuple[TrainingPieces, Sequence[Ids]]:
+def read_training_and_validation(
+    config: DataConfig, tokenizer: MusicTokenizer
+) -> tuple[TrainingPieces, Sequence[Ids]]:
     """Return the training pieces and the ids of each validation piece.
 
     Raises UserError for missing data and for a pack of other ids or speeds.
     """
-    tokenizer = config.source.tokenizer
     if config.packed is None:
-        train = TrainingPieces.of(config.source.stream("train"), config)
-        validation = config.source.stream("validation")
+        train = TrainingPieces.of(
+            config.source.stream("train", tokenizer), tokenizer, config.augmentation
+        )
+        validation = config.source.stream("validation", tokenizer)
         return train, [tokenizer.tokens(piece.content) for piece in validation]
     pack = Pack(config.packed, "music")
     tokenizer.check_vocabulary(pack.about["vocabulary"], f"data.packed {config.packed}")
@@ -253,18 +252,15 @@ def read_training_and_validation(config: DataConfig) -> tuple[TrainingPieces, Se
 
 
 def evaluation_batches(
-    pieces: Iterable[Ids],
-    config: DataConfig,
-    *,
-    batch_size: int,
-    melody: WindowMelody | None = None,
+    pieces: Iterable[Ids], settings: MusicSettings, *, batch_size: int
 ) -> FixedBatches:
     """Return windows over whole pieces, without augmentation, that score each token once.
 
     pieces: ids of each. batch_size: windows at a time, fewer where they would exceed
-    MAX_TOKENS_PER_BATCH. melody: reads the melodies of the windows.
+    MAX_TOKENS_PER_BATCH.
     """
-    length, overlap = config.sequence_length, config.overlap
+    length, overlap = settings.sequence_length, settings.overlap
+    tokenizer, melody = settings.tokenizer, settings.window_melody
     windows = [
         Window(tokens, start, overlap if start else 0)
         for tokens in pieces
@@ -273,7 +269,7 @@ def evaluation_batches(
 
     def batch(numbers: Items, generator: torch.Generator | None) -> Batch:
         chosen = [windows[number] for number in numbers]
-        return make_batch(chosen, config.source.tokenizer, length=length, melody=melody)
+        return make_batch(chosen, tokenizer, length=length, melody=melody)
 
     batch_size = min(batch_size, max(1, MAX_TOKENS_PER_BATCH // length))
     return FixedBatches(cut(range(len(windows)), batch_size), batch, name="the music to be scored")

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.base import ProgressFactory, TrainedModel
-from triptych.domains.music.config import Config
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.domain import (
     MusicEvaluateOptions,
@@ -27,6 +26,7 @@ from triptych.domains.music.metrics import (
     mean_by_position,
     token_nll,
 )
+from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.piece_generation import sample_pieces
 from triptych.domains.music.sample_statistics import (
     NamedPiece,
@@ -45,14 +45,14 @@ from triptych.types import Progress
 class MusicEvaluator(MusicScores, TrainedModel):
     """A trained music model that scores pieces; `MusicModel` also samples."""
 
-    config_class = Config
-    config: Config
+    settings_class = MusicSettings
+    settings: MusicSettings
     full_model: DecoderOnly
 
     @property
     def tokenizer(self) -> MusicTokenizer:
         """Tokenizer of the model's music."""
-        return self.config.data.source.tokenizer
+        return self.settings.tokenizer
 
     def evaluate(
         self,
@@ -78,17 +78,14 @@ class MusicEvaluator(MusicScores, TrainedModel):
         Raises UserError for missing data and for windows that the model cannot serve.
         """
         scorer = self._with_windows(sequence_length, overlap)
-        windows = scorer.config.data
-        windows = replace(windows, source=source_to_score(windows.source, split, data))
-        content = [piece.content for piece in read_pieces(windows.source, split)[:limit]]
-        pieces = [self.tokenizer.tokens(piece) for piece in content]
+        trained_on, windows = self.data_settings, scorer.settings
+        source = source_to_score(trained_on.source, split, data)
+        read = read_pieces(source, split, self.tokenizer)[:limit]
+        pieces = [self.tokenizer.tokens(piece.content) for piece in read]
         batches = evaluation_batches(
-            pieces,
-            windows,
-            batch_size=batch_size or windows.batch_size,
-            melody=scorer.config.window_melody,
+            pieces, windows, batch_size=batch_size or trained_on.batch_size
         )
-        trained_length, length = self.config.data.sequence_length, windows.sequence_length
+        trained_length, length = self.settings.sequence_length, windows.sequence_length
         nats = torch.zeros(length, dtype=torch.float64)
         tokens = torch.zeros(length, dtype=torch.int64)
 
@@ -111,7 +108,7 @@ class MusicEvaluator(MusicScores, TrainedModel):
             "vocabulary_size": self.tokenizer.vocabulary_size,
             "sequence_length": length,
             "overlap": windows.overlap,
-            "nats_per_token_of": _baselines(windows.source, pieces, counted=split != ALL),
+            "nats_per_token_of": _baselines(source, self.tokenizer, pieces, counted=split != ALL),
             "by_position": {
                 "trained_length": trained_length,
                 "sequence_length": length,
@@ -119,7 +116,7 @@ class MusicEvaluator(MusicScores, TrainedModel):
                 "positions_per_bucket": bucket,
                 "buckets": mean_by_position(nats, tokens, [*range(0, length, bucket), length]),
             },
-            **known_entropy(windows.source),
+            **known_entropy(source),
         }
         return Evaluation(self.domain, split, metrics, len(pieces), details)
 
@@ -157,9 +154,9 @@ class MusicEvaluator(MusicScores, TrainedModel):
     ) -> tuple[list[Ids], list[NDArray[np.bool_]]]:
         """Return the first window of each piece, and which of its tokens `keep` names."""
         self._check_without_melody("keep")
-        source = source_to_score(self.config.data.source, split, data)
-        length = self.config.data.sequence_length
-        read = read_pieces(source, split)[:limit]
+        source = source_to_score(self.data_settings.source, split, data)
+        length = self.settings.sequence_length
+        read = read_pieces(source, split, self.tokenizer)[:limit]
         pieces = [self.tokenizer.encode(piece.content)[:length] for piece in read]
         kept = [
             self.tokenizer.kept(ids, keep, piece.name)
@@ -189,15 +186,17 @@ class MusicEvaluator(MusicScores, TrainedModel):
         """
         self._check_without_melody("statistics")
         tokenizer = self.tokenizer
-        source = source_to_score(self.config.data.source, split, data)
-        pieces = _named(read_pieces(source, split)[:limit], tokenizer, length=sample_length)
+        source = source_to_score(self.data_settings.source, split, data)
+        pieces = _named(
+            read_pieces(source, split, tokenizer)[:limit], tokenizer, length=sample_length
+        )
         if not pieces:
             raise UserError(f"the split {split} has no pieces to compare samples with")
         if sample_length is None:
             median = np.median([len(piece.tokens) for piece in pieces])
             sample_length = max(1, round(median / tokenizer.tokens_per_unit))
         drawn = sample_pieces(
-            self.model, self.config.data, count, length=sample_length, seed=seed, progress=progress
+            self.model, self.settings, count, length=sample_length, seed=seed, progress=progress
         )
         samples = [
             NamedPiece.of(f"sample-{number:02d}", tokens, tokenizer)
@@ -213,8 +212,8 @@ class MusicEvaluator(MusicScores, TrainedModel):
         }
         memorisation: dict[str, Any]
         try:
-            trained_from = self.config.data.source if split == ALL else source
-            training = _named(trained_from.load("train"), tokenizer)
+            trained_from = self.data_settings.source if split == ALL else source
+            training = _named(trained_from.load("train", tokenizer), tokenizer)
             if not training:
                 raise UserError("the source has no training pieces")
         except UserError as error:
@@ -252,16 +251,15 @@ class MusicEvaluator(MusicScores, TrainedModel):
 
     def _with_windows(self, sequence_length: int | None, overlap: int | None) -> Self:
         """Return the same model for other windows; see `evaluate`."""
-        data, bar = self.config.data, self.tokenizer.bar
-        length = data.sequence_length if sequence_length is None else sequence_length
+        own, bar = self.settings, self.tokenizer.bar
+        length = own.sequence_length if sequence_length is None else sequence_length
         if overlap is None:
-            overlap = data.overlap * length // data.sequence_length // bar * bar
-        if (length, overlap) == (data.sequence_length, data.overlap):
+            overlap = own.overlap * length // own.sequence_length // bar * bar
+        if (length, overlap) == (own.sequence_length, own.overlap):
             return self
         try:
-            windows = replace(data, sequence_length=length, overlap=overlap)
-            config = replace(self.config, data=windows)
-            model = config.build_model().to(next(self.full_model.parameters()))
+            windows = replace(own, sequence_length=length, overlap=overlap)
+            model = windows.build_model().to(next(self.full_model.parameters()))
             model.load_state_dict(self.full_model.state_dict())
         # RuntimeError: the shape of a parameter depends on the length.
         except (ValueError, RuntimeError) as error:
@@ -269,18 +267,18 @@ class MusicEvaluator(MusicScores, TrainedModel):
             raise UserError(
                 f"the model cannot be scored with windows of {length:,} tokens: {reason}"
             ) from error
-        return type(self)(config, model).with_dtype(self.dtype)
+        return type(self)(windows, model).with_dtype(self.dtype)
 
     def _check_without_melody(self, option: str) -> None:
         """Raise UserError for an option that needs a model that reads no melody."""
-        if self.config.model.melody is not None:
+        if self.settings.model.melody is not None:
             raise UserError(
                 f"{option} is for models without a melody, and this one accompanies one"
             )
 
     def _check_melody(self, *, given: bool) -> None:
         """Raise UserError unless a melody is given exactly if the model reads one."""
-        reads = self.config.model.melody is not None
+        reads = self.settings.model.melody is not None
         if given and not reads:
             raise UserError(
                 "melody is given, and this model has no encoder of melodies; expected one that was "
@@ -303,7 +301,9 @@ def _named(
     ]
 
 
-def _baselines(source: PieceSource, held_out: list[Ids], *, counted: bool) -> dict[str, float]:
+def _baselines(
+    source: PieceSource, tokenizer: MusicTokenizer, held_out: list[Ids], *, counted: bool
+) -> dict[str, float]:
     """Return nats per token of simple models on the scored pieces.
 
     counted: include the count models, where the source has training pieces for them.
@@ -311,5 +311,5 @@ def _baselines(source: PieceSource, held_out: list[Ids], *, counted: bool) -> di
     train: list[Ids] = []
     if counted and source.trains_baselines:
         with suppress(UserError):
-            train = [source.tokenizer.tokens(piece.content) for piece in source.load("train")]
-    return count_models(source.tokenizer, train, held_out)
+            train = [tokenizer.tokens(piece.content) for piece in source.load("train", tokenizer)]
+    return count_models(tokenizer, train, held_out)

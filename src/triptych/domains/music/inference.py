@@ -94,7 +94,7 @@ class MusicModel(MusicEvaluator):
             seconds = DEFAULT_SECONDS
         pieces = sample_pieces(
             self.model,
-            self.config.data,
+            self.settings,
             count,
             seconds=seconds,
             length=length,
@@ -134,14 +134,14 @@ class MusicModel(MusicEvaluator):
         if rules and passes:
             raise UserError("constraints hold in sampling, not in passes: expected passes 0")
         piece = self.tokenizer.given(_parsed(given, "the given piece"), keep)
-        data = self.config.data
+        settings = self.settings
         device = self.full_model.start.device
         parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
         tokens = complete_tokens(
             self.model,
             Given(*(part.expand(count, -1) for part in parts)),
-            length=data.sequence_length,
-            overlap=data.overlap,
+            length=settings.sequence_length,
+            overlap=settings.overlap,
             particles=particles,
             passes=passes,
             temperature=temperature,
@@ -172,20 +172,20 @@ class MusicModel(MusicEvaluator):
         last. head: from 1, None for the mean of all heads. Raises UserError for a layer, head or
         note that does not exist and for a primer that cannot be read.
         """
-        sizes = self.config.model.transformer
+        sizes = self.settings.model.transformer
         check_layer_and_head(layer, head, n_layers=sizes.n_layers, n_heads=sizes.n_heads)
-        model, data = self.full_model, self.config.data
+        model, settings = self.full_model, self.settings
         if primer is not None:
             tokens = self._prompt(primer)
-        elif self.config.model.melody is not None:
+        elif settings.model.melody is not None:
             raise UserError(
                 "this model accompanies a melody; expected a MIDI file of a whole piece as primer"
             )
         else:
-            tokens = sample_pieces(model, data, 1, seconds=seconds, seed=seed)[0]
+            tokens = sample_pieces(model, settings, 1, seconds=seconds, seed=seed)[0]
             if self.tokenizer.end is not None:
                 tokens = tokens[tokens != self.tokenizer.end]
-        return piece_attention(model, self.config, tokens, at=at, layer=layer, head=head)
+        return piece_attention(model, settings, tokens, at=at, layer=layer, head=head)
 
     def write_samples(
         self, options: MusicSampleOptions, out: OutputFolder, report: ProgressFactory

@@ -18,11 +18,11 @@ CHUNK = 64
 def pack(config: Config, writer: PackWriter) -> str:
     """Write the pieces as ids; return a sentence about them."""
     data = config.data
-    tokenizer = data.source.tokenizer
+    tokenizer = config.model.tokenizer
     n_pieces = n_rows = 0
-    train = data.source.stream("train")
+    train = data.source.stream("train", tokenizer)
     while some := list(islice(train, CHUNK)):
-        part = TrainingPieces.of(some, data)
+        part = TrainingPieces.of(some, tokenizer, data.augmentation)
         writer.append_ragged("tokens", part.tokens)
         writer.append("whole", part.whole + n_rows)
         writer.append_ragged("speeds", Ragged(part.speeds.values + n_rows, part.speeds.offsets))
@@ -31,7 +31,7 @@ def pack(config: Config, writer: PackWriter) -> str:
     if not n_pieces:
         raise UserError("the training music is empty; at least one piece is needed")
     writer.append_ragged("validation", Ragged.of([], part.tokens.values.dtype))
-    for piece in data.source.stream("validation"):
+    for piece in data.source.stream("validation", tokenizer):
         row = Ragged.of([tokenizer.tokens(piece.content)], part.tokens.values.dtype)
         writer.append_ragged("validation", row)
     about = {"domain": "music", "data": to_plain(data), "vocabulary": tokenizer.vocabulary}

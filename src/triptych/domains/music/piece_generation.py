@@ -24,8 +24,9 @@ from triptych.decoding.generate import CompiledSteps, Draft
 from triptych.decoding.particles import particle_filter
 from triptych.decoding.resample import resample
 from triptych.decoding.sampling import Given, LogitsConstraint
-from triptych.domains.music.data import DataConfig, window_starts
+from triptych.domains.music.data import window_starts
 from triptych.domains.music.melody import WindowMelody
+from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.types import Progress
 
@@ -35,7 +36,7 @@ MAX_DRAFTED_ROWS = 4
 
 def sample_pieces(
     model: DecoderOnly,
-    data: DataConfig,
+    settings: MusicSettings,
     count: int,
     *,
     seconds: float | None = None,
@@ -49,12 +50,12 @@ def sample_pieces(
 ) -> list[Ids]:
     """Sample `count` pieces as tokens, each beginning with the prompt.
 
-    data: the windows, and the source with its tokenizer. seconds or length: see
+    settings: the windows and the tokenizer. seconds or length: see
     `MusicModel.sample`. constraints: rules besides the tokenizer's own, which come first; see
     `ByPriority`. melody: of the whole piece, for a model with an encoder. options: sampling and
     progress of `continue_tokens`. After the end of a piece its tokens are END.
     """
-    tokenizer = data.source.tokenizer
+    tokenizer = settings.tokenizer
     device = model.start.device
     draft = None  # of held notes, where it makes sampling faster
     if tokenizer.repeat_lag and count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not compile:
@@ -63,14 +64,14 @@ def sample_pieces(
     grammar = tokenizer.constraint(count, seconds=seconds, n_prompt=len(first))
     rules = [*constraints] if grammar is None else [grammar, *constraints]
     if melody is not None:
-        reader = WindowMelody(tokenizer, data.sequence_length)
+        reader = WindowMelody(tokenizer, settings.sequence_length)
         options["condition"] = partial(reader.condition, model, melody)
     tokens = continue_tokens(
         model,
         torch.from_numpy(first).to(device).expand(count, -1),
         n_new=tokenizer.n_tokens(seconds=seconds, length=length),
-        length=data.sequence_length,
-        overlap=data.overlap,
+        length=settings.sequence_length,
+        overlap=settings.overlap,
         generator=torch.Generator(device).manual_seed(seed),
         end=tokenizer.end,
         constraint=ByPriority(rules) if rules else None,

@@ -38,14 +38,14 @@ class MusicTrainingModule(MusicScores, TrainingModule):
     config: Config
 
     def __init__(self, config: Config) -> None:
-        super().__init__(config.build_model(), config, config.data.source.tokenizer.vocabulary)
+        super().__init__(config.build_model(), config, config.model.tokenizer.vocabulary)
         self.sequence_length = config.data.sequence_length
         self.sampled_melody: Ids | None = None
         """Melody of the pieces of `log_samples`."""
 
     def row_maps(self, other: dict[str, Any]) -> list[RowMap]:
         """Return the rows of the symbols of equal names."""
-        symbols = self.config.data.source.tokenizer.symbols
+        symbols = self.settings.tokenizer.symbols
         names = ("embedding.table.weight", "head.logits.weight", "head.logits.bias")
         weights = tuple(f"model.{name}" for name in names)
         return [same_symbols("symbols", other["symbols"], symbols, weights)]
@@ -60,26 +60,26 @@ class MusicTrainingModule(MusicScores, TrainingModule):
 
         Also the attention weights of the last note of the first: last layer, mean of all heads.
         """
-        data = self.config.data
+        data, tokenizer = self.config.data, self.settings.tokenizer
         if not data.samples:
             return
         pieces = sample_pieces(
             self.model,
-            data,
+            self.settings,
             data.samples,
             seconds=data.sample_seconds,
             seed=self.config.run.seed,
             melody=self.sampled_melody,
         )
         for number, ids in enumerate(pieces):
-            midi, path = data.source.tokenizer.to_midi(ids), folder / f"piece-{number:02d}"
+            midi, path = tokenizer.to_midi(ids), folder / f"piece-{number:02d}"
             render.write_piece(midi, path)
             path.with_suffix(".html").write_text(piano_roll_page(midi), encoding="utf-8")
-        first, tokenizer = pieces[0], data.source.tokenizer
+        first = pieces[0]
         if tokenizer.end is not None:
             first = first[first != tokenizer.end]
         with suppress(UserError):  # a piece without notes
-            found = piece_attention(self.model, self.config, first)
+            found = piece_attention(self.model, self.settings, first)
             drawing = render.attention_png(found, tokenizer.to_midi(first))
             (folder / ATTENTION).write_bytes(drawing)
 
@@ -92,7 +92,7 @@ def prepare(
     vocabulary: of the checkpoint whose weights initialise the run; None for a new run. Raises
     UserError for missing or damaged data and for settings or weights that do not fit the data.
     """
-    data, tokenizer = config.data, config.data.source.tokenizer
+    data, tokenizer = config.data, config.model.tokenizer
     if vocabulary is not None:
         tokenizer.check_vocabulary(
             vocabulary, "the model whose weights the run starts with", hint=OTHER_VOCABULARY
@@ -102,12 +102,11 @@ def prepare(
         task = MusicTrainingModule(config)
     except ValueError as error:
         raise UserError(f"the model does not fit the music: {error}") from error
-    train, validation = read_training_and_validation(data)
-    melody = config.window_melody
-    if melody is not None and len(validation):
+    train, validation = read_training_and_validation(data, tokenizer)
+    if config.model.melody is not None and len(validation):
         task.sampled_melody = tokenizer.melody(validation[0].astype(np.int64))
-    loader = training_batches(train, data, seed=config.run.seed, melody=melody)
-    batches = evaluation_batches(validation, data, batch_size=data.batch_size, melody=melody)
+    loader = training_batches(train, data, task.settings, seed=config.run.seed)
+    batches = evaluation_batches(validation, task.settings, batch_size=data.batch_size)
     whole = [train.tokens[row] for row in train.whole]
     baselines = count_models(tokenizer, whole[:COUNTED_PIECES], validation)
     print(

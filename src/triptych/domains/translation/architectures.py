@@ -13,7 +13,7 @@ from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.domains.translation.tokenizers.base import PAD
 
 if TYPE_CHECKING:
-    from triptych.domains.translation.config import ModelConfig
+    from triptych.domains.translation.model import ModelConfig
 
 
 @dataclass(frozen=True)

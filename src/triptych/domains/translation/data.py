@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.packed import read_pack
 from triptych.domains.translation.phrases import compounds, phrase_pairs
 from triptych.domains.translation.sources import Pair
@@ -29,6 +28,9 @@ from triptych.training.data import (
 from triptych.training.length_batches import batches_by_length
 from triptych.training.packed import release_maps
 from triptych.training.ragged import Items, Ragged
+
+if TYPE_CHECKING:
+    from triptych.domains.translation.config import DataConfig
 
 
 class Batch(NamedTuple):

@@ -37,9 +37,10 @@ def evaluate_split(
 ) -> Evaluation:
     """Return the scores of a split; the arguments are those of `TranslationModel.evaluate`."""
     penalty = LengthPenalty.parse(length_penalty)
-    corpus = source_to_score(model.config.data.source, split, data)
+    trained_on = model.data_settings
+    corpus = source_to_score(trained_on.source, split, data)
     pairs = corpus.pairs(split)[:limit]
-    max_tokens = min(MAX_SCORING_TOKENS, model.config.data.max_tokens)
+    max_tokens = min(MAX_SCORING_TOKENS, trained_on.max_tokens)
     totals = sum_scores(
         model.model,
         model.score,

@@ -17,11 +17,11 @@ from triptych.domains.base import ProgressFactory, TrainedModel, Translation
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
 from triptych.domains.translation import attention_maps
-from triptych.domains.translation.config import Config
 from triptych.domains.translation.domain import NUMBERS, STEPS, TranslationAttentionOptions
 from triptych.domains.translation.evaluation import evaluate_split
 from triptych.domains.translation.long_lines import split_long
 from triptych.domains.translation.metrics import LikelihoodScores
+from triptych.domains.translation.model import TranslationSettings
 from triptych.domains.translation.output_constraints import OutputConstraints
 from triptych.domains.translation.render import draw, draw_steps_by_length
 from triptych.domains.translation.sources import SPACES, primary_subtag
@@ -47,11 +47,11 @@ margin by at most about 1e-5."""
 class TranslationModel(LikelihoodScores, TrainedModel):
     """Trained translation model."""
 
-    config_class = Config
+    settings_class = TranslationSettings
     read_vocabulary = staticmethod(Tokenizers.from_plain)
 
     full_model: SequenceToSequence
-    config: Config
+    settings: TranslationSettings
     vocabulary: Tokenizers
     tokens_written = 0
     """Number of tokens of all best translations so far, their ends included."""
@@ -91,11 +91,9 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             raise TypeError("translate takes a list of lines, not one string")
         if sample and (n_best > 1 or scores):
             raise UserError("sampling gives one translation of each line; expected no n_best")
-        limit = self.config.data.max_length - 1  # its end counts
+        limit = self.settings.max_length - 1  # its end counts
         parts = [[line] for line in lines]
-        whole = (
-            OutputConstraints.of(options).of_whole_lines or self.config.data.source.of_summaries()
-        )
+        whole = OutputConstraints.of(options).of_whole_lines or self.settings.summaries
         if not whole:
             parts = [split_long(line, self.vocabulary.source, limit) for line in lines]
         every = [part for line in parts for part in line]
@@ -227,7 +225,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
 
     @property
     def _language(self) -> str:
-        return primary_subtag(self.config.data.source.target_language)
+        return primary_subtag(self.settings.target_language)
 
     def _results(
         self, sources: Mapping[int, Sequence[int]], **options: Any
@@ -268,7 +266,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             layer,
             head,
             n_layers=model.n_layers,
-            n_heads=self.config.model.transformer.n_heads,
+            n_heads=self.settings.model.transformer.n_heads,
         )
         for line, best in zip(lines, self.search(lines, beam=beam), strict=True):
             if best:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from triptych.config.schema import to_plain
 from triptych.domains.reading import display
-from triptych.domains.translation.config import Config
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizers.base import END, START, Tokenizers
 from triptych.errors import UserError
 from triptych.training.packed import Pack, PackWriter
 from triptych.training.ragged import Ragged
+
+if TYPE_CHECKING:
+    from triptych.domains.translation.config import Config
 
 VOCABULARY_PAIRS = 2_000_000
 """Training pairs, from the first on, of which the vocabulary of a pack is learnt."""

@@ -73,6 +73,10 @@ class Corpus(ABC):
         source, target = map(primary_subtag, (self.source_language, self.target_language))
         return source == target != ARTIFICIAL
 
+    def example(self) -> str:
+        """Return a source as those of artificial data, without their files; "" for other text."""
+        return ""
+
     def bleu_tokenizer(self) -> str:
         """Return the sacrebleu tokenizer for BLEU: "char", or its default "13a"."""
         by_character = primary_subtag(self.target_language) in CHARACTER_LANGUAGES

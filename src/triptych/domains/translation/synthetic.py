@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import random
 import string
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +38,12 @@ class SyntheticCorpus(Corpus):
 
     def splits(self) -> list[str]:
         return ["train", "validation", "test"]
+
+    def example(self) -> str:
+        """Return the first source of the validation split; "" where it cannot be computed."""
+        with suppress(UserError):
+            return self.pairs("validation")[0][0]
+        return ""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from triptych.explain.translating import attention_of, translated
 def draw(options: ExplainOptions, model: Any) -> Content:
     """Return a heat map for each head (column) of each kind of attention (row)."""
     sentence = translated(model, options)
-    n_heads = model.config.model.transformer.n_heads
+    n_heads = model.settings.model.transformer.n_heads
     heads = [attention_of(model, sentence, options, head) for head in range(1, n_heads + 1)]
     with fonts_of_every_script():
         side = 1.1 + 0.16 * max(len(heads[0].source_pieces), len(heads[0].target_pieces))

@@ -30,7 +30,7 @@ def layout(model: LanguageModel, key: str) -> None:
     offered = action(model)
     columns = ["label", "probability"] if offered == LABEL else ["sample", "text"]
     caption = "Labels" if offered == LABEL else "Texts"
-    most = model.config.data.max_length
+    most = model.settings.max_length
 
     def answer(*values: Any) -> str:
         rows = label(model, values[0]) if offered == LABEL else write(model, *values)

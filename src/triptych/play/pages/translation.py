@@ -34,9 +34,9 @@ CAPTION = "Translations"
 
 def layout(model: TranslationModel, key: str) -> None:
     """Add the page of a model; see `triptych.play.pages`."""
-    source = model.config.data.source
-    what = "Document" if source.of_summaries() else "Sentence"
-    languages = f"{' or '.join(source.source_languages())} to {source.target_language}"
+    settings = model.settings
+    what = "Document" if settings.summaries else "Sentence"
+    languages = f"{' or '.join(settings.source_languages)} to {settings.target_language}"
 
     def searched(*values: Any) -> tuple[Any, Any]:
         return _shown(search(model, *values[:-1]))
@@ -69,6 +69,7 @@ def layout(model: TranslationModel, key: str) -> None:
 
 
 def _search_fields(model: TranslationModel) -> list[Any]:
+    n_heads = model.settings.model.transformer.n_heads
     beam = gr.Slider(
         1, MAX_BEAM, TranslateOptions.beam, step=1, label="Beam", info="Number of hypotheses."
     )
@@ -85,7 +86,7 @@ def _search_fields(model: TranslationModel) -> list[Any]:
                 info="0 for the last one.",
             ),
             gr.Slider(
-                0, model.config.model.transformer.n_heads, 0, step=1, label="Head of the attention",
+                0, n_heads, 0, step=1, label="Head of the attention",
                 info="0 for the mean of all heads.",
             ),
         ]  # fmt: skip

@@ -15,7 +15,6 @@ from torch import Tensor
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image.attention_maps import Pixel
-from triptych.domains.image.config import Config
 from triptych.domains.image.domain import (
     DRAWING,
     GRID,
@@ -26,6 +25,7 @@ from triptych.domains.image.domain import (
 )
 from triptych.domains.image.gan.fid import FrechetScore
 from triptych.domains.image.gan.networks import SelfAttentionGan
+from triptych.domains.image.model import ImageSettings
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.pictures import render
 from triptych.domains.pictures.data import check_same_images
@@ -42,12 +42,12 @@ class GanModel(TrainedModel):
     """A trained GAN; vocabulary: of its data, as in `ImageDataset.vocabulary`."""
 
     domain = "image"
-    config_class = Config
-    config: Config
+    settings_class = ImageSettings
+    settings: ImageSettings
     full_model: SelfAttentionGan
 
-    def __init__(self, config: Any, model: SelfAttentionGan, vocabulary: Any = None) -> None:
-        super().__init__(config, model, vocabulary)
+    def __init__(self, settings: Any, model: SelfAttentionGan, vocabulary: Any = None) -> None:
+        super().__init__(settings, model, vocabulary)
         model.update_statistics()
 
     def with_dtype(self, dtype: Dtype) -> Self:
@@ -84,7 +84,7 @@ class GanModel(TrainedModel):
         images and of uniform noise. Raises UserError for missing data and for data that do not fit
         the model.
         """
-        settings = self.config.data
+        settings = self.data_settings
         train = settings.read("train")
         settings = replace(settings, source=source_to_score(settings.source, split, data))
         images = settings.read(split)
@@ -96,7 +96,7 @@ class GanModel(TrainedModel):
         made = torch.from_numpy(
             self.sample(
                 len(images),
-                seed=self.config.run.seed,
+                seed=self.header["seed"],
                 labels=self.full_model.classes_of(labels),
             )
         )

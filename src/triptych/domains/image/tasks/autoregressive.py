@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from triptych.domains.image.model import ImageTransformer
+from triptych.domains.image.model import ImageTransformer, ModelConfig
 from triptych.domains.image.tasks.base import ImageTask
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ class Autoregressive(ImageTask):
     def check(self, config: Config) -> None:
         return None
 
-    def build_model(self, config: Config, vocabulary: dict[str, Any]) -> nn.Module:
-        n_classes = len(vocabulary["class_names"]) if config.model.class_conditional else 0
+    def build_model(self, model: ModelConfig, vocabulary: dict[str, Any]) -> nn.Module:
+        n_classes = len(vocabulary["class_names"]) if model.class_conditional else 0
         shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
-        return ImageTransformer(config.model, shape, levels=levels, n_classes=n_classes)
+        return ImageTransformer(model, shape, levels=levels, n_classes=n_classes)
 
     def is_conditional(self, config: Config) -> bool:
         return config.model.class_conditional

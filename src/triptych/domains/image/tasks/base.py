@@ -10,6 +10,7 @@ from torch import nn
 if TYPE_CHECKING:
     from triptych.domains.base import TrainedModel
     from triptych.domains.image.config import Config
+    from triptych.domains.image.model import ModelConfig
     from triptych.domains.pictures.data import ImageDataset
     from triptych.training.module import TrainingModule
 
@@ -26,7 +27,7 @@ class ImageTask(ABC):
         """Raise ValueError for settings of the run that the task does not support."""
 
     @abstractmethod
-    def build_model(self, config: Config, vocabulary: dict[str, Any]) -> nn.Module:
+    def build_model(self, model: ModelConfig, vocabulary: dict[str, Any]) -> nn.Module:
         """Return a new model for images as in `ImageDataset.vocabulary`."""
 
     @abstractmethod

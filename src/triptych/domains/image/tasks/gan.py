@@ -63,7 +63,7 @@ class Gan(ImageTask):
         if config.run.compile:
             raise ValueError("run.compile is true, which task Gan does not support")
 
-    def build_model(self, config: Config, vocabulary: dict[str, Any]) -> nn.Module:
+    def build_model(self, model: ModelConfig, vocabulary: dict[str, Any]) -> nn.Module:
         height, width, channels = vocabulary["shape"]
         return SelfAttentionGan(
             (height, width, channels),

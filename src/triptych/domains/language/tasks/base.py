@@ -5,17 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor, nn
 
 from triptych.domains.language.data import Examples
-from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.sources.base import Source, TextSource
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
 from triptych.training.fine_tuning import InitialWeights
 from triptych.types import Progress
+
+if TYPE_CHECKING:
+    from triptych.domains.language.model import ModelConfig
 
 
 @dataclass(frozen=True)

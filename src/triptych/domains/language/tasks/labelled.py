@@ -242,7 +242,7 @@ class LabelledTask(Task):
         model has none, and is left out with the pooling `mean`. Raises UserError for a model of the
         other kind than `base`.
         """
-        before = header["config"]["task"]["class_path"]
+        before = header["task"]["class_path"]
         own = f"{type(self).__module__}.{type(self).__qualname__}"
         if not any(name.startswith(HEAD) for name in weights):
             weights = self._of_language_model(before, weights)

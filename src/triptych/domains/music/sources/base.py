@@ -22,39 +22,49 @@ class Piece:
 
     name: str
     content: Any
-    """What the source's tokenizer encodes."""
+    """What the tokenizer encodes."""
 
 
 class PieceSource(ABC):
-    """Data set of pieces for one tokenizer; subclasses are frozen dataclasses.
+    """Data set of pieces; subclasses are frozen dataclasses.
 
     Settings name a source by its class path. Pieces are split whole, before they are varied or cut
     into windows.
     """
 
-    tokenizer: MusicTokenizer
-    """Tokenizer of the pieces: a constant of the class, or a field where the user chooses it."""
+    content: ClassVar[str | None] = None
+    """Kind of the pieces' content, as `MusicTokenizer.content`; None for MIDI files, which every
+    tokenizer reads."""
     trains_baselines: ClassVar[bool] = True
     """Whether scoring reads the training pieces too, for the baselines that count."""
 
+    def check(self, tokenizer: MusicTokenizer) -> None:
+        """Raise ValueError for a tokenizer that does not encode the content of the pieces."""
+        if self.content not in (None, tokenizer.content):
+            raise ValueError(
+                f"model.tokenizer is {type(tokenizer).__name__}, which encodes "
+                f"{tokenizer.content}, and data.source is {type(self).__name__}, which has "
+                f"{self.content}; expected a tokenizer of these, such as ChoraleTokenizer"
+            )
+
     @abstractmethod
-    def load(self, split: str) -> list[Piece]:
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         """Read the pieces of one of the SPLITS, in an order that depends on the data alone.
 
         Raises UserError for missing files. A damaged piece among others is skipped, and a warning
         names it.
         """
 
-    def stream(self, split: str) -> Iterator[Piece]:
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> Iterator[Piece]:
         """Yield the pieces of `load` one after the other.
 
         A source overrides it if it need not hold all pieces in memory.
         """
-        yield from self.load(split)
+        yield from self.load(split, tokenizer)
 
-    def load_all(self) -> list[Piece]:
+    def load_all(self, tokenizer: MusicTokenizer) -> list[Piece]:
         """Read the pieces of all splits."""
-        return [piece for split in SPLITS for piece in self.load(split)]
+        return [piece for split in SPLITS for piece in self.load(split, tokenizer)]
 
 
 class HashedSource(PieceSource):

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer, Grid
 from triptych.errors import UserError
 
@@ -22,9 +23,9 @@ class JSBChorales(PieceSource):
     directory: str
     """Folder with Jsb16thSeparated.json, plain or .gz."""
 
-    tokenizer = ChoraleTokenizer()
+    content = ChoraleTokenizer.content
 
-    def load(self, split: str) -> list[Piece]:
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         folder = Path(self.directory).expanduser()
         path = next((folder / name for name in FILES if (folder / name).is_file()), None)
         if path is None:
@@ -45,7 +46,7 @@ def read_jsb(path: Path, split: str) -> list[Grid]:
             pieces = json.load(file)["valid" if split == "validation" else split]
         grids = [np.array(piece, dtype=np.int64) for piece in pieces]
         for grid in grids:
-            JSBChorales.tokenizer.encode(grid)  # refuses what is not four pitches in each step
+            ChoraleTokenizer().encode(grid)  # refuses what is not four pitches in each step
     except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
         raise UserError(
             f"{path} is not the JSB file of 16ths in separate voices ({error!r})"

@@ -1,11 +1,11 @@
-"""A folder of MIDI files, such as MAESTRO, as piano performances or in another tokenizer's form."""
+"""A folder of MIDI files, such as MAESTRO."""
 
 import csv
 import hashlib
 import io
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -14,7 +14,6 @@ from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
 from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
 from triptych.domains.music.sources.stored_files import Content, contents, list_files
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.reading import read_in_order
 from triptych.domains.sources import ALL, warn_of_skipped
 from triptych.errors import UserError, at_least
@@ -22,7 +21,7 @@ from triptych.errors import UserError, at_least
 
 @dataclass(frozen=True)
 class MidiFolder(HashedSource):
-    """Folder of MIDI files, by default as performance events; .tar.gz archives in it are read too.
+    """Folder of MIDI files; .tar.gz archives in it are read too.
 
     A .csv with the columns midi_filename and split, as MAESTRO has, decides the split; it lies next
     to the files or inside the archive. Without one the hash of a file's content decides, so that
@@ -37,9 +36,6 @@ class MidiFolder(HashedSource):
     """Share of the files held out for the test where no csv gives the split, 0 to 1."""
     limit: int | None = None
     """Largest number of files per split, the first by name; null for all."""
-    tokenizer: MusicTokenizer = field(default_factory=EventTokenizer)
-    """How the music is written: EventTokenizer for one piano, RemiTokenizer for several instruments
-    and drums, ChoraleTokenizer for four voices."""
 
     trains_baselines: ClassVar[bool] = False  # reading a folder takes minutes
 
@@ -47,11 +43,11 @@ class MidiFolder(HashedSource):
         super().__post_init__()
         at_least(self, 1, "limit")
 
-    def load(self, split: str) -> list[Piece]:
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         """Read one split, or for `all` every file, whatever the csv and the limit say."""
-        return list(self.stream(split))
+        return list(self.stream(split, tokenizer))
 
-    def stream(self, split: str) -> Iterator[Piece]:
+    def stream(self, split: str, tokenizer: MusicTokenizer) -> Iterator[Piece]:
         """Yield the pieces of `load` as they are read. Files of other splits are not parsed."""
         root = Path(self.directory).expanduser()
         if not root.exists():
@@ -62,7 +58,7 @@ class MidiFolder(HashedSource):
         rows = {file.name: row_of(file.name, table) for file in files}
         chosen = [file for file in files if not table or table.get(rows[file.name]) == split]
         by_hash = not table and split != ALL
-        read = partial(self._read, split=split if by_hash else None)
+        read = partial(self._read, split=split if by_hash else None, tokenizer=tokenizer)
         found = read_in_order(read, contents(chosen), count=len(chosen), what="read MIDI files")
         n_pieces, skipped = 0, []
         with closing(found):  # ends the workers where the reading is given up
@@ -92,7 +88,7 @@ class MidiFolder(HashedSource):
                 reason = f"{len(skipped)} MIDI files cannot be used; {skipped[0]}"
             raise UserError(f"{self.directory} gives no piece for the split {split}: {reason}")
 
-    def _read(self, content: Content, *, split: str | None) -> Any:
+    def _read(self, content: Content, *, split: str | None, tokenizer: MusicTokenizer) -> Any:
         """Return the content of a file, or as text the reason why it cannot be used.
 
         None for a file that its hash puts into another split than this one.
@@ -101,12 +97,12 @@ class MidiFolder(HashedSource):
         if split is not None and self.split_of(hashlib.sha256(data).digest()) != split:
             return None
         try:
-            return self.tokenizer.from_midi(parse_midi(data, name=content.name))
+            return tokenizer.from_midi(parse_midi(data, name=content.name))
         except UserError as error:
             return str(error)
 
-    def load_all(self) -> list[Piece]:
-        return self.load(ALL)
+    def load_all(self, tokenizer: MusicTokenizer) -> list[Piece]:
+        return self.load(ALL, tokenizer)
 
 
 def read_split_table(root: Path) -> dict[str, str]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, measure_starts, read_musicxml
 from triptych.domains.music.sources.base import HashedSource, Piece
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import (
     N_VOICES,
     SILENT,
@@ -49,9 +50,9 @@ class Music21Chorales(HashedSource):
     test_share: float = 0.1
     """Share of the tunes held out for the test, 0 to 1."""
 
-    tokenizer = ChoraleTokenizer()
+    content = ChoraleTokenizer.content
 
-    def load(self, split: str) -> list[Piece]:
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         pieces, tunes = _all_chorales()
         return [
             piece
@@ -69,7 +70,7 @@ def _all_chorales() -> tuple[list[Piece], list[int]]:
         try:
             grid = read_mxl(path)
             if grid is not None:
-                Music21Chorales.tokenizer.encode(grid)  # refuses a pitch without a symbol
+                ChoraleTokenizer().encode(grid)  # refuses a pitch without a symbol
                 pieces.append(Piece(path.stem, grid))
         except (UserError, ValueError) as error:
             skipped.append(f"{path.name}: {error}")

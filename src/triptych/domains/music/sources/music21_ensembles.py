@@ -1,7 +1,7 @@
 """String quartets and a trio sonata inside the package music21, which ships them as MusicXML."""
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from triptych.domains.music.midi import ParsedMidi
@@ -9,7 +9,6 @@ from triptych.domains.music.musicxml import read_musicxml, score_to_midi
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.sources.music21 import corpus_files
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.domains.reading import read_in_order
 from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
@@ -36,13 +35,10 @@ class Music21Ensembles(HashedSource):
     """Share of the works held out for validation, 0 to 1."""
     test_share: float = 0.1
     """Share of the works held out for the test, 0 to 1."""
-    tokenizer: MusicTokenizer = field(default_factory=RemiTokenizer)
-    """How the music is written: RemiTokenizer with the instruments violin, violin, viola, cello, or
-    another tokenizer of MIDI files."""
 
-    def load(self, split: str) -> list[Piece]:
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         return [
-            Piece(score.name, self.tokenizer.from_midi(score))
+            Piece(score.name, tokenizer.from_midi(score))
             for score in all_ensembles()
             if self.split_of(_work(score.name).encode()) == split
         ]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, N_VOICES, ChoraleTokenizer
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import at_least
@@ -45,7 +46,7 @@ class CopiedMotifs(PieceSource, SyntheticSource):
     seed: int = 0
     """Seed of the pieces; each split has its own random numbers."""
 
-    tokenizer = ChoraleTokenizer()
+    content = ChoraleTokenizer.content
 
     def __post_init__(self) -> None:
         sizes = ("train_size", "validation_size", "test_size")
@@ -57,7 +58,7 @@ class CopiedMotifs(PieceSource, SyntheticSource):
     def _copy(self) -> NoisyCopy:
         return NoisyCopy(self.notes, self.change)
 
-    def load(self, split: str) -> list[Piece]:
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         count = getattr(self, f"{split}_size")
         shape = (count, self.repeats, self.motif_steps, N_VOICES)
         drawn = uniform_draws(self.seed, split, shape)

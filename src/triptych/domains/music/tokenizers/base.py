@@ -1,7 +1,7 @@
 """Interface of the music tokenizers: everything that differs between events and chorales.
 
 Windows, batches, the model and sampling know tokens only. A new tokenizer is a subclass in a file
-of this folder; a source of pieces names the tokenizer that it uses.
+of this folder, which settings name as `model.tokenizer`.
 """
 
 from __future__ import annotations
@@ -87,11 +87,13 @@ class MusicTokenizer(ABC):
     """Writes pieces as token ids and turns any sequence of ids into music.
 
     Content is what a source reads and the tokenizer encodes: `Notes` for events, a grid of pitches
-    for chorales. Subclasses are frozen dataclasses; their fields are settings of the run.
+    for chorales. Subclasses are frozen dataclasses; their fields are settings of the model.
     """
 
     name: ClassVar[str]
     """Name of the tokenizer in a checkpoint."""
+    content: ClassVar[str]
+    """What it encodes, in words; a source that reads no MIDI files fits one such kind."""
     end: ClassVar[int | None] = None
     """Id of the end of a piece; None where pieces have no end mark."""
     pitch_range: ClassVar[tuple[int, int]]

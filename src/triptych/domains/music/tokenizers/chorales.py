@@ -53,6 +53,7 @@ class ChoraleTokenizer(MusicTokenizer):
     """Four-part chorales on a grid of sixteenths; content is a `Grid`."""
 
     name = "chorales"
+    content = "grids of four voices"
     symbols = SYMBOLS
     pitch_range = LOWEST, HIGHEST
     bar = STEPS_PER_BAR * N_VOICES

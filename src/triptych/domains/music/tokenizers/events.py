@@ -84,6 +84,7 @@ class EventTokenizer(MusicTokenizer):
     """Piano performances as events, one performance per piece; content is `Notes`."""
 
     name = "events"
+    content = "notes of one piano"
     symbols = SYMBOLS
     end = END
     pitch_range = PIANO_LOWEST, PIANO_HIGHEST

@@ -82,6 +82,7 @@ class RemiTokenizer(MusicTokenizer):
     """Number of tempos; 0 writes none, and the music is played at 120 quarters per minute."""
 
     name = "remi"
+    content = "ids of several instruments"
     end = 0
     pitch_range = 21, 108
     count_contexts: ClassVar = {"frequency of the token": (None, ()), "previous token": (1, ())}

@@ -1,0 +1,154 @@
+"""The model of music: its settings, and what its use needs."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from triptych.core.aligned import AlignedMemory
+from triptych.core.attention.full import Full
+from triptych.core.attention.relative import Relative
+from triptych.core.embeddings import TokenEmbedding
+from triptych.core.feed_forward import GELU
+from triptych.core.generation_order import raster
+from triptych.core.heads import CategoricalHead
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder import SequenceEncoder
+from triptych.core.positions import (
+    Metrical,
+    NoPositions,
+    Sinusoidal,
+    SumOfEmbeddings,
+)
+from triptych.core.transformer import TransformerConfig
+from triptych.domains.music.melody import WindowMelody
+from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS, MusicTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.errors import at_least
+from triptych.training.model_settings import ModelSettings
+
+
+def relative_transformer() -> TransformerConfig:
+    """Relative attention without position encodings (Music Transformer, Huang et al. 2018)."""
+    return TransformerConfig(
+        n_layers=6,
+        d_model=256,
+        n_heads=8,
+        feed_forward=GELU(1024),
+        positions=NoPositions(),
+        attention=Relative(),
+    )
+
+
+@dataclass(frozen=True)
+class MelodyEncoder:
+    """Encoder of a melody: blocks of the decoder's sizes with full attention and sinusoids."""
+
+    n_layers: int = 2
+    """Number of blocks."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "n_layers")
+
+    def build(self, decoder: TransformerConfig, tokenizer: MusicTokenizer) -> SequenceEncoder:
+        """Build the encoder beside a decoder; ValueError for music without a melody."""
+        if tokenizer.melody_step is None:
+            raise ValueError(f"{tokenizer.name} has no melody; set model.melody to null")
+        config = replace(decoder, n_layers=self.n_layers, attention=Full(), positions=Sinusoidal())
+        order = raster((1,))  # sinusoids serve any length
+        return SequenceEncoder(
+            TokenEmbedding(N_MELODY_SYMBOLS, config.d_model),
+            config.positions.build(config.d_model, order),
+            config.encoder((1,)),
+            config.dropout,
+        )
+
+    def aligned(self, d_model: int, tokenizer: MusicTokenizer) -> AlignedMemory:
+        """Build what gives each token the step of the melody in which it lies."""
+        assert tokenizer.melody_step is not None
+        durations = torch.from_numpy(tokenizer.durations)  # [V]
+        return AlignedMemory(durations, tokenizer.melody_step, d_model)
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The decoder, and the embeddings of voice and meter."""
+
+    transformer: TransformerConfig = field(default_factory=relative_transformer)
+    """Sizes and parts of the decoder."""
+    voice_embedding: bool = True
+    """Add a learned embedding of the voice of the predicted token (chorales only)."""
+    meter_embedding: bool = True
+    """Add learned embeddings of the sixteenth in the quarter and in the bar (chorales only)."""
+    melody: MelodyEncoder | None = None
+    """Encoder of a melody that every piece accompanies; null for a model without one."""
+    tokenizer: MusicTokenizer = field(default_factory=ChoraleTokenizer)
+    """How the music is written, by class path: ChoraleTokenizer for four voices, EventTokenizer for
+    one piano, RemiTokenizer for several instruments and drums."""
+
+    def build(self, *, length: int) -> DecoderOnly:
+        """Build the model for windows of `length` tokens."""
+        transformer, tokenizer = self.transformer, self.tokenizer
+        vocabulary = tokenizer.vocabulary_size
+        order, d_model = raster((length,)), transformer.d_model
+        positions = transformer.input_positions(order)
+        cycles = tokenizer.voice_cycles if self.voice_embedding else ()
+        cycles += tokenizer.meter_cycles if self.meter_embedding else ()
+        if cycles:
+            positions = SumOfEmbeddings([positions, Metrical(cycles).build(d_model, order)])
+        return DecoderOnly(
+            TokenEmbedding(vocabulary, d_model),
+            positions,
+            transformer.decoder((length,), cross=self.melody is not None),
+            CategoricalHead(d_model, vocabulary),
+            d_model=d_model,
+            dropout=transformer.dropout,
+            encoder=None if self.melody is None else self.melody.build(transformer, tokenizer),
+            aligned=None if self.melody is None else self.melody.aligned(d_model, tokenizer),
+        )
+
+
+@dataclass(frozen=True)
+class MusicSettings(ModelSettings):
+    """What use of a model of music needs besides its weights."""
+
+    model: ModelConfig
+    """Sizes, attention, positions and tokenizer."""
+    sequence_length: int
+    """Length of a window, in tokens: the most that the model sees at once."""
+    overlap: int
+    """Overlap of consecutive windows, in tokens."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.overlap < self.sequence_length:
+            raise ValueError(
+                f"overlap must be from 0 to less than sequence_length, got {self.overlap} tokens "
+                f"of {self.sequence_length}"
+            )
+        for name in ("sequence_length", "overlap"):
+            if (value := getattr(self, name)) % self.tokenizer.bar:
+                raise ValueError(
+                    f"{name} must be a multiple of {self.tokenizer.bar} tokens for "
+                    f"{self.tokenizer.name} (one bar), got {value}"
+                )
+
+    @property
+    def tokenizer(self) -> MusicTokenizer:
+        """Tokenizer of the model's music."""
+        return self.model.tokenizer
+
+    @property
+    def window_melody(self) -> WindowMelody | None:
+        """Reader of the melodies that the model is given; None for a model without an encoder."""
+        if self.model.melody is None:
+            return None
+        return WindowMelody(self.tokenizer, self.sequence_length)
+
+    def build_model(self, vocabulary: dict[str, Any] | None = None) -> DecoderOnly:
+        """Build the model for the tokenizer and the windows.
+
+        vocabulary: of the weights for the model; UserError for another one than the tokenizer's.
+        """
+        if vocabulary is not None:
+            self.tokenizer.check_vocabulary(vocabulary, "the checkpoint")
+        return self.model.build(length=self.sequence_length)
