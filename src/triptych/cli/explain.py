@@ -107,15 +107,10 @@ def draw(name: str, arguments: Sequence[str]) -> int:
 
 def _open(options: ExplainOptions, figures: dict[str, Figure]) -> Any:
     """Return the model of the options, which must be of a domain that a figure shows."""
-    from importlib import import_module
-
     import triptych
-    from triptych.domains import module_exists
+    from triptych.cli.options import import_plugin
 
-    if options.plugin is not None:
-        if not module_exists(options.plugin):
-            raise UserError(f"--plugin {options.plugin} is no module that Python can import")
-        import_module(options.plugin)
+    import_plugin(options.plugin)
     domains = sorted({figure.domain for figure in figures.values() if figure.domain is not None})
     assert options.checkpoint is not None
     one = domains[0] if len(domains) == 1 else None

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from triptych.cli.plain import PlainParser
+from triptych.cli.plain import PLUGIN_HELP, PlainParser
 from triptych.domains.files import check_input_file, read_input_lines
 from triptych.errors import UserError
 from triptych.export import FORMATS, check_packages
@@ -49,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
         help="Lines to translate with CTranslate2 and with Triptych, with the share of equal "
         "translations and the speed of both; for ctranslate2.",
     )
+    parser.add_argument("--plugin", type=str, metavar="MODULE", help=PLUGIN_HELP)
     parser.add_argument("--overwrite", action="store_true", help="Replace an earlier export.")
     return parser
 
@@ -60,9 +61,10 @@ def run(arguments: Sequence[str]) -> int:
     if wrong := [key for key, text in texts.items() if not text]:
         raise UserError(f"--card has {wrong[0]!r} without a text; expected KEY=TEXT")
     check_packages(options.format)
-    from triptych.cli.options import check_checkpoint
+    from triptych.cli.options import check_checkpoint, import_plugin
 
     path = check_checkpoint(options.checkpoint)
+    import_plugin(options.plugin)
     lines = None
     if options.compare is not None:
         if options.format != "ctranslate2":

@@ -45,8 +45,7 @@ def read_options(command: str, domain: Domain, arguments: Sequence[str]) -> tupl
     values, locate = parse_settings(options_parser(command, domain), arguments)
     options: ModelOptions = build(getattr(domain, COMMANDS[command].options), values, locate=locate)
     check_checkpoint(options.checkpoint)
-    if options.plugin is not None and not module_exists(options.plugin):
-        raise UserError(f"--plugin {options.plugin} is no module that Python can import")
+    check_plugin(options.plugin)
     for option, expected in options.input_files().items():
         if (value := getattr(options, option)) is not None:
             check_input_file(value, option, expected=expected)
@@ -84,6 +83,19 @@ def check_checkpoint(path: str, option: str = "checkpoint") -> Path:
     return check_input_file(path, option, expected=expected)
 
 
+def check_plugin(module: str | None) -> None:
+    """Raise UserError for a --plugin that Python cannot import."""
+    if module is not None and not module_exists(module):
+        raise UserError(f"--plugin {module} is no module that Python can import")
+
+
+def import_plugin(module: str | None) -> None:
+    """Import the module of --plugin; raises UserError as `check_plugin`."""
+    check_plugin(module)
+    if module is not None:
+        import_module(module)
+
+
 def open_model(domain: Domain, options: Any) -> TrainedModel:
     """Return the model that the options name, on their device and in their number format.
 
@@ -92,8 +104,7 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
     """
     from triptych.training.devices import device_named
 
-    if options.plugin is not None:
-        import_module(options.plugin)
+    import_plugin(options.plugin)
     device_named(options.device)  # a wrong device is refused before the file is read
     model = triptych.load(options.checkpoint, device=options.device, domain=domain.name)
     return model.with_dtype(getattr(options, "dtype", "fp32"))

@@ -8,6 +8,11 @@ from typing import Any, NoReturn
 
 from triptych.errors import UserError, nearest
 
+PLUGIN_HELP = (
+    "Python module to import first, for a model with classes of its own; a checkpoint by itself "
+    "imports nothing outside Triptych."
+)
+
 
 class PlainParser(argparse.ArgumentParser):
     """Argument parser whose errors are UserErrors of one sentence."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from triptych import pretrained
-from triptych.cli.plain import PlainParser
+from triptych.cli.plain import PLUGIN_HELP, PlainParser
 from triptych.errors import UserError
 
 
@@ -33,6 +33,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--device", type=str, default="auto", help="auto (a GPU where there is one), cpu or cuda."
     )
+    parser.add_argument("--plugin", type=str, metavar="MODULE", help=PLUGIN_HELP)
     parser.add_argument(
         "--port", type=int, help="Port of the server; by default the first free one from 7860 on."
     )
@@ -65,10 +66,11 @@ def run(arguments: Sequence[str]) -> int:
     if not names:
         raise UserError("no model is shipped with this installation; name one with --checkpoint")
 
-    from triptych.cli.options import check_checkpoint
+    from triptych.cli.options import check_checkpoint, import_plugin
 
     for name in names:
         check_checkpoint(name)
+    import_plugin(options.plugin)
 
     import triptych
     from triptych.play.app import serve

@@ -25,8 +25,8 @@ class ModelOptions:
     device: str = "auto"
     """auto (a GPU where there is one), cpu, cuda or cuda:1."""
     plugin: str | None = None
-    """Python module to import first, for a checkpoint whose settings name its classes; a checkpoint
-    by itself imports nothing outside Triptych."""
+    """Python module to import first, for a model with classes of its own, or to evaluate it on such
+    a source of data; a checkpoint by itself imports nothing outside Triptych."""
 
     description: ClassVar[str]
     """What the command does; one sentence for its --help."""

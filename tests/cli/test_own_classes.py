@@ -1,0 +1,138 @@
+"""Models of runs with classes of the user: what needs the file of the classes, and what not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+
+SOURCES = """
+from dataclasses import dataclass
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+import numpy as np
+
+@dataclass(frozen=True)
+class Scales(PieceSource):
+    "Four voices that walk up a scale."
+    content = ChoraleTokenizer.content
+
+    def load(self, split, tokenizer):
+        steps = np.arange(32)[:, None] % 8
+        return [Piece(f"{split}-{n}", n + np.array([[60, 55, 50, 45]]) + steps) for n in range(4)]
+"""
+ATTENTION = """
+from dataclasses import dataclass
+from triptych.core.attention.full import Full
+
+@dataclass(frozen=True)
+class Mine(Full):
+    "Full attention of my own."
+"""
+OPENED = """
+import sys, triptych
+model = triptych.load(sys.argv[1], device="cpu")
+model.sample(1, length=8)
+entered = ("config", "task")
+assert not {f"triptych.domains.music.{name}" for name in entered} & set(sys.modules)
+assert not {"triptych.training.optim", "triptych.training.run_config"} & set(sys.modules)
+from triptych.play.pages import page_of
+from triptych.play import music
+music.check_model(model, "model")
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs Python in a process of its own; plugins: whether it finds the user's files."""
+    folder = tmp_path_factory.mktemp("own")
+    (folder / "plugins").mkdir()
+    (folder / "plugins" / "own_sources.py").write_text(SOURCES)
+    (folder / "plugins" / "own_attention.py").write_text(ATTENTION)
+
+    def python(*words: object, plugins: bool = False) -> subprocess.CompletedProcess[str]:
+        path = [str(folder / "plugins")] if plugins else []
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, *sys.path])}
+        command = [sys.executable, *map(str, words)]
+        return subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
+
+    def trained(name: str, **model: Any) -> None:
+        settings = {
+            "data": {
+                "source": {"class_path": "own_sources.Scales"},
+                "sequence_length": 64,
+                "overlap": 0,
+                "samples": 0,
+            },
+            "model": {"transformer": {"n_layers": 1, "d_model": 16, "n_heads": 2, **model}},
+            "run": {"name": name, "wandb": "off"},
+            "trainer": {"max_steps": 1, "accelerator": "cpu"},
+        }
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(settings))
+        found = python("-m", "triptych", "train", "music", "--config", f"{name}.yaml", plugins=True)
+        assert found.returncode == 0, found.stderr
+
+    trained("source")
+    trained("attention", attention={"class_path": "own_attention.Mine"})
+    return python
+
+
+SOURCE, MINE = (f"runs/{name}/checkpoints/best.ckpt" for name in ("source", "attention"))
+
+
+@pytest.mark.slow
+def test_a_model_opens_without_the_classes_of_its_run(run: Run) -> None:
+    """Sampling, attention, exports and pages neither import nor read them."""
+    opened = run("-c", OPENED, SOURCE)
+    assert opened.returncode == 0, opened.stderr
+    for words in (
+        ["sample", "music", "--checkpoint", SOURCE, "--out", "pieces", "--length", 8],
+        ["attention", "music", "--checkpoint", SOURCE, "--out", "drawn", "--seconds", 2],
+        ["export", SOURCE, "--format", "safetensors", "--out", "exported"],
+        ["sample", "music", "--checkpoint", "exported", "--out", "again", "--length", 8],
+    ):
+        found = run("-m", "triptych", *words)
+        assert found.returncode == 0, found.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("source", [SOURCE, "exported"])
+def test_only_its_evaluation_asks_for_the_source(run: Run, source: str) -> None:
+    if source == "exported":
+        run("-m", "triptych", "export", SOURCE, "--format", "safetensors", "--out", source)
+    command = ["-m", "triptych", "evaluate", "music", "--checkpoint", source]
+    for plugins in (False, True):
+        refused = run(*command, plugins=plugins)
+        assert refused.returncode == 2
+        assert refused.stderr.count("\n") == 1
+        assert "own_sources.Scales is a class outside Triptych" in refused.stderr
+        assert "--plugin own_sources" in refused.stderr
+    scored = run(*command, "--plugin", "own_sources", plugins=True)
+    assert scored.returncode == 0, scored.stderr
+    assert "nats_per_token" in scored.stdout
+
+
+@pytest.mark.slow
+def test_attention_of_ones_own_is_part_of_the_model(run: Run) -> None:
+    for words in (
+        ["sample", "music", "--checkpoint", MINE, "--out", "mine", "--length", 8],
+        ["attention", "music", "--checkpoint", MINE, "--out", "mine", "--seconds", 2],
+        ["evaluate", "music", "--checkpoint", MINE],
+        ["export", MINE, "--format", "safetensors", "--out", "mine-exported"],
+    ):
+        refused = run("-m", "triptych", *words, plugins=True)
+        assert refused.returncode == 2, words
+        assert "own_attention.Mine is a class outside Triptych" in refused.stderr
+        assert "--plugin own_attention" in refused.stderr
+        if words[0] != "evaluate":
+            found = run("-m", "triptych", *words, "--plugin", "own_attention", plugins=True)
+            assert found.returncode == 0, found.stderr
