@@ -48,7 +48,10 @@ ATTENTION = (
             "model: {zzz: 2}",
             ["model.zzz", "allowed here: class_conditional, head, super_resolution, transformer"],
         ),
-        ("run:\n  seed: two", ["line 2", "run.seed must be a whole number, got two"]),
+        (
+            "run:\n  seed: two",
+            ["line 2", "run.seed must be a whole number from 0 to 2^63 - 1, got two"],
+        ),
         ("model: {transformer: {n_layers: 2.5}}", ["must be a whole number, got 2.5"]),
         (
             "model: {transformer: {n_layers: null}}",
@@ -64,7 +67,7 @@ ATTENTION = (
         ),
         (
             "optim: {schedule: {class_path: Cosine, init_args: {warmup_steps: -1}}}",
-            ["line 1: optim.schedule: warmup_steps is -1", "at least 0"],
+            ["line 1: optim.schedule.warmup_steps must be a whole number of at least 0, got -1"],
         ),
         (
             "model: {transformer: {norm_position: mid}}",
@@ -78,7 +81,7 @@ ATTENTION = (
             "model: {transformer: {d_model: 30, n_heads: 4}}",
             ["n_heads must divide d_model", "4", "30"],
         ),
-        ("optim: {learning_rate: -1}", ["learning_rate is -1.0", "above 0"]),
+        ("optim: {learning_rate: -1}", ["optim.learning_rate must be a number above 0, got -1"]),
         ("data: {batch_size: 0}", ["batch_size must be at least 1, got 0"]),
         (ATTENTION % ("relativ.Relative", ""), ["relativ.Relative is not a kind", RELATIVE]),
         (ATTENTION % ("relative.Relatve", ""), ["relative.Relatve is not a kind", RELATIVE]),
@@ -141,7 +144,10 @@ def test_a_mistake_in_the_file(refused, tmp_path: Path, text: str, says: list[st
             ["the command line", "n_heads must divide d_model, got 3 heads"],
         ),
         (["--model", "big"], ["model: Unable to load config"]),
-        (["--run.seed", -1], ["the command line", "seed must be from 0", "got -1"]),
+        (
+            ["--run.seed", -1],
+            ["the command line: run.seed must be a whole number from 0", "got -1"],
+        ),
         (["--run.name", "../up"], ["name is '../up'"]),
         (["--model.transformer.attention", "Relativ"], ["Relativ is not a kind", RELATIVE]),
         (

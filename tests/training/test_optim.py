@@ -57,9 +57,9 @@ def test_no_warm_up_starts_at_the_peak() -> None:
 @pytest.mark.parametrize(
     ("kind", "wrong", "named"),
     [
-        (OptimConfig, {"learning_rate": 0.0}, "learning_rate is 0.0"),
-        (OptimConfig, {"learning_rate": float("nan")}, "learning_rate is nan"),
-        (OptimConfig, {"ema_decay": 1.0}, "ema_decay is 1.0"),
+        (OptimConfig, {"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
+        (OptimConfig, {"learning_rate": float("nan")}, "learning_rate must be above 0, got nan"),
+        (OptimConfig, {"ema_decay": 1.0}, "ema_decay must be from 0 to below 1"),
         (Adam, {"betas": (0.9, 1.0)}, "betas"),
         (Adam, {"epsilon": 0.0}, "epsilon"),
         (AdamW, {"weight_decay": -1.0}, "weight_decay"),

@@ -14,6 +14,8 @@ import types
 from abc import ABC
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from triptych.types import LIMITED
+
 _ONE = {
     int: "a whole number", float: "a number", bool: "true or false", str: "text",
     type(None): "null", dict: "a mapping",
@@ -30,7 +32,12 @@ def in_words(hint: Any) -> str:
         return "one of " + ", ".join(map(str, arguments))
     if origin in (list, tuple):
         count = f"{len(arguments)} " if origin is tuple and Ellipsis not in arguments else ""
-        return f"a list of {count}{_MANY.get(arguments[0], 'values')} in brackets"
+        one, each = arguments[0], ""
+        if one in LIMITED:
+            one, each = one.base, f", each {one.limits},"
+        return f"a list of {count}{_MANY.get(one, 'values')}{each} in brackets"
+    if hint in LIMITED:
+        return f"{_ONE[hint.base]} {'of ' * hint.limits.startswith('at')}{hint.limits}"
     if is_part(hint):
         return "one of the classes " + ", ".join(subclass_paths(hint))
     return _ONE.get(origin or hint, str(hint))

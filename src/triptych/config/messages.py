@@ -71,7 +71,8 @@ def _explain(message: str, known: dict[str, Any]) -> tuple[str, str]:
     hint = known.get(keys[0])
     for cls, name in zip(classes, keys[1:], strict=False):
         hint = get_type_hints(resolve_name(cls))[name]
-    if found := re.search(r"(?:Got value|Given value): (.*?)(?: Subclass types|$)", problem):
+    # Of a union every member has its own value; the last one is that of the whole.
+    if found := re.search(r".*(?:Got|Given) value: (.*?)(?: Subclass types|$)", problem):
         shown = _shown(found[1])
         quotes = " (YAML reads unquoted on, off, yes and no as such; quote them)"
         wanted = f"{key} must be {in_words(hint)}, got {shown}"

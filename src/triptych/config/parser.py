@@ -8,20 +8,46 @@ import operator
 from abc import ABC
 from collections.abc import Sequence
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import jsonargparse
+from jsonargparse.typing import register_type
 
 from triptych.config.files import SettingsFile, read_settings_file
 from triptych.config.hints import import_kinds
 from triptych.config.messages import Locate, check_keys, sentences
 from triptych.errors import UserError
+from triptych.types import LIMITED
 
 # A dataclass that descends from ABC is a part: jsonargparse takes any subclass by its dotted path.
 # Every other dataclass is expanded into its fields.
 jsonargparse.set_parsing_settings(
     subclasses_enabled=[ABC], docstring_parse_attribute_docstrings=True
 )
+
+
+def _register(limited: Any) -> None:
+    """Teach jsonargparse a number with limits; the value is a plain int or float."""
+    base = limited.base
+
+    def read(value: Any) -> Any:
+        try:
+            number = base(value) if isinstance(value, str) else value
+        except ValueError:
+            number = None
+        numbers = int if base is int else int | float
+        if isinstance(number, bool) or not isinstance(number, numbers) or not limited.fits(number):
+            raise ValueError(f"Got value: {value}")  # see messages.sentences
+        return base(number)
+
+    def holds(value: Any, _: type) -> bool:
+        return type(value) is base and limited.fits(value)
+
+    register_type(limited, serializer=base, deserializer=read, type_check=holds)
+
+
+for limited in LIMITED:
+    _register(limited)
 
 CONFIG_OPTION = "--config"
 COMMAND_LINE = "the command line"

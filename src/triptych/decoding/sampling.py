@@ -9,27 +9,23 @@ import torch
 from torch import Tensor
 
 from triptych.core.heads import Head, at_least_float32
-from triptych.errors import at_least, check_sampling
+from triptych.types import Checked, NonNegativeFloat, PositiveFraction, PositiveInt
 
 MIN_TEMPERATURE = 1e-20
 """Smallest divisor of logits that keeps them finite in float32."""
 
 
 @dataclass(frozen=True)
-class Sampling:
+class Sampling(Checked):
     """Sampling settings; top-k and top-p filter the distribution at its temperature."""
 
-    temperature: float = 1.0
+    temperature: NonNegativeFloat = 1.0
     """Divisor of the logits, at least 0; 0 takes the most probable value."""
-    top_k: int | None = None
+    top_k: PositiveInt | None = None
     """Number of most probable values to sample from; null for all."""
-    top_p: float | None = None
+    top_p: PositiveFraction | None = None
     """Probability that the sampled set of most probable values reaches, above 0 to 1; null for 1
     (Holtzman et al. 2020, nucleus sampling)."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "top_k")
-        check_sampling(self.temperature, self.top_p)
 
 
 @dataclass(frozen=True)

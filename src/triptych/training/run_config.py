@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import nn
 
-from triptych.errors import at_least, check_seed
 from triptych.training.model_settings import ModelSettings
 from triptych.training.optim.optimizers import AdamW, OptimizerConfig
 from triptych.training.optim.schedules import InverseSqrt, ScheduleConfig
+from triptych.types import (
+    Checked,
+    FractionBelowOne,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+)
 
 
 @dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Checked):
     """Name, folder, seed and logging of a run."""
 
     name: str = "run"
@@ -37,17 +44,17 @@ class RunConfig:
     train_only: list[str] | None = None
     """Parts of the model to train, by their names or parts of these, such as [decoder, head] or
     ["*embedding"]; all other weights are frozen. Needs init_from; null trains all."""
-    lora_rank: int = 0
+    lora_rank: NonNegativeInt = 0
     """Rank of low-rank adapters (LoRA), which are trained in place of the weights; weights of
     train_only are trained in addition. Needs init_from; 0 for no adapters."""
-    lora_alpha: float = 16.0
+    lora_alpha: PositiveFloat = 16.0
     """Factor of the adapters: their output is multiplied by lora_alpha / lora_rank."""
     lora_layers: list[str] | None = None
     """Linear layers of the blocks that get adapters, by names as in train_only, such as
     [qkv_proj, feed_forward]; null for all of them."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of weights, data order, augmentation and dropout."""
-    data_workers: int = 0
+    data_workers: NonNegativeInt = 0
     """Processes that make batches ahead of the training; 0 makes them between the steps."""
     compile: bool = False
     """Compile the training loss with torch.compile; needs a C++ compiler (Triton on a GPU)."""
@@ -62,23 +69,19 @@ class RunConfig:
     """Write event files for TensorBoard into the run's folder; needs the extra tensorboard."""
     samples: bool = True
     """Write samples (images, sounds, sentences) into the run's folder after each validation."""
-    save_minutes: float = 10.0
+    save_minutes: NonNegativeFloat = 10.0
     """Minutes of training between two writes of last.ckpt; 0 writes it after validations only."""
-    early_stopping_patience: int | None = None
+    early_stopping_patience: PositiveInt | None = None
     """Validations without a better score after which the run ends; null for no limit."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         parts = self.name.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
             raise ValueError(f"name is {self.name!r}; the name of a folder is needed")
-        check_seed(self.seed)
-        at_least(self, 0, "data_workers", "save_minutes", "lora_rank")
-        if not 0 < self.lora_alpha < math.inf:
-            raise ValueError(f"lora_alpha must be above 0, got {self.lora_alpha}")
         for name in ("train_only", "lora_layers"):
             if getattr(self, name) == []:
                 raise ValueError(f"{name} needs at least one name, or null; got an empty list")
-        at_least(self, 1, "early_stopping_patience")
         if self.freeze_word_vectors and self.word_vectors is None:
             raise ValueError("freeze_word_vectors needs word_vectors, a file of vectors")
         if self.word_vectors is not None and self.init_from is not None:
@@ -86,24 +89,18 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
-class OptimConfig:
+class OptimConfig(Checked):
     """Optimiser and learning-rate schedule."""
 
     optimizer: OptimizerConfig = field(default_factory=AdamW)
     """Optimiser and its settings."""
-    learning_rate: float = 3e-4
+    learning_rate: PositiveFloat = 3e-4
     """Highest learning rate, at the end of the warm-up; for Noam a factor, 1 in the paper."""
     schedule: ScheduleConfig = field(default_factory=InverseSqrt)
     """Learning rate over the updates."""
-    ema_decay: float = 0.0
+    ema_decay: FractionBelowOne = 0.0
     """Decay of the exponential moving average of the weights per update, such as 0.999;
     validations and best.ckpt use the average; 0 for none."""
-
-    def __post_init__(self) -> None:
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate is {self.learning_rate}; it must be above 0")
-        if not 0 <= self.ema_decay < 1:
-            raise ValueError(f"ema_decay is {self.ema_decay}; it must be from 0 to below 1")
 
 
 @dataclass(frozen=True)

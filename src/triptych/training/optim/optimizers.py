@@ -10,9 +10,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from triptych.types import Checked, FractionBelowOne, NonNegativeFloat, PositiveFloat
+
 
 @dataclass(frozen=True)
-class OptimizerConfig(ABC):
+class OptimizerConfig(Checked, ABC):
     """Settings of an optimiser."""
 
     needs_blocks: ClassVar[bool] = False
@@ -34,16 +36,10 @@ class OptimizerConfig(ABC):
 class Adam(OptimizerConfig):
     """Adam without weight decay (Kingma and Ba 2015)."""
 
-    betas: tuple[float, float] = (0.9, 0.98)
+    betas: tuple[FractionBelowOne, FractionBelowOne] = (0.9, 0.98)
     """Decay of Adam's two moving averages, per update."""
-    epsilon: float = 1e-9
+    epsilon: PositiveFloat = 1e-9
     """Added to Adam's denominator."""
-
-    def __post_init__(self) -> None:
-        if not all(0 <= beta < 1 for beta in self.betas):
-            raise ValueError(f"betas is {self.betas}; it must be from 0 to below 1")
-        if not self.epsilon > 0:
-            raise ValueError(f"epsilon is {self.epsilon}; it must be above 0")
 
     def build(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
         groups = decay_groups(trainable(module), 0.0)
@@ -59,13 +55,8 @@ class Adam(OptimizerConfig):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019)."""
 
-    weight_decay: float = 0.0
+    weight_decay: NonNegativeFloat = 0.0
     """Decay of matrices per update, times the learning rate; biases and norms have none."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay is {self.weight_decay}; it must be at least 0")
 
     def build(self, module: nn.Module, learning_rate: float) -> torch.optim.Optimizer:
         groups = decay_groups(trainable(module), self.weight_decay)

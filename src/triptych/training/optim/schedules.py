@@ -7,9 +7,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from triptych.types import Checked, ClosedUnitInterval, NonNegativeInt, PositiveInt
+
 
 @dataclass(frozen=True)
-class ScheduleConfig(ABC):
+class ScheduleConfig(Checked, ABC):
     """Learning rate as a function of the update."""
 
     needs_end: ClassVar[bool] = False
@@ -32,12 +34,8 @@ class ScheduleConfig(ABC):
 class Warmup(ScheduleConfig):
     """Straight line from 0 to the highest rate over the first updates, and a curve after it."""
 
-    warmup_steps: int = 400
+    warmup_steps: NonNegativeInt = 400
     """Updates over which the learning rate rises linearly."""
-
-    def __post_init__(self) -> None:
-        if self.warmup_steps < 0:
-            raise ValueError(f"warmup_steps is {self.warmup_steps}; it must be at least 0")
 
     def rate(
         self, peak: float, step: int, *, total_steps: int | None = None, d_model: int | None = None
@@ -73,13 +71,8 @@ class Cosine(Warmup):
 
     needs_end: ClassVar[bool] = True
 
-    min_ratio: float = 0.0
+    min_ratio: ClosedUnitInterval = 0.0
     """Last learning rate, as a fraction of the highest."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.min_ratio <= 1:
-            raise ValueError(f"min_ratio is {self.min_ratio}; it must be from 0 to 1")
 
     def after_warmup(self, peak: float, step: int, total_steps: int | None) -> float:
         assert total_steps is not None, "see checks.check_settings"
@@ -99,12 +92,8 @@ class Noam(ScheduleConfig):
 
     needs_width: ClassVar[bool] = True
 
-    warmup_steps: int = 400
+    warmup_steps: PositiveInt = 400
     """Updates over which the learning rate rises linearly."""
-
-    def __post_init__(self) -> None:
-        if self.warmup_steps < 1:
-            raise ValueError(f"warmup_steps is {self.warmup_steps}; it must be at least 1")
 
     def rate(
         self, peak: float, step: int, *, total_steps: int | None = None, d_model: int | None = None
