@@ -12,7 +12,7 @@ import pytest
 ANSWERS = {
     "": {"train", "new-run", "configs", "data", "completion"},
     "train ": {"image", "music", "translation", "language"},
-    "train image --config dig": {"digits", "digits-gan"},
+    "train image --config dig": {"digits", "digits-super-resolution"},
     "train image --config own": {"own.yaml"},
     "train music --config maestro-s": {"maestro-small"},
     "train image --model.transformer.attention Rela": {"Relative", "RelativeLocal"},
@@ -20,7 +20,7 @@ ANSWERS = {
     "translate --bea": {"--beam"},
     "new-run translation --source_l": {"--source_language"},
     "data fetch mu": {"multi30k"},
-    "configs image/digits-g": {"image/digits-gan"},
+    "configs gan/digits-g": {"gan/digits-gan"},
     "report --ti": {"--title"},
 }
 NEVER = {"train image --config mae": {"maestro", "maestro-small"}, "data fetch mu": {"mnist"}}

@@ -10,19 +10,19 @@ from __future__ import annotations
 import copy
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, get_type_hints
 
 from triptych.domains.files import OutputFolder
 from triptych.domains.options import (
-    AttentionOptions,
     EvaluateOptions,
+    FolderOptions,
     NewRunOptions,
-    SampleOptions,
     TranslateOptions,
 )
 from triptych.errors import UserError
@@ -31,7 +31,9 @@ from triptych.types import Dtype, Progress
 if TYPE_CHECKING:
     from torch import nn
 
+    from triptych.core.models.decoder_only import DecoderOnly
     from triptych.domains.starter import Starter
+    from triptych.domains.text_format import TextFormat
     from triptych.training.data import FixedBatches, ResumableLoader
     from triptych.training.evaluate import Evaluation
     from triptych.training.model_settings import ModelSettings
@@ -54,6 +56,18 @@ class Translation(NamedTuple):
     """log p over the length penalty, by which translations of a line are ranked."""
     log_probability: float
     """log p in nats."""
+
+
+class Decoder(NamedTuple):
+    """Decoder-only model inside a trained model, with what a decoding step of it needs."""
+
+    model: DecoderOnly
+    length: int
+    """Number of positions."""
+    classes: nn.Embedding | None = None
+    """Embeddings of the classes of a class-conditional model."""
+    about: Mapping[str, Any] = MappingProxyType({})
+    """Facts for who decodes, of JSON types, such as the place of each position in an image."""
 
 
 class TrainedModel(ABC):
@@ -153,6 +167,20 @@ class TrainedModel(ABC):
         other.dtype, other.model = dtype, quantize(self.full_model, dtype)
         return other
 
+    def decoder(self) -> Decoder | None:
+        """Return the decoder whose steps sample from the model without a condition but a class.
+
+        None for a model of another kind.
+        """
+        return None
+
+    def text_format(self) -> TextFormat | None:
+        """Return how the model reads and writes text; None for a model of something else.
+
+        Raises UserError for a tokenizer that a tokenizer.json cannot describe.
+        """
+        return None
+
     @abstractmethod
     def evaluate(
         self,
@@ -227,12 +255,17 @@ class Domain:
     """Options of `triptych evaluate`."""
     translate_options: ClassVar[type[TranslateOptions] | None] = None
     """Options of `triptych translate`; None where the models have no `translate`."""
-    sample_options: ClassVar[type[SampleOptions] | None] = None
+    sample_options: ClassVar[type[FolderOptions] | None] = None
     """Options of `triptych sample`; None where the models have no `write_samples`."""
-    attention_options: ClassVar[type[AttentionOptions] | None] = None
+    attention_options: ClassVar[type[FolderOptions] | None] = None
     """Options of `triptych attention`; None where the models have no `write_attention`."""
     new_run_options: ClassVar[type[NewRunOptions] | None] = None
     """Options of `triptych new-run`; None for a domain without a module `starter`."""
+    page: ClassVar[str | None] = None
+    """Module with the page of `triptych play`, by its dotted path: it has a
+    `triptych.play.pages.Page` named `PAGE`. None for no page."""
+    limits: ClassVar[str] = ""
+    """What the models are not for, in sentences, for their cards."""
 
     def config_class(self) -> type[RunSettings]:
         """Return the dataclass of a run's settings."""

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from triptych.domains.base import ProgressFactory
 from triptych.domains.files import OutputFolder
-from triptych.domains.image.domain import GRID, ImageSampleOptions
+from triptych.domains.image.domain import ImageSampleOptions
 from triptych.domains.image.given_pictures import Picture, class_index, filled_pixels, read_pictures
 from triptych.domains.image.super_resolution import average_down
 from triptych.domains.pictures import render
+from triptych.domains.pictures.options import GRID, image_names
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def write_completions(
     model = trained.full_model
     filled = filled_pixels(options.mask, *model.shape[:2]).numpy()
     pictures = _read(trained, options.complete, [model.shape])
-    out.check_free(options.image_names(len(pictures) * options.count))
+    out.check_free(image_names(len(pictures) * options.count))
     images = np.stack([picture.pixels.numpy() for picture in pictures])  # [N, H, W, C]
     made = trained.complete(
         images,
@@ -63,7 +64,7 @@ def write_upscaled(
     model, factor = trained.upscaling_model()
     small_shape = trained.settings.model.super_resolution.small_shape(model.shape)
     pictures = _read(trained, options.upscale, [small_shape, model.shape])
-    out.check_free(options.image_names(len(pictures) * options.count))
+    out.check_free(image_names(len(pictures) * options.count))
     known = [tuple(picture.pixels.shape) == model.shape for picture in pictures]
     small = torch.stack(
         [

@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 
 from triptych.domains.image.model import ImageSettings, ModelConfig
-from triptych.domains.image.tasks.autoregressive import Autoregressive
-from triptych.domains.image.tasks.base import ImageTask
 from triptych.domains.pictures.config import DataConfig
 from triptych.training.run_config import RunSettings
 
@@ -18,14 +16,5 @@ class Config(RunSettings):
     model: ModelConfig = field(default_factory=ModelConfig)
     """Transformer, output distribution and classes."""
 
-    task: ImageTask = field(default_factory=Autoregressive)
-    """What is trained, by class path: Autoregressive, a Transformer over pixels with the sizes of
-    `model`, or Gan, with sizes of its own."""
-
-    def __post_init__(self) -> None:
-        self.task.check(self)
-
     def model_settings(self) -> ImageSettings:
-        return ImageSettings(
-            self.model, self.task, bits=self.data.bits, lora_alpha=self.run.lora_alpha
-        )
+        return ImageSettings(self.model, bits=self.data.bits, lora_alpha=self.run.lora_alpha)

@@ -8,9 +8,9 @@ from typing import Any
 
 from triptych.domains.base import Domain
 from triptych.domains.options import AttentionOptions, EvaluateOptions, NewRunOptions, SampleOptions
+from triptych.domains.pictures.options import GRID, PixelOptions, image_names
 from triptych.errors import at_least, check_seed
 
-GRID, DRAWING, NUMBERS = "grid.png", "attention.png", "attention.json"
 HALVES = ("top", "bottom", "left", "right")
 """Masks that have a name: the half of the image that is filled."""
 PICTURES = "a picture, or a folder of pictures"
@@ -94,28 +94,12 @@ class ImageSampleOptions(SampleOptions):
         return files
 
     def output_names(self) -> list[str]:
-        return [GRID, *([] if self.complete or self.upscale else self.image_names(self.count))]
-
-    @staticmethod
-    def image_names(count: int) -> list[str]:
-        """Return the name of each image's file."""
-        return [f"sample-{index:04d}.png" for index in range(count)]
+        return [GRID, *([] if self.complete or self.upscale else image_names(self.count))]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageAttentionOptions(AttentionOptions):
+class ImageAttentionOptions(PixelOptions, AttentionOptions):
     """Options of `triptych attention image`."""
-
-    out: str
-    """Folder for attention.png and attention.json; created if missing."""
-    seed: int = 0
-    """Seed of the sampled image."""
-    label: int = 0
-    """Class of the image, a number from 0, for class-conditional models."""
-    row: int | None = None
-    """Row of the predicted pixel, from 0; null, with column, for six pixels of the image."""
-    column: int | None = None
-    """Column of the predicted pixel, from 0; null, with row, for six pixels of the image."""
 
     description = (
         "Sample an image and draw the attention weights that predicted some of its pixels, "
@@ -123,15 +107,8 @@ class ImageAttentionOptions(AttentionOptions):
     )
 
     def __post_init__(self) -> None:
+        AttentionOptions.__post_init__(self)
         super().__post_init__()
-        if (self.row is None) != (self.column is None):
-            raise ValueError(
-                f"row and column name a pixel together, got row {self.row} and column {self.column}"
-            )
-        check_seed(self.seed)
-
-    def output_names(self) -> list[str]:
-        return [DRAWING, NUMBERS]
 
 
 def check_mask(mask: str | None) -> None:
@@ -156,6 +133,8 @@ class ImageDomain(Domain):
     sample_options = ImageSampleOptions
     attention_options = ImageAttentionOptions
     new_run_options = NewRunOptions
+    page = "triptych.play.pages.image"
+    limits = "Images of another size or kind than its data, and samples in place of real data."
 
 
 DOMAIN = ImageDomain()

@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.image.domain import GRID, HALVES
+from triptych.domains.image.domain import HALVES
 from triptych.domains.pictures.formats import ImageSizeError, decode_image
 from triptych.domains.pictures.image_folder import find_images
+from triptych.domains.pictures.options import GRID
 from triptych.domains.pictures.render import to_levels
 from triptych.errors import UserError
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from numpy.typing import NDArray
 
 from triptych.core.heads import CategoricalHead
 from triptych.decoding.sampling import Sampling
-from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.domains.base import Decoder, ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image.attention_maps import Pixel, attention_blocks, attention_maps
 from triptych.domains.image.conditional import write_completions, write_upscaled
@@ -24,9 +23,6 @@ from triptych.domains.image.conditional_scores import (
     upscaling_scores,
 )
 from triptych.domains.image.domain import (
-    DRAWING,
-    GRID,
-    NUMBERS,
     ImageAttentionOptions,
     ImageEvaluateOptions,
     ImageSampleOptions,
@@ -37,8 +33,10 @@ from triptych.domains.image.model import ImageSettings, ImageTransformer
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig
-from triptych.domains.pictures.data import ImageDataset, check_same_images
-from triptych.domains.sources import ALL, known_entropy, source_to_score
+from triptych.domains.pictures.data import ImageDataset
+from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_names
+from triptych.domains.pictures.splits import read_to_score
+from triptych.domains.sources import ALL, known_entropy
 from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, device_of, sum_scores
 from triptych.types import Progress
@@ -160,6 +158,13 @@ class ImageModel(ImageScores, TrainedModel):
         )
         return made.cpu().numpy().reshape(len(small), count, *model.shape)
 
+    def decoder(self) -> Decoder | None:
+        model = self.full_model
+        if model.factor is not None:
+            return None
+        order = {"order": model.order.coordinates.tolist()}
+        return Decoder(model.core, model.order.length, model.classes, order)
+
     def evaluate(
         self,
         split: str = "test",
@@ -231,12 +236,10 @@ class ImageModel(ImageScores, TrainedModel):
         self, split: str, data: str | Path | None, limit: int | None
     ) -> tuple[DataConfig, ImageDataset]:
         """Return the data settings and the first `limit` images of a split; as in `evaluate`."""
-        settings = self.data_settings
-        settings = replace(settings, source=source_to_score(settings.source, split, data))
-        images = settings.read(split)
         classes = self.full_model.n_classes > 0
-        check_same_images(images.vocabulary(), self.vocabulary, classes=classes)
-        return settings, images.first(limit)
+        return read_to_score(
+            self.data_settings, split, self.vocabulary, classes=classes, data=data, limit=limit
+        )
 
     def attention(
         self,
@@ -271,7 +274,7 @@ class ImageModel(ImageScores, TrainedModel):
             images = self.sample(**options.arguments_of(self.sample), progress=progress)
             render.write_grid(out.path / GRID, images, levels, n_classes)
         scaled = render.to_bytes(images, levels)
-        for name, image in zip(options.image_names(len(images)), scaled, strict=True):
+        for name, image in zip(image_names(len(images)), scaled, strict=True):
             render.write_png(out.path / name, image)
         return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
 
@@ -321,17 +324,7 @@ class ImageModel(ImageScores, TrainedModel):
             options.layer, options.head, n_layers=sizes.n_layers, n_heads=sizes.n_heads
         )
         layer = options.layer or sizes.n_layers
-        height, width, _ = self.full_model.shape
-        # Six pixels spread over the image, without the upper left corner.
-        rows, columns = [height // 3, 2 * height // 3], [width // 6, width // 2, 5 * width // 6]
-        pixels = [(row, column) for row in rows for column in columns]
-        if options.row is not None and options.column is not None:
-            pixels = [(options.row, options.column)]
-            if not (0 <= options.row < height and 0 <= options.column < width):
-                raise UserError(
-                    f"there is no pixel in row {options.row} and column {options.column}; the "
-                    f"image has {height} rows and {width} columns, from 0"
-                )
+        pixels = options.pixels(*self.full_model.shape[:2])
         label = options.label if self.full_model.n_classes else None
         progress = report("sampled positions")
         image = self.sample(1, seed=options.seed, label=label, progress=progress)[0]  # [H, W, C]
@@ -379,10 +372,9 @@ class ImageModel(ImageScores, TrainedModel):
         return torch.full((count,), label, device=device_of(self.full_model))
 
 
-def restore(checkpoint: dict[str, Any], device: str = "cpu") -> TrainedModel:
-    """Return the trained model of a checkpoint's content, of the class of its task."""
-    settings = ImageSettings.from_header(checkpoint["triptych"])
-    return settings.task.trained_model().restore(checkpoint, device)
+def restore(checkpoint: dict[str, Any], device: str = "cpu") -> ImageModel:
+    """Return the trained model of a checkpoint's content."""
+    return ImageModel.restore(checkpoint, device)
 
 
 def _histogram(settings: DataConfig, held_out: ImageDataset) -> float | None:

@@ -20,7 +20,6 @@ from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.resample import resample
 from triptych.decoding.sampling import Given, Sampling
 from triptych.domains.image.super_resolution import SuperResolution, average_down
-from triptych.domains.image.tasks.base import ImageTask
 from triptych.training.model_settings import ModelSettings
 from triptych.types import Progress
 
@@ -50,14 +49,14 @@ class ImageSettings(ModelSettings):
 
     model: ModelConfig
     """Transformer, output distribution and classes."""
-    task: ImageTask
-    """What was trained."""
     bits: int | None = None
     """Bits kept of each 8-bit value of a picture; null where all levels are kept."""
 
     def build_model(self, vocabulary: dict[str, Any]) -> nn.Module:
         """Return a new model for images as in `ImageDataset.vocabulary`."""
-        return self.task.build_model(self.model, vocabulary)
+        n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
+        shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
+        return ImageTransformer(self.model, shape, levels=levels, n_classes=n_classes)
 
 
 class ImageTransformer(nn.Module):

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.image.attention_maps import attention_maps
 from triptych.domains.image.config import Config
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
-from triptych.domains.pictures.data import Batch, ImageDataset, check_same_images, check_same_shape
+from triptych.domains.pictures.data import Batch, ImageDataset, check_same_shape
 from triptych.domains.pictures.render import (
     draw_attention,
     repeat,
@@ -22,10 +21,11 @@ from triptych.domains.pictures.render import (
     write_grid,
     write_rows,
 )
+from triptych.domains.pictures.splits import loaders, read_to_train
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader, parts, plan_parts, shuffled
+from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.module import ATTENTION, TrainingModule
-from triptych.training.vocabulary import OTHER_VOCABULARY, RowMap, same_symbols
+from triptych.training.vocabulary import RowMap, same_symbols
 
 
 class ImageTrainingModule(ImageScores, TrainingModule):
@@ -126,22 +126,13 @@ def prepare(
     UserError for missing or damaged data, for settings that do not fit the images and for images
     that do not fit the weights.
     """
-    train, validation = config.data.read("train"), config.data.read("validation")
-    if vocabulary is not None:
-        classes = config.task.is_conditional(config)
-        check_same_images(train.vocabulary(), vocabulary, classes=classes, hint=OTHER_VOCABULARY)
-    if config.task.is_conditional(config) and train.labels is None:
-        raise UserError(
-            "class_conditional is true, but the images have no classes: use images "
-            "with classes (sub-folders of an image folder) or set it to false"
-        )
-    validation = validation.first(config.data.validation_limit)
+    classes = config.model.class_conditional
+    train, validation = read_to_train(config.data, vocabulary, classes=classes)
     torch.manual_seed(config.run.seed)
     try:
-        task = config.task.training_module(config, train, validation)
+        examples = validation.first(config.data.samples)
+        task = ImageTrainingModule(config, train.vocabulary(), examples)
     except ValueError as error:  # an attention variant that does not support this shape
         raise UserError(f"the model does not fit the images: {error}") from error
-    size, seed, n_parts = config.data.batch_size, config.run.seed, len(parts(len(train)))
-    plan = plan_parts(len(train), partial(shuffled, batch_size=size), seed=seed)
-    loader = ResumableLoader(len(train), plan, train.batch, seed=seed, n_parts=n_parts)
-    return task, loader, validation.fixed_batches(config.data.evaluation_batch_size)
+    print_baselines(train, validation)
+    return task, *loaders(train, validation, config.data, seed=config.run.seed)

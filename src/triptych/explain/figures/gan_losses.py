@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from triptych.domains.drawing import BLUE, GREEN, RED, new_figure, png
-from triptych.domains.image.gan.losses import discriminator_loss, generator_loss
-from triptych.domains.image.gan.spectral_norm import SpectralNorm
+from triptych.domains.gan.losses import discriminator_loss, generator_loss
+from triptych.domains.gan.spectral_norm import SpectralNorm
 from triptych.explain.figure import Content, ExplainOptions, Figure
 
 WEIGHT = ((1.6, 0.9), (-0.4, 0.8))

@@ -76,8 +76,8 @@ class FrechetScore:
     def __init__(self, train: ImageDataset) -> None:
         if train.labels is None:
             raise UserError(
-                "task Gan needs images with classes (sub-folders of an image folder): its score "
-                "uses the features of a classifier"
+                "a GAN needs images with classes (sub-folders of an image folder): its score uses "
+                "the features of a classifier"
             )
         with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
             torch.manual_seed(0)

@@ -9,15 +9,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triptych.domains.image.config import Config
-from triptych.domains.image.gan.fid import FrechetScore
-from triptych.domains.image.gan.losses import discriminator_loss, generator_loss
-from triptych.domains.image.gan.networks import SelfAttentionGan
-from triptych.domains.image.tasks.gan import Gan
+from triptych.domains.gan.config import Config
+from triptych.domains.gan.losses import discriminator_loss, generator_loss
+from triptych.domains.gan.metrics import FrechetScore
+from triptych.domains.gan.model import SelfAttentionGan
 from triptych.domains.pictures.data import Batch, ImageDataset
 from triptych.domains.pictures.render import write_grid
+from triptych.domains.pictures.splits import loaders, read_to_train
+from triptych.errors import UserError
 from triptych.training.alternating import AlternatingModule, Player
+from triptych.training.data import FixedBatches, ResumableLoader
 from triptych.training.evaluate import in_double
+from triptych.training.module import TrainingModule
 
 
 class GanTrainingModule(AlternatingModule):
@@ -28,7 +31,7 @@ class GanTrainingModule(AlternatingModule):
     batch's real images.
     """
 
-    domain = "image"
+    domain = "gan"
     monitor = "fid"
     config: Config
     model: SelfAttentionGan
@@ -36,8 +39,7 @@ class GanTrainingModule(AlternatingModule):
     def __init__(self, config: Config, train: ImageDataset, validation: ImageDataset) -> None:
         vocabulary = train.vocabulary()
         super().__init__(config.build_model(vocabulary), config, vocabulary)
-        assert isinstance(config.task, Gan)
-        self.rate = config.task.discriminator_rate
+        self.rate = config.discriminator_rate
         self.fid = FrechetScore(train)
         self.validation = validation
         assert validation.labels is not None
@@ -96,3 +98,21 @@ class GanTrainingModule(AlternatingModule):
 
     def same_vocabulary(self, other: dict[str, Any]) -> bool:
         return True  # `prepare` has compared them
+
+
+def prepare(
+    config: Config, vocabulary: dict[str, Any] | None = None
+) -> tuple[TrainingModule, ResumableLoader, FixedBatches]:
+    """Read the images; return the training module and the loaders of training and validation.
+
+    vocabulary: of the weights that initialise the run. Raises UserError as `read_to_train`, for
+    images without classes, and for sizes that do not fit the images.
+    """
+    classes = config.model.class_conditional
+    train, validation = read_to_train(config.data, vocabulary, classes=classes)
+    torch.manual_seed(config.run.seed)
+    try:
+        task = GanTrainingModule(config, train, validation)
+    except ValueError as error:
+        raise UserError(f"the model does not fit the images: {error}") from error
+    return task, *loaders(train, validation, config.data, seed=config.run.seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,36 +13,24 @@ from torch import Tensor
 
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, json_bytes
-from triptych.domains.image.attention_maps import Pixel
-from triptych.domains.image.domain import (
-    DRAWING,
-    GRID,
-    NUMBERS,
-    ImageAttentionOptions,
-    ImageEvaluateOptions,
-    ImageSampleOptions,
-)
-from triptych.domains.image.gan.fid import FrechetScore
-from triptych.domains.image.gan.networks import SelfAttentionGan
-from triptych.domains.image.model import ImageSettings
-from triptych.domains.options import check_layer_and_head, counted
+from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
+from triptych.domains.gan.metrics import FrechetScore
+from triptych.domains.gan.model import GanSettings, SelfAttentionGan
+from triptych.domains.options import EvaluateOptions, counted
 from triptych.domains.pictures import render
-from triptych.domains.pictures.data import check_same_images
-from triptych.domains.sources import source_to_score
+from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_names
+from triptych.domains.pictures.splits import read_to_score
 from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, scoring
 from triptych.types import Dtype, Progress
-
-UNSUPPORTED = ("temperature", "top_k", "top_p", "compile", "complete", "passes", "upscale")
-"""Options of `sample` that belong to autoregressive models."""
 
 
 class GanModel(TrainedModel):
     """A trained GAN; vocabulary: of its data, as in `ImageDataset.vocabulary`."""
 
-    domain = "image"
-    settings_class = ImageSettings
-    settings: ImageSettings
+    domain = "gan"
+    settings_class = GanSettings
+    settings: GanSettings
     full_model: SelfAttentionGan
 
     def __init__(self, settings: Any, model: SelfAttentionGan, vocabulary: Any = None) -> None:
@@ -84,12 +71,10 @@ class GanModel(TrainedModel):
         images and of uniform noise. Raises UserError for missing data and for data that do not fit
         the model.
         """
-        settings = self.data_settings
-        train = settings.read("train")
-        settings = replace(settings, source=source_to_score(settings.source, split, data))
-        images = settings.read(split)
-        check_same_images(images.vocabulary(), self.vocabulary, classes=True)
-        images = images.first(limit)
+        train = self.data_settings.read("train")
+        _, images = read_to_score(
+            self.data_settings, split, self.vocabulary, classes=True, data=data, limit=limit
+        )
         score, labels = FrechetScore(train), images.labels
         if len(images) < 2 or labels is None:
             raise UserError("the Fréchet distance needs at least two images with classes")
@@ -119,31 +104,24 @@ class GanModel(TrainedModel):
             progress(1, 1)
         return Evaluation(self.domain, split, metrics, len(images), details)
 
-    def check_evaluation(self, options: ImageEvaluateOptions) -> None:
-        for name in ("mask", "draws", "samples"):
-            if getattr(options, name):
-                raise UserError(f"--{name} needs an autoregressive model; this is a GAN")
+    def check_evaluation(self, options: EvaluateOptions) -> None:
         self.with_dtype(options.dtype)
 
     def write_samples(
-        self, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
+        self, options: GanSampleOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Generate images and write each as a PNG, and all as one grid."""
-        defaults = {field.name: field.default for field in fields(options)}
-        for name in UNSUPPORTED:
-            if getattr(options, name) != defaults[name]:
-                raise UserError(f"--{name} needs an autoregressive model; this is a GAN")
         model = self.full_model
         labels = self._labels(options.count, options.label)
         images = self.sample(options.count, seed=options.seed, labels=labels)
         render.write_grid(out.path / GRID, images, model.levels, model.n_classes)
         scaled = render.to_bytes(images, model.levels)
-        for name, image in zip(options.image_names(len(images)), scaled, strict=True):
+        for name, image in zip(image_names(len(images)), scaled, strict=True):
             render.write_png(out.path / name, image)
         return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
 
     def attention(
-        self, pixels: Sequence[Pixel], *, seed: int = 0, label: int = 0
+        self, pixels: Sequence[tuple[int, int]], *, seed: int = 0, label: int = 0
     ) -> tuple[NDArray[np.uint8], NDArray[np.float64]]:
         """Generate an image and return it with the attention of the generator at its pixels.
 
@@ -154,9 +132,7 @@ class GanModel(TrainedModel):
         model = self.full_model
         attention = model.generator.attention
         if attention is None:
-            raise UserError(
-                "this GAN has no self-attention (task.init_args.attention_side is null)"
-            )
+            raise UserError("this GAN has no self-attention (model.attention_side is null)")
         captured: list[Tensor] = []
         hook = attention.register_forward_pre_hook(
             lambda layer, arguments: captured.append(layer.weights(*arguments))
@@ -174,20 +150,10 @@ class GanModel(TrainedModel):
         return image, full.numpy()
 
     def write_attention(
-        self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
+        self, options: GanAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Generate an image and write where the generator looks at some of its pixels."""
-        height, width, _ = self.full_model.shape
-        check_layer_and_head(options.layer, options.head, n_layers=1, n_heads=1)
-        rows, columns = [height // 3, 2 * height // 3], [width // 6, width // 2, 5 * width // 6]
-        pixels = [(row, column) for row in rows for column in columns]
-        if options.row is not None and options.column is not None:
-            pixels = [(options.row, options.column)]
-            if not (0 <= options.row < height and 0 <= options.column < width):
-                raise UserError(
-                    f"there is no pixel in row {options.row} and column {options.column}; the "
-                    f"image has {height} rows and {width} columns, from 0"
-                )
+        pixels = options.pixels(*self.full_model.shape[:2])
         image, maps = self.attention(pixels, seed=options.seed, label=options.label)
         assert self.full_model.generator.attention is not None
         gate = self.full_model.generator.attention.gate.item()
@@ -216,3 +182,8 @@ class GanModel(TrainedModel):
                 f"label is {label}, but this model has {n_classes} classes, counted from 0"
             )
         return torch.full((count,), label)
+
+
+def restore(checkpoint: dict[str, Any], device: str = "cpu") -> GanModel:
+    """Return the GAN of a checkpoint's content."""
+    return GanModel.restore(checkpoint, device)

@@ -9,20 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import yaml
 from pytorch_lightning import Callback
 from torch import nn
 
-from triptych.domains.image.config import Config
-from triptych.domains.image.domain import ImageEvaluateOptions, ImageSampleOptions
-from triptych.domains.image.gan import fid, networks
-from triptych.domains.image.gan.fid import FrechetScore, Gaussian, frechet_distance
-from triptych.domains.image.gan.losses import discriminator_loss, generator_loss
-from triptych.domains.image.gan.networks import FeatureMapAttention, SelfAttentionGan
-from triptych.domains.image.gan.spectral_norm import SpectralNorm, add_spectral_norm
-from triptych.domains.image.inference import restore
-from triptych.domains.image.model import ModelConfig
-from triptych.domains.image.task import prepare
-from triptych.domains.image.tasks.gan import Gan
+from triptych.config.schema import from_plain
+from triptych.domains.gan import metrics
+from triptych.domains.gan import model as networks
+from triptych.domains.gan.config import Config
+from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
+from triptych.domains.gan.inference import restore
+from triptych.domains.gan.losses import discriminator_loss, generator_loss
+from triptych.domains.gan.metrics import FrechetScore, Gaussian, frechet_distance
+from triptych.domains.gan.model import FeatureMapAttention, ModelConfig, SelfAttentionGan
+from triptych.domains.gan.spectral_norm import SpectralNorm, add_spectral_norm
+from triptych.domains.gan.task import prepare
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
@@ -34,26 +35,26 @@ from triptych.training.optim.schedules import Constant, Noam
 from triptych.training.run_config import OptimConfig, RunConfig
 from triptych.training.trainer import train
 
+CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "gan"
 STEPS = 6
 SIZES: dict[str, Any] = {"latent": 4, "channels": 8, "n_blocks": 1}
 
 
 @pytest.fixture(autouse=True)
 def short_classifier(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fid, "STEPS", 5)
+    monkeypatch.setattr(metrics, "STEPS", 5)
 
 
 def network(attention_side: int | None = 8, n_classes: int = 10) -> SelfAttentionGan:
     torch.manual_seed(0)
-    return SelfAttentionGan(
-        (8, 8, 1), levels=17, n_classes=n_classes, attention_side=attention_side, **SIZES
-    )
+    config = ModelConfig(attention_side=attention_side, **SIZES)
+    return SelfAttentionGan(config, (8, 8, 1), levels=17, n_classes=n_classes)
 
 
 def settings(folder: Path, name: str = "gan") -> Config:
     return Config(
         data=DataConfig(source=Digits(), batch_size=16, samples=4, validation_limit=20),
-        task=Gan(attention_side=8, **SIZES),
+        model=ModelConfig(attention_side=8, **SIZES),
         optim=OptimConfig(Adam((0.0, 0.9)), 2e-3, Constant(warmup_steps=2), ema_decay=0.9),
         run=RunConfig(name=name, directory=str(folder), wandb="off", seed=3),
     )  # fmt: skip
@@ -299,14 +300,13 @@ def test_a_checkpoint_samples_scores_and_shows_attention(tmp_path: Path) -> None
     np.testing.assert_allclose(maps.sum((1, 2)), 1, rtol=1e-5)
 
 
-def test_options_of_other_models_are_refused(tmp_path: Path) -> None:
+def test_the_commands_have_the_options_of_a_gan_alone(tmp_path: Path) -> None:
+    """No temperature, no completion, no layer: nothing is left to refuse but a number format."""
+    given = {"checkpoint": "x", "out": str(tmp_path)}
+    for options in (GanSampleOptions(**given), GanAttentionOptions(**given)):
+        names = vars(options).keys()
+        assert not names & {"temperature", "top_k", "complete", "upscale", "dtype", "layer", "head"}
     model = restore(go(settings(tmp_path), 1))
-    sample: dict[str, Any] = {"checkpoint": "x", "out": str(tmp_path)}
-    for option in ({"temperature": 0.5}, {"upscale": str(tmp_path)}, {"top_k": 3}):
-        with pytest.raises(UserError, match=next(iter(option))):
-            model.write_samples(ImageSampleOptions(**sample, **option), None, None)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="mask"):
-        model.check_evaluation(ImageEvaluateOptions(checkpoint="x", mask="top"))
     with pytest.raises(UserError, match="int8"):
         model.with_dtype("int8")
 
@@ -316,12 +316,27 @@ def test_settings_that_do_not_fit_are_refused(tmp_path: Path) -> None:
     for optim in (OptimConfig(Muon()), OptimConfig(schedule=Noam())):
         with pytest.raises(ValueError, match=r"Muon and optim\.schedule Noam"):
             replace(config, optim=optim)
-    with pytest.raises(ValueError, match="leave model out"):
-        replace(config, model=ModelConfig(class_conditional=True))
+    with pytest.raises(ValueError, match="discriminator_rate"):
+        replace(config, discriminator_rate=0.0)
     with pytest.raises(ValueError, match="channels is 4; self-attention"):
-        Gan(channels=4)
-    assert Gan(channels=4, attention_side=None).channels == 4
+        ModelConfig(channels=4)
+    assert ModelConfig(channels=4, attention_side=None).channels == 4
     with pytest.raises(UserError, match="attention_side"):
-        prepare(replace(config, task=Gan(attention_side=5, **SIZES)))
+        prepare(replace(config, model=ModelConfig(attention_side=5, **SIZES)))
     with pytest.raises(UserError, match="accumulate_grad_batches"):
         go(config, accumulate_grad_batches=2)
+
+
+@pytest.mark.parametrize(
+    ("path", "shape"),
+    [("digits", (8, 8, 1)), ("mnist", (28, 28, 1)), ("cifar10", (32, 32, 3))],
+)
+def test_a_shipped_config_builds_and_generates(path: str, shape: tuple[int, int, int]) -> None:
+    content = yaml.safe_load((CONFIGS / f"{path}-gan.yaml").read_text(encoding="utf-8"))
+    content.pop("trainer")
+    config = from_plain(Config, content)
+    assert config.run.name == f"gan/{path}-gan"
+    names = [str(number) for number in range(10)]
+    gan = config.build_model({"shape": list(shape), "levels": 256, "class_names": names})
+    images = gan.sample(2, labels=torch.tensor([0, 3]), generator=torch.Generator())
+    assert images.shape == (2, *shape)

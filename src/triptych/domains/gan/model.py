@@ -7,11 +7,16 @@ discriminator (section 5). Smaller than there, with one number of channels throu
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.domains.image.gan.spectral_norm import add_spectral_norm
+from triptych.domains.gan.spectral_norm import add_spectral_norm
+from triptych.errors import at_least
+from triptych.training.model_settings import ModelSettings
 
 REDUCTION = 8
 """Channels of a feature map per channel of queries, keys and values (Zhang et al. 2018)."""
@@ -19,6 +24,50 @@ SAMPLE_BATCH = 256
 """Images generated at once."""
 STATISTICS_BATCHES = 2
 """Batches of this size whose mean and variance the batch norms use for samples."""
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """Sizes of a generator and a discriminator with self-attention at one feature map."""
+
+    latent: int = 64
+    """Numbers of the normal noise from which an image is generated."""
+    channels: int = 64
+    """Channels of every feature map."""
+    n_blocks: int = 1
+    """Blocks of the generator that double height and width, and of the discriminator that halve
+    them; the image's sides must be multiples of 2^n_blocks."""
+    attention_side: int | None = 8
+    """Height in positions of the feature map with self-attention, in both networks; null for
+    none."""
+    class_conditional: bool = True
+    """Condition both networks on the image's class."""
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "latent", "channels", "n_blocks", "attention_side")
+        if self.attention_side is not None and self.channels < REDUCTION:
+            raise ValueError(
+                f"channels is {self.channels}; self-attention, whose width is an eighth of it, "
+                f"needs at least {REDUCTION} (attention_side null: none)"
+            )
+
+    def build(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
+        """Return new networks for images as in `ImageDataset.vocabulary`."""
+        height, width, channels = vocabulary["shape"]
+        n_classes = len(vocabulary["class_names"]) if self.class_conditional else 0
+        shape, levels = (height, width, channels), vocabulary["levels"]
+        return SelfAttentionGan(self, shape, levels=levels, n_classes=n_classes)
+
+
+@dataclass(frozen=True)
+class GanSettings(ModelSettings):
+    """What use of a GAN needs besides its weights and vocabulary."""
+
+    model: ModelConfig
+    """Sizes of the networks."""
+
+    def build_model(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
+        return self.model.build(vocabulary)
 
 
 class FeatureMapAttention(nn.Module):
@@ -121,22 +170,14 @@ class Generator(nn.Module):
     Arguments: see `SelfAttentionGan`.
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, int, int],
-        *,
-        n_classes: int,
-        latent: int,
-        channels: int,
-        n_blocks: int,
-        attention_side: int | None,
-    ) -> None:
+    def __init__(self, config: ModelConfig, shape: tuple[int, int, int], *, n_classes: int) -> None:
         super().__init__()
         height, width, depth = shape
+        channels, n_blocks = config.channels, config.n_blocks
         self.start = (channels, height >> n_blocks, width >> n_blocks)
-        self.first = nn.Linear(latent, channels * self.start[1] * self.start[2])
+        self.first = nn.Linear(config.latent, channels * self.start[1] * self.start[2])
         self.blocks = nn.ModuleList(GeneratorBlock(channels, n_classes) for _ in range(n_blocks))
-        self.attention = _attention_at(attention_side, channels)
+        self.attention = _attention_of(config)
         self.norm = nn.BatchNorm2d(channels, momentum=None)
         self.last = nn.Conv2d(channels, depth, 3, padding=1)
         add_spectral_norm(self, without=(ClassNorm,))  # its embeddings are gains, no linear maps
@@ -157,21 +198,14 @@ class Discriminator(nn.Module):
     Koyama 2018).
     """
 
-    def __init__(
-        self,
-        shape: tuple[int, int, int],
-        *,
-        n_classes: int,
-        channels: int,
-        n_blocks: int,
-        attention_side: int | None,
-    ) -> None:
+    def __init__(self, config: ModelConfig, shape: tuple[int, int, int], *, n_classes: int) -> None:
         super().__init__()
+        channels = config.channels
         self.first = nn.Conv2d(shape[2], channels, 3, padding=1)
         self.blocks = nn.ModuleList(
-            DiscriminatorBlock(channels, channels, halve=True) for _ in range(n_blocks)
+            DiscriminatorBlock(channels, channels, halve=True) for _ in range(config.n_blocks)
         )
-        self.attention = _attention_at(attention_side, channels)
+        self.attention = _attention_of(config)
         self.last = DiscriminatorBlock(channels, channels, halve=False)
         self.logit = nn.Linear(channels, 1)
         self.classes = nn.Embedding(n_classes, channels) if n_classes else None
@@ -195,42 +229,30 @@ class SelfAttentionGan(nn.Module):
     """Generator and discriminator for images [H, W, C] of integers.
 
     shape: height, width, channels. levels: number of values of a sub-pixel. n_classes: 0 for
-    networks without classes. Other arguments: see `tasks.gan.Gan`. Raises ValueError for sides that
-    are no multiples of 2^n_blocks and for an attention side that no feature map has.
+    networks without classes. Raises ValueError for sides that are no multiples of 2^n_blocks and
+    for an attention side that no feature map has.
     """
 
     def __init__(
-        self,
-        shape: tuple[int, int, int],
-        *,
-        levels: int,
-        n_classes: int,
-        latent: int,
-        channels: int,
-        n_blocks: int,
-        attention_side: int | None,
+        self, config: ModelConfig, shape: tuple[int, int, int], *, levels: int, n_classes: int
     ) -> None:
         super().__init__()
+        n_blocks, attention_side = config.n_blocks, config.attention_side
         if shape[0] % 2**n_blocks or shape[1] % 2**n_blocks:
             raise ValueError(
-                f"task.init_args.n_blocks is {n_blocks}: sides {shape[0]} and {shape[1]} are no "
-                f"multiples of {2**n_blocks}"
+                f"model.n_blocks is {n_blocks}: sides {shape[0]} and {shape[1]} are no multiples "
+                f"of {2**n_blocks}"
             )
         sides = [shape[0] >> number for number in range(n_blocks + 1)]
         if attention_side is not None and attention_side not in sides:
             raise ValueError(
-                f"task.init_args.attention_side is {attention_side}; the feature maps have the "
-                f"heights {', '.join(map(str, sides))}"
+                f"model.attention_side is {attention_side}; the feature maps have the heights "
+                f"{', '.join(map(str, sides))}"
             )
-        self.shape, self.levels, self.n_classes, self.latent = shape, levels, n_classes, latent
-        self.generator = Generator(
-            shape, n_classes=n_classes, latent=latent, channels=channels, n_blocks=n_blocks,
-            attention_side=attention_side,
-        )  # fmt: skip
-        self.discriminator = Discriminator(
-            shape, n_classes=n_classes, channels=channels, n_blocks=n_blocks,
-            attention_side=attention_side,
-        )  # fmt: skip
+        self.shape, self.levels, self.n_classes = shape, levels, n_classes
+        self.latent = config.latent
+        self.generator = Generator(config, shape, n_classes=n_classes)
+        self.discriminator = Discriminator(config, shape, n_classes=n_classes)
 
     def noise(self, count: int, generator: torch.Generator | None = None) -> Tensor:
         """Return normal noise [count, latent] on the model's device, drawn on the CPU."""
@@ -298,5 +320,7 @@ def attend(attention: FeatureMapAttention | None, x: Tensor) -> Tensor:
     return attended
 
 
-def _attention_at(side: int | None, channels: int) -> FeatureMapAttention | None:
-    return None if side is None else FeatureMapAttention(channels, side)
+def _attention_of(config: ModelConfig) -> FeatureMapAttention | None:
+    if config.attention_side is None:
+        return None
+    return FeatureMapAttention(config.channels, config.attention_side)

@@ -1,0 +1,37 @@
+"""Settings of a run of a GAN."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from triptych.domains.gan.model import GanSettings, ModelConfig
+from triptych.domains.pictures.config import DataConfig
+from triptych.training.run_config import RunSettings
+
+
+@dataclass(frozen=True)
+class Config(RunSettings):
+    """All settings of a run of a GAN."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    """Images, which need classes, and batches."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """Sizes of generator and discriminator."""
+    discriminator_rate: float = 4.0
+    """Learning rate of the discriminator, as a multiple of optim.learning_rate, which is the
+    generator's."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.discriminator_rate < math.inf:
+            raise ValueError(f"discriminator_rate is {self.discriminator_rate}; must be above 0")
+        if self.optim.optimizer.needs_blocks or self.optim.schedule.needs_width:
+            raise ValueError(
+                "optim.optimizer Muon and optim.schedule Noam are for Transformers; for a GAN use "
+                "optimizer Adam, and schedule Constant"
+            )
+        if self.run.compile:
+            raise ValueError("run.compile is true, which a GAN does not support")
+
+    def model_settings(self) -> GanSettings:
+        return GanSettings(self.model, lora_alpha=self.run.lora_alpha)

@@ -1,0 +1,52 @@
+"""Domain of images by a GAN: the options of its commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triptych.domains.base import Domain
+from triptych.domains.options import FolderOptions
+from triptych.domains.pictures.options import GRID, PixelOptions, image_names
+from triptych.errors import at_least, check_seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class GanSampleOptions(FolderOptions):
+    """Options of `triptych sample gan`."""
+
+    out: str
+    """Folder for grid.png and one PNG per image; created if missing."""
+    count: int = 16
+    """Number of images."""
+    seed: int = 0
+    """Seed of the noise; the same seed gives the same images on the same device."""
+    label: int | None = None
+    """Class of the images, a number from 0, for class-conditional models; null for all in turn."""
+
+    description = "Generate images from noise."
+
+    def __post_init__(self) -> None:
+        at_least(self, 1, "count")
+        check_seed(self.seed)
+
+    def output_names(self) -> list[str]:
+        return [GRID, *image_names(self.count)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GanAttentionOptions(PixelOptions):
+    """Options of `triptych attention gan`."""
+
+    description = "Generate an image and draw where the generator looks at some of its pixels."
+
+
+class GanDomain(Domain):
+    """Images made from noise by a generator, which a discriminator judges."""
+
+    name = "gan"
+    sample_options = GanSampleOptions
+    attention_options = GanAttentionOptions
+    limits = "Images of another size or kind than its data, and samples in place of real data."
+
+
+DOMAIN = GanDomain()

@@ -1,1 +1,0 @@
-"""Self-Attention GAN (Zhang et al. 2018, arXiv 1805.08318)."""

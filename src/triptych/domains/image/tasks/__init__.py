@@ -1,1 +1,0 @@
-"""Tasks of a run on images, one file each."""

@@ -1,0 +1,56 @@
+"""Options and names of result files that the domains of images share. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from triptych.domains.options import FolderOptions
+from triptych.errors import UserError, check_seed
+
+GRID, DRAWING, NUMBERS = "grid.png", "attention.png", "attention.json"
+
+
+def image_names(count: int) -> list[str]:
+    """Return the name of each sampled image's file."""
+    return [f"sample-{index:04d}.png" for index in range(count)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelOptions(FolderOptions):
+    """Options of `triptych attention` about an image and the pixels whose attention is drawn."""
+
+    out: str
+    """Folder for attention.png and attention.json; created if missing."""
+    seed: int = 0
+    """Seed of the sampled image."""
+    label: int = 0
+    """Class of the image, a number from 0, for class-conditional models."""
+    row: int | None = None
+    """Row of the pixel, from 0; null, with column, for six pixels of the image."""
+    column: int | None = None
+    """Column of the pixel, from 0; null, with row, for six pixels of the image."""
+
+    def __post_init__(self) -> None:
+        if (self.row is None) != (self.column is None):
+            raise ValueError(
+                f"row and column name a pixel together, got row {self.row} and column {self.column}"
+            )
+        check_seed(self.seed)
+
+    def output_names(self) -> list[str]:
+        return [DRAWING, NUMBERS]
+
+    def pixels(self, height: int, width: int) -> list[tuple[int, int]]:
+        """Return the pixel (row, column) of the options, or six spread over an image.
+
+        Raises UserError for a pixel that the image does not have.
+        """
+        if self.row is None or self.column is None:  # six, without the upper left corner
+            rows, columns = [height // 3, 2 * height // 3], [width // 6, width // 2, 5 * width // 6]
+            return [(row, column) for row in rows for column in columns]
+        if not (0 <= self.row < height and 0 <= self.column < width):
+            raise UserError(
+                f"there is no pixel in row {self.row} and column {self.column}; the image has "
+                f"{height} rows and {width} columns, from 0"
+            )
+        return [(self.row, self.column)]
