@@ -51,6 +51,15 @@ def toy_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "runs/run/checkpoints/best.ckpt"
 
 
+def test_play_shows_the_page_that_the_domain_names(toy_checkpoint: Path) -> None:
+    pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
+    from triptych.play.app import build
+
+    model = triptych.load(toy_checkpoint, domain="toy_domain")
+    values = [c["props"].get("value") for c in build({"toy": model}).config["components"]]
+    assert "A motif of 5 numbers" in values
+
+
 def test_train_evaluate_and_sample(cli, tmp_path: Path, toy_checkpoint: Path) -> None:
     named = ["toy_domain", "--checkpoint", toy_checkpoint]
     answer = cli("evaluate", *named, "--json", "score.json")

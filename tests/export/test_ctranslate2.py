@@ -39,7 +39,7 @@ def test_probabilities_are_equal(variant: str, tmp_path: Path) -> None:
     source = tiny_models.translator(**VARIANTS[variant])
     format_module.write(source, tmp_path)
     difference = format_module.largest_difference(
-        source.model.full_model, source.model.vocabulary, tmp_path
+        source.model.full_model, source.model.text_format(), tmp_path
     )
     assert difference < 1e-4
 

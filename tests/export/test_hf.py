@@ -115,6 +115,7 @@ def test_pairs_of_rotary_features_must_be_reordered(
         ),
         (tiny_models.image_model, {}, "no architecture of transformers computes a ImageTrans"),
         (tiny_models.music_model, {}, "a DecoderOnly of the domain music"),
+        (tiny_models.gan_model, {}, "a SelfAttentionGan of the domain gan"),
     ],
 )
 def test_what_no_architecture_computes(

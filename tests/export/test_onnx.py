@@ -99,6 +99,8 @@ def test_a_model_without_a_graph(tmp_path: Path) -> None:
     upscaling = {"factor": 2, "n_layers": 1}
     with pytest.raises(UserError, match="decoders without an encoder; this is a ImageTransformer"):
         format_module.write(tiny_models.image_model(super_resolution=upscaling), tmp_path)
+    with pytest.raises(UserError, match="a SelfAttentionGan of the domain gan"):
+        format_module.write(tiny_models.gan_model(), tmp_path)
     assert not list(tmp_path.iterdir())
 
 

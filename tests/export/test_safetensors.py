@@ -24,6 +24,7 @@ MODELS: dict[str, Callable[[], Source]] = {
     "language": tiny_models.language_model,
     "image": tiny_models.image_model,
     "music": tiny_models.music_model,
+    "gan": tiny_models.gan_model,
 }
 WEIGHT = "model.encoder.blocks.0.feed_forward.fc1.weight"
 

@@ -112,6 +112,13 @@ def image_model(**model: Any) -> Source:
     return source_of("image", settings, vocabulary)
 
 
+def gan_model() -> Source:
+    """A GAN for images of 4 x 4 pixels in colour with 8 levels."""
+    sizes = {"latent": 4, "channels": 8, "n_blocks": 1, "attention_side": 4}
+    vocabulary = {"shape": [4, 4, 3], "levels": 8, "class_names": ["even", "odd"]}
+    return source_of("gan", {"model": sizes}, vocabulary)
+
+
 def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any) -> Source:
     """A model of chorales. model: further settings. parts: of the Transformer."""
     from triptych.domains.music.config import Config

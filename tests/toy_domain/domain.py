@@ -112,7 +112,8 @@ def prepare(config, vocabulary=None):
 
 
 class ToyDomain(Domain):
-    name, sample_options = "toy_domain", SampleOptions
+    name, sample_options, page = "toy_domain", SampleOptions, "toy_domain.page"
+    limits = "Motifs of more than three numbers."
 
 
 DOMAIN, restore = ToyDomain(), TrainedToy.restore

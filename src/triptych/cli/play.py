@@ -74,7 +74,7 @@ def run(arguments: Sequence[str]) -> int:
 
     import triptych
     from triptych.play.app import serve
-    from triptych.play.pages import check_served
+    from triptych.play.pages import page_of
     from triptych.training.devices import device_named
 
     device_named(options.device)  # a wrong device is refused before a file is read
@@ -82,6 +82,6 @@ def run(arguments: Sequence[str]) -> int:
     models = {}
     for name in names:
         models[name] = triptych.load(name, device=options.device)
-        check_served(models[name], name)
+        page_of(models[name], name)  # refused before the server starts
     serve(models, port=options.port, browser=not options.no_browser)
     return 0

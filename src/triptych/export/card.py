@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
+from triptych.domains import find_domain
 from triptych.errors import UserError
 
 TEXTS = {
@@ -20,20 +21,6 @@ TEXTS = {
 """Texts of a card that a checkpoint does not have -> what each says."""
 MACHINE = {"run.directory": "runs"}
 """Settings whose paths belong to the machine of the training -> value in the export."""
-COMMANDS = {
-    "translation": "triptych translate --checkpoint {source} < in.txt > out.txt",
-    "image": "triptych sample image --checkpoint {source} --count 16 --out samples",
-    "music": "triptych sample music --checkpoint {source} --count 2 --out samples",
-    "language": "triptych sample language --checkpoint {source} --out samples",
-}
-LIMITS = {
-    "translation": "Sentences unlike those of its data: other subjects, longer texts, other "
-    "languages. It can omit or invert parts of a sentence without a warning; check a translation "
-    "that matters.",
-    "image": "Images of another size or kind than its data, and samples in place of real data.",
-    "music": "Music of another kind than its data, and long form: its context is one window.",
-    "language": "Text unlike its data. It states what is false as fluently as what is true.",
-}
 MEMORY = "Like any model of a small dataset it may reproduce passages of its training data."
 TEMPLATE = Path(__file__).with_name("card.md").read_text(encoding="utf-8")
 
@@ -75,9 +62,18 @@ def portable_header(header: dict[str, Any], *, strict: bool = True) -> dict[str,
 
 
 def command(domain: str, source: str) -> str:
-    """Return a block of Markdown with the command that uses a model; "" for another domain."""
-    line = COMMANDS.get(domain, "").format(source=source)
-    return f"```bash\n{line}\n```" if line else ""
+    """Return a block of Markdown with the command that uses a model; "" for a domain without one.
+
+    source: the model as --checkpoint names it.
+    """
+    offered = find_domain(domain)
+    if offered.translate_options is not None:
+        line = f"triptych translate --checkpoint {source} < in.txt > out.txt"
+    elif offered.sample_options is not None:
+        line = f"triptych sample {domain} --checkpoint {source} --out samples"
+    else:
+        return ""
+    return f"```bash\n{line}\n```"
 
 
 def render_card(
@@ -95,7 +91,7 @@ def render_card(
     """
     header = metadata["triptych"]
     domain = header["domain"]
-    limits = (LIMITS.get(domain, ""), MEMORY, metadata["card"].get("limits", ""))
+    limits = (find_domain(domain).limits, MEMORY, metadata["card"].get("limits", ""))
     return TEMPLATE.format(
         **{key: metadata["card"][key] for key in TEXTS},
         name=metadata["name"],
@@ -116,8 +112,7 @@ def render_card(
 
 def _sizes(header: dict[str, Any]) -> str:
     """Return depth, width and attention of a model; "" for one without a Transformer."""
-    task = header.get("task", {}).get("class_path", "")
-    if task.endswith(".Gan") or "transformer" not in header["model"]:
+    if "transformer" not in header["model"]:
         return ""
     model = header["model"]["transformer"]
     attention = model["attention"]["class_path"].rpartition(".")[2]

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.domains.translation.inference import TranslationModel
 from triptych.errors import UserError
 from triptych.export.ctranslate2 import NAME, log_probabilities
+from triptych.export.parts import translator_of
 from triptych.export.source import Source
-from triptych.export.tokenizer import SPECIALS, pieces
 
 BATCH = 64
 """Sentences that both translate at a time."""
@@ -53,16 +52,14 @@ def compare(source: Source, folder: Path, lines: Sequence[str], beam: int) -> Co
     """
     from ctranslate2 import Translator
 
-    model = source.model
-    assert isinstance(model, TranslationModel)
-    network = model.full_model
-    assert isinstance(network, EncoderDecoder)
+    model: Any = source.model  # a translator, as CTranslate2 has written it
+    network, text = translator_of(source, NAME), model.text_format()
     filled = [line.strip() for line in lines if line.strip()]
     if not filled:
         raise UserError("--compare has no sentence; expected at least one line with text")
     translator = Translator(str(folder), compute_type="float32", inter_threads=1, intra_threads=1)
-    names = pieces(model.vocabulary.source)
-    ids = {name: index for index, name in enumerate(pieces(model.vocabulary.target))}
+    names = text.names()
+    ids = {name: index for index, name in enumerate(text.names(target=True))}
     with one_thread():
         start = time.process_time()
         sources = model.vocabulary.source.encode_batch(filled)
@@ -72,7 +69,7 @@ def compare(source: Source, folder: Path, lines: Sequence[str], beam: int) -> Co
             length_penalty=1,
             max_batch_size=BATCH,
             max_decoding_length=MOST_TOKENS,
-            suppress_sequences=[[name] for name in SPECIALS[:2]],
+            suppress_sequences=[[text.specials[token]] for token in text.forbidden],
         )
         middle = time.process_time()
         own = model.search(filled, beam=beam, batch_size=BATCH, length_penalty="average")

@@ -21,10 +21,10 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.norms import LayerNorm, RMSNorm
 from triptych.core.positions import Learned, NoPositions, Rotary, Sinusoidal
 from triptych.core.transformer import Block, Stack, TransformerConfig
-from triptych.domains.translation.tokenizers.base import START, Tokenizers
+from triptych.domains.text_format import TextFormat
 from triptych.export.parts import check_parts, embedding_weight, position_table, translator_of
 from triptych.export.source import Source, Written
-from triptych.export.tokenizer import SPECIALS, pieces, tokenizer_files
+from triptych.export.tokenizer import tokenizer_files
 
 NAME = "CTranslate2"
 MAX_POSITIONS = 1024
@@ -58,20 +58,20 @@ def write(source: Source, folder: Path) -> Written:
     Raises UserError for a model that CTranslate2 cannot represent.
     """
     model = translator_of(source, NAME)
-    tokenizers: Tokenizers = source.model.vocabulary
-    files = tokenizer_files(source.model)
-    spec = specification(model, source.model.settings.model.transformer)
-    spec.register_source_vocabulary(pieces(tokenizers.source))
-    spec.register_target_vocabulary(pieces(tokenizers.target))
+    files, text = tokenizer_files(source.model), source.model.text_format()
+    assert text is not None, "a translator reads text"
+    spec = specification(model, text, source.model.settings.model.transformer)
+    spec.register_source_vocabulary(text.names())
+    spec.register_target_vocabulary(text.names(target=True))
     spec.validate()
     spec.optimize()
     spec.save(str(folder))
     for name, content in files.items():
         (folder / name).write_bytes(content)
-    difference = largest_difference(model, tokenizers, folder)
+    difference = largest_difference(model, text, folder)
     if not difference <= TOLERANCE:
         raise RuntimeError(f"CTranslate2 gives other probabilities: {difference:.2g} nats")
-    shared = tokenizers.shared
+    shared = text.target is None
     size = (folder / "model.bin").stat().st_size / 1e6
     return Written(
         weights=f"{size:.1f} MB in float32",
@@ -87,7 +87,7 @@ def write(source: Source, folder: Path) -> Written:
     )
 
 
-def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
+def specification(model: EncoderDecoder, text: TextFormat, config: TransformerConfig) -> Any:
     """Return the `TransformerSpec` with the weights of a model.
 
     Raises UserError for a part that CTranslate2 cannot represent.
@@ -133,8 +133,8 @@ def specification(model: EncoderDecoder, config: TransformerConfig) -> Any:
     head: Any = model.head
     spec.decoder.projection.weight = head.logits.weight.detach()
     spec.config.layer_norm_epsilon = config.norm.epsilon
-    spec.config.bos_token, spec.config.eos_token = SPECIALS[1:]
-    spec.config.decoder_start_token = SPECIALS[START]
+    spec.config.bos_token, spec.config.eos_token = text.specials[1:]
+    spec.config.decoder_start_token = text.specials[text.START]
     spec.config.add_source_eos = True
     return spec
 
@@ -178,17 +178,17 @@ def _set_linear(specs: list[Any], layers: list[nn.Linear]) -> None:
             spec.bias = layer.bias.detach()
 
 
-def largest_difference(model: EncoderDecoder, tokenizers: Tokenizers, folder: Path) -> float:
+def largest_difference(model: EncoderDecoder, text: TextFormat, folder: Path) -> float:
     """Return the largest difference of a token's log p, in nats, on random pairs of sentences."""
     from ctranslate2 import Translator
 
     generator = torch.Generator().manual_seed(0)
     translator = Translator(str(folder), compute_type="float32", intra_threads=1)
-    names = pieces(tokenizers.source), pieces(tokenizers.target)
+    names = text.names(), text.names(target=True)
     worst = 0.0
     for length in torch.randint(1, CHECKED_LENGTH, (CHECKED,), generator=generator).tolist():
         source, target = (
-            torch.randint(len(SPECIALS), len(side), (length,), generator=generator)
+            torch.randint(len(text.specials), len(side), (length,), generator=generator)
             for side in names
         )
         (found,) = translator.score_batch(
@@ -201,8 +201,8 @@ def largest_difference(model: EncoderDecoder, tokenizers: Tokenizers, folder: Pa
 
 def log_probabilities(model: EncoderDecoder, source: Tensor, target: Tensor) -> Tensor:
     """Return the log p of each token of a target [L] and of its end: [L + 1], in nats."""
-    end = torch.tensor([SPECIALS.index("</s>")])
-    inputs = torch.cat([torch.tensor([START]), target])  # [L + 1]
+    end = torch.tensor([TextFormat.END])
+    inputs = torch.cat([torch.tensor([TextFormat.START]), target])  # [L + 1]
     with torch.no_grad():
         logits = model(torch.cat([source, end])[None], None, inputs[None])[0]  # [L + 1, V]
     log_p: Tensor = logits.log_softmax(-1).gather(1, torch.cat([target, end])[:, None])[:, 0]

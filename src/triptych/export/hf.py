@@ -20,8 +20,7 @@ from triptych import pretrained
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.files import json_bytes
-from triptych.domains.language.tokenizers.base import CLS
-from triptych.domains.translation.tokenizers.base import START
+from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
 from triptych.export.hf_decoder import decoder_layout
 from triptych.export.hf_layouts import Layout
@@ -108,10 +107,11 @@ def write(source: Source, folder: Path) -> Written:
 def layout_of(source: Source) -> Layout:
     """Return the layout of a model; UserError where there is none."""
     model, settings = source.model.full_model, source.model.settings
-    if isinstance(model, EncoderDecoder):
-        return translator_layout(model, settings.model.transformer, NAME)
-    if isinstance(model, DecoderOnly) and source.domain == "language":
-        return decoder_layout(model, settings.model.transformer, settings.max_length, NAME)
+    text = source.model.text_format()
+    if text is not None and isinstance(model, EncoderDecoder):
+        return translator_layout(model, settings.model.transformer, text, NAME)
+    if text is not None and isinstance(model, DecoderOnly):
+        return decoder_layout(model, settings.model.transformer, text, NAME)
     raise UserError(
         f"no architecture of transformers computes a {type(model).__name__} of the domain "
         f"{source.domain}; expected --format safetensors or onnx"
@@ -148,17 +148,18 @@ def compared(source: Source, layout: Layout, folder: Path) -> str:
 
 def largest_difference(model: Any, library: Any, tokens: Tensor) -> float:
     """Return the largest difference of a logit over all positions of sequences int64 [B, L]."""
+    start = torch.full_like(tokens[:, :1], TextFormat.START)  # [B, 1]
     if isinstance(model, EncoderDecoder):
         source, target = tokens, tokens.flip(1)
         padding = torch.zeros_like(source, dtype=torch.bool)
         padding[-1, 2 * source.shape[1] // 3 :] = True
-        inputs = torch.cat([torch.full_like(target[:, :1], START), target[:, :-1]], dim=1)
+        inputs = torch.cat([start, target[:, :-1]], dim=1)
         ours = model(source, padding, inputs)  # [B, L, V]
         theirs = library(
             input_ids=source, attention_mask=(~padding).long(), decoder_input_ids=inputs
         )
     else:
         ours = model(tokens)  # [B, L, V]
-        inputs = torch.cat([torch.full_like(tokens[:, :1], CLS), tokens[:, :-1]], dim=1)
+        inputs = torch.cat([start, tokens[:, :-1]], dim=1)
         theirs = library(input_ids=inputs)
     return float((ours - theirs.logits).abs().max())

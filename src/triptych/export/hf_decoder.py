@@ -16,7 +16,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.norms import LayerNorm, RMSNorm
 from triptych.core.positions import Learned, Rotary, Sinusoidal
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.language.tokenizers import base as language
+from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
 from triptych.export.hf_layouts import Layout, each, linear
 from triptych.export.parts import check_parts, embedding_weight, position_table
@@ -24,9 +24,9 @@ from triptych.training.model_files import StoredAs
 
 
 def decoder_layout(
-    model: DecoderOnly, config: TransformerConfig, max_length: int, name: str
+    model: DecoderOnly, config: TransformerConfig, text: TextFormat, name: str
 ) -> Layout:
-    """Return the layout of a language model. max_length: in tokens. name: of the format.
+    """Return the layout of a language model. name: of the format.
 
     Raises UserError for a model that no architecture computes.
     """
@@ -42,10 +42,10 @@ def decoder_layout(
             "expected pre, or --format safetensors"
         )
     layout = _llama if isinstance(config.norm, RMSNorm) else _gpt2
-    return layout(model, config, max_length, name)
+    return layout(model, config, text, name)
 
 
-def _llama(model: DecoderOnly, config: TransformerConfig, max_length: int, name: str) -> Layout:
+def _llama(model: DecoderOnly, config: TransformerConfig, text: TextFormat, name: str) -> Layout:
     check_parts(config, name, norm=(RMSNorm,), feed_forward=(SwiGLU,), positions=(Rotary,))
     assert isinstance(config.positions, Rotary)
     table = "model.embed_tokens.weight"
@@ -75,7 +75,7 @@ def _llama(model: DecoderOnly, config: TransformerConfig, max_length: int, name:
             "num_attention_heads": config.n_heads,
             "num_key_value_heads": config.n_heads,
             "hidden_act": "silu",
-            "max_position_embeddings": max_length,
+            "max_position_embeddings": text.max_length,
             "rms_norm_eps": config.norm.epsilon,
             "rope_theta": base,
             "rope_parameters": {"rope_type": "default", "rope_theta": base},
@@ -84,11 +84,11 @@ def _llama(model: DecoderOnly, config: TransformerConfig, max_length: int, name:
         },
         stored,
         {table: _embeddings(model)},
-        max_length,
+        text,
     )
 
 
-def _gpt2(model: DecoderOnly, config: TransformerConfig, max_length: int, name: str) -> Layout:
+def _gpt2(model: DecoderOnly, config: TransformerConfig, text: TextFormat, name: str) -> Layout:
     check_parts(
         config,
         name,
@@ -123,7 +123,7 @@ def _gpt2(model: DecoderOnly, config: TransformerConfig, max_length: int, name: 
             "n_inner": config.feed_forward.d_ff,
             "n_layer": model.decoder.n_layers,
             "n_head": config.n_heads,
-            "n_positions": max_length,
+            "n_positions": text.max_length,
             "activation_function": type(config.feed_forward).__name__.lower(),
             "layer_norm_epsilon": config.norm.epsilon,
             "embd_pdrop": config.dropout,
@@ -131,8 +131,8 @@ def _gpt2(model: DecoderOnly, config: TransformerConfig, max_length: int, name: 
             "attn_pdrop": config.attention_dropout,
         },
         stored,
-        {table: _embeddings(model), positions: position_table(model.positions, max_length)},
-        max_length,
+        {table: _embeddings(model), positions: position_table(model.positions, text.max_length)},
+        text,
     )
 
 
@@ -142,11 +142,10 @@ def _decoder(
     config: dict[str, Any],
     stored: dict[str, StoredAs],
     added: dict[str, Tensor],
-    max_length: int,
+    text: TextFormat,
 ) -> Layout:
     """Return the layout of a language model with what both architectures share."""
-    ids = {"pad_token_id": language.PAD, "bos_token_id": language.CLS, "eos_token_id": language.SEP}
-    forbidden = (language.PAD, language.CLS, language.MASK, language.UNK)
+    ids = {"pad_token_id": text.PAD, "bos_token_id": text.START, "eos_token_id": text.END}
     return Layout(
         architecture,
         config={
@@ -159,8 +158,8 @@ def _decoder(
         generation={
             **ids,
             "do_sample": True,
-            "max_length": max_length,
-            "bad_words_ids": [[token] for token in forbidden],
+            "max_length": text.max_length,
+            "bad_words_ids": [[token] for token in text.forbidden],
         },
         stored=stored,
         added=added,
@@ -172,7 +171,7 @@ def _ends(embeddings: str, output: str) -> dict[str, StoredAs]:
     return {
         "embedding.table.weight": StoredAs((output,)),
         "head.logits.weight": StoredAs((output,)),
-        "start": StoredAs((embeddings,), row=language.CLS),
+        "start": StoredAs((embeddings,), row=TextFormat.START),
     }
 
 
@@ -180,5 +179,5 @@ def _embeddings(model: DecoderOnly) -> Tensor:
     """Return the embeddings as the library adds them to positions: [V, D]."""
     table = embedding_weight(model.embedding)
     scaled = table * math.sqrt(table.shape[1])
-    scaled[language.CLS] = model.start.detach()
+    scaled[TextFormat.START] = model.start.detach()
     return scaled

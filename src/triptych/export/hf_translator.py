@@ -11,7 +11,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.norms import LayerNorm
 from triptych.core.positions import Learned, Sinusoidal
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.translation.tokenizers.base import END, PAD, START
+from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
 from triptych.export.hf_layouts import Layout, each, linear
 from triptych.export.parts import check_parts, embedding_weight, position_table
@@ -24,7 +24,9 @@ FIXED_EPSILON = 1e-5
 """Epsilon of the norms of Pegasus and Marian."""
 
 
-def translator_layout(model: EncoderDecoder, config: TransformerConfig, name: str) -> Layout:
+def translator_layout(
+    model: EncoderDecoder, config: TransformerConfig, text: TextFormat, name: str
+) -> Layout:
     """Return the layout of a translator. name: of the format.
 
     Raises UserError for a model that no architecture computes.
@@ -39,10 +41,10 @@ def translator_layout(model: EncoderDecoder, config: TransformerConfig, name: st
         positions = len(embedding_weight(model.positions))
     encodings = position_table(model.positions, positions)
     ids = {
-        "pad_token_id": PAD,
-        "bos_token_id": START,
-        "eos_token_id": END,
-        "decoder_start_token_id": START,
+        "pad_token_id": text.PAD,
+        "bos_token_id": text.START,
+        "eos_token_id": text.END,
+        "decoder_start_token_id": text.START,
         "forced_eos_token_id": None,
     }
     architecture = "PegasusForConditionalGeneration" if pre else "MarianMTModel"
@@ -66,7 +68,7 @@ def translator_layout(model: EncoderDecoder, config: TransformerConfig, name: st
             "num_beams": 5,
             "length_penalty": 1.0,
             "max_new_tokens": 256,
-            "bad_words_ids": [[PAD], [START]],
+            "bad_words_ids": [[token] for token in text.forbidden],
         },
         stored=stored,
         added={**dict.fromkeys(tables, encodings), "final_logits_bias": torch.zeros(1, vocabulary)},

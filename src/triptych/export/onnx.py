@@ -19,8 +19,7 @@ from torch import nn
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.files import json_bytes
-from triptych.domains.image.model import ImageTransformer
-from triptych.domains.translation.tokenizers.base import START
+from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
 from triptych.export.onnx_check import ROWS, compare_decoder, compare_translator, random_sources
 from triptych.export.onnx_modules import (
@@ -54,32 +53,28 @@ def write(source: Source, folder: Path) -> Written:
 
     Raises UserError for a model of another kind.
     """
-    model, settings = source.model.full_model, source.model.settings
+    model = source.model.full_model
     about: dict[str, Any] = {"name": source.name, "domain": source.domain}
-    classes = None
+    files = tokenizer_files(source.model)
+    decoder = source.model.decoder()
+    classes = None if decoder is None else decoder.classes
     if isinstance(model, EncoderDecoder):
-        files = tokenizer_files(source.model)
         length = TRANSLATION_LENGTH
         _write_translator(model, folder, length)
         found = compare_translator(model, folder, length)
         use = TRANSLATOR
-    else:
-        core: Any = model
-        if isinstance(model, ImageTransformer):
-            core, classes, length = model.core, model.classes, model.order.length
-            about["order"] = model.order.coordinates.tolist()
-        if not isinstance(core, DecoderOnly) or core.encoder is not None:
-            raise UserError(
-                f"onnx has graphs for translators with an encoder and a decoder and for decoders "
-                f"without an encoder; this is a {type(model).__name__} of the domain "
-                f"{source.domain}: expected --format safetensors"
-            )
-        if not isinstance(model, ImageTransformer):
-            length = getattr(settings, "sequence_length", None) or settings.max_length
-        files = tokenizer_files(source.model)
-        _write_decoder(core, classes, folder, length)
-        found = compare_decoder(core, classes, folder, length)
+    elif decoder is not None:
+        length = decoder.length
+        about |= decoder.about
+        _write_decoder(decoder.model, classes, folder, length)
+        found = compare_decoder(decoder.model, classes, folder, length)
         use = DECODER
+    else:
+        raise UserError(
+            f"onnx has graphs for translators with an encoder and a decoder and for decoders "
+            f"without an encoder; this is a {type(model).__name__} of the domain "
+            f"{source.domain}: expected --format safetensors"
+        )
     if not found.difference <= TOLERANCE:
         raise RuntimeError(f"the graph gives other outputs: {found.difference:.2g}")
     about |= {"length": length, "vocabulary": None if files else source.header["vocabulary"]}
@@ -144,7 +139,7 @@ def _write_translator(model: EncoderDecoder, folder: Path, length: int) -> None:
     slots = [{0: batch, 2: n_source if name in memory else capacity} for name in tensors]
     _save(
         TranslatorStep(model, state),
-        [torch.full((2, 1), START), torch.tensor([0]), padding, list(tensors.values())],
+        [torch.full((2, 1), TextFormat.START), torch.tensor([0]), padding, list(tensors.values())],
         folder / STEP,
         inputs=["value", "position", "padding", *tensors],
         outputs=["logits", *(f"{name}_out" for name in layer_names(state))],

@@ -14,7 +14,7 @@ from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Conditi
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import DecodingState
-from triptych.domains.translation.tokenizers.base import START
+from triptych.domains.text_format import TextFormat
 from triptych.export.onnx_modules import ENCODER, STEP, named_tensors
 
 ROWS = 3
@@ -57,7 +57,7 @@ def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> Comp
     source, padding = random_sources(model, ROWS)
     generator = torch.Generator().manual_seed(1)
     tokens = torch.randint(3, model.head.n_parameters, (ROWS, length), generator=generator)
-    tokens[:, 0] = START
+    tokens[:, 0] = TextFormat.START
     encoder = open_graph(folder / ENCODER)
     inputs = {"source": source.numpy(), "padding": padding.numpy()}
     names = [output.name for output in encoder.get_outputs()]

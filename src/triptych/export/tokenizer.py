@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from triptych.domains.base import TrainedModel
 from triptych.domains.files import json_bytes
-from triptych.domains.language.tokenizers import base as language
-from triptych.domains.language.vocabulary import Vocabulary
-from triptych.domains.translation.tokenizers import base as translation
-from triptych.errors import UserError
+from triptych.domains.text_format import TextFormat
 
-SPECIALS = ("<pad>", "<s>", "</s>")
-"""Names of padding, start and end of translation models in exports, by id."""
+ROLES = ("pad_token", "bos_token", "eos_token", "mask_token")
+"""Names of the special ids in the library, in the order of `TextFormat.specials`."""
 TOKENIZER, TARGET_TOKENIZER = "tokenizer.json", "target_tokenizer.json"
 TOKENIZER_CONFIG = "tokenizer_config.json"
 
@@ -25,61 +21,30 @@ def tokenizer_files(model: TrainedModel) -> dict[str, bytes]:
     Triptych, Hugging Face's tokenizers read the characters "</s>" of a text as the end. Raises
     UserError for a tokenizer that has no such file.
     """
-    vocabulary = model.vocabulary
-    if isinstance(vocabulary, translation.Tokenizers):
-        pad, start, end = SPECIALS
-        files = {TOKENIZER: json_bytes(_translation(vocabulary.source))}
-        if not vocabulary.shared:
-            files[TARGET_TOKENIZER] = json_bytes(_translation(vocabulary.target))
-        names = {"pad_token": pad, "bos_token": start, "eos_token": end}
-    elif isinstance(vocabulary, Vocabulary):
-        files = {TOKENIZER: json_bytes(_language(vocabulary.tokenizer))}
-        pad, start, end, mask = language.SPECIALS
-        names = {"pad_token": pad, "bos_token": start, "eos_token": end, "mask_token": mask}
-    else:
+    text = model.text_format()
+    if text is None:
         return {}
+    files = {TOKENIZER: json_bytes(_complete(text.source, text))}
+    if text.target is not None:
+        files[TARGET_TOKENIZER] = json_bytes(_complete(text.target, text))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
-        **names,
-        "unk_token": json.loads(files[TOKENIZER])["model"].get("unk_token"),
-        "model_max_length": model.settings.max_length,
+        **dict(zip(ROLES, text.specials, strict=False)),
+        "unk_token": text.source["model"].get("unk_token"),
+        "model_max_length": text.max_length,
         "clean_up_tokenization_spaces": False,
     }
     return {**files, TOKENIZER_CONFIG: json_bytes(config)}
 
 
-def pieces(tokenizer: translation.TextTokenizer) -> list[str]:
-    """Return the name of each id of a translation model, as in its tokenizer file."""
-    return [*SPECIALS, *tokenizer.symbols[translation.N_SPECIALS :]]
-
-
-def _translation(tokenizer: translation.TextTokenizer) -> dict[str, Any]:
-    """Return a tokenizer whose library counts its pieces from 0 with the ids of the model."""
-    plain: dict[str, Any] = json.loads(tokenizer.to_json())
-    if translation.REPLACED in plain:
-        raise UserError(
-            "the tokenizer replaces characters before it reads a text (SimplifiedChinese), which a "
-            "tokenizer file cannot say; expected --format safetensors"
-        )
-    vocabulary = plain["model"]["vocab"]
-    if taken := [name for name in SPECIALS if name in vocabulary]:
-        raise UserError(
-            f"the vocabulary has a piece {taken[0]!r}, the name of a special id in tokenizer "
-            "files; expected --format safetensors"
-        )
-    shifted = {name: index + translation.N_SPECIALS for name, index in vocabulary.items()}
-    plain["model"]["vocab"] = {**{name: n for n, name in enumerate(SPECIALS)}, **shifted}
-    plain["added_tokens"] = [_added(n, name) for n, name in enumerate(SPECIALS)]
-    plain["post_processor"] = _template([None, SPECIALS[translation.END]], translation.END)
-    return plain
-
-
-def _language(tokenizer: language.TextTokenizer) -> dict[str, Any]:
-    """Return a tokenizer that begins a text with [CLS] and knows its special ids."""
-    plain: dict[str, Any] = json.loads(tokenizer.to_json())
-    plain["added_tokens"] = [_added(n, name) for n, name in enumerate(language.SPECIALS)]
-    plain["post_processor"] = _template([language.SPECIALS[language.CLS], None], language.CLS)
-    return plain
+def _complete(tokenizer: dict[str, Any], text: TextFormat) -> dict[str, Any]:
+    """Return a tokenizer with its special ids, and with what it adds to a text."""
+    if text.translates:
+        added = _template([None, text.specials[text.END]], text.END)
+    else:
+        added = _template([text.specials[text.START], None], text.START)
+    names = [_added(index, name) for index, name in enumerate(text.specials)]
+    return {**tokenizer, "added_tokens": names, "post_processor": added}
 
 
 def _added(index: int, name: str) -> dict[str, Any]:

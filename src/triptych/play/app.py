@@ -66,7 +66,7 @@ def build(models: dict[str, TrainedModel]) -> Any:
         for number, (name, model) in enumerate(models.items()):
             with gr.Tab(titles[name], id=number):
                 gr.Markdown(f"Model: `{name}`")
-                page_of(model).layout(model, f"{model.domain}-{number}")
+                page_of(model, name).layout(model, f"{model.domain}-{number}")
         blocks.unload(stop_work)
     return blocks
 

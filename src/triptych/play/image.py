@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.base import TrainedModel
 from triptych.domains.image.domain import HALVES
 from triptych.domains.image.given_pictures import filled_pixels
 from triptych.domains.image.inference import ImageModel
@@ -31,15 +30,12 @@ ADDRESS = "data:image/png;base64,"
 """Begins a drawing as the browser sends it."""
 
 
-def check_model(model: TrainedModel, name: str) -> ImageModel:
-    """Return a model that the page can show; UserError for another one.
-
-    name: of its checkpoint.
-    """
-    if not isinstance(model, ImageModel) or model.full_model.factor is not None:
+def check_model(model: ImageModel, name: str) -> None:
+    """Raise UserError for a model that the page does not show. name: of its checkpoint."""
+    if model.full_model.factor is not None:
         raise UserError(
-            f"{name} is a GAN or a model of super-resolution; the page of images shows models that "
-            "complete images (triptych sample image serves all of them)"
+            f"{name} is a model of super-resolution; the page of images shows models that complete "
+            "images (triptych sample image serves both)"
         )
     height, width, _ = model.full_model.shape
     if max(height, width) > MAX_SIDE:
@@ -47,7 +43,6 @@ def check_model(model: TrainedModel, name: str) -> ImageModel:
             f"{name} makes images of {width} by {height} pixels; the page of images serves at most "
             f"{MAX_SIDE} by {MAX_SIDE}"
         )
-    return model
 
 
 def class_names(model: ImageModel) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.domains.base import TrainedModel
 from triptych.domains.language.inference import LanguageModel
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.play.limits import checked_text, sampling, within
@@ -14,12 +13,6 @@ from triptych.types import Progress
 MAX_CHARACTERS = 2_000
 """Longest text, in characters."""
 CONTINUE, FILL, LABEL = "Continue", "Fill masks", "Label"
-
-
-def check_model(model: TrainedModel, name: str) -> LanguageModel:
-    """Return a model as the page shows it; see `triptych.play.pages`."""
-    assert isinstance(model, LanguageModel)
-    return model
 
 
 def action(model: LanguageModel) -> str:

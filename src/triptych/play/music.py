@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from triptych.domains.base import TrainedModel
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import ParsedMidi, midi_bytes, new_midi, parse_midi
 from triptych.errors import UserError
@@ -34,12 +33,6 @@ MAX_PIECES = 4
 MAX_PARTICLES = 64
 
 HARMONISE, CONTINUE, ACCOMPANY, COMPOSE = "Harmonise", "Continue", "Accompany", "New piece"
-
-
-def check_model(model: TrainedModel, name: str) -> MusicModel:
-    """Return a model as the page shows it; see `triptych.play.pages`."""
-    assert isinstance(model, MusicModel)
-    return model
 
 
 def actions(model: MusicModel) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from triptych.domains.base import TrainedModel
 from triptych.domains.translation.attention_maps import sentence_attention
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import draw
@@ -34,12 +33,6 @@ class Translated:
     rows: list[list[str]]
     attention: bytes | None = None
     """PNG of the cross-attention of the best one, where it was searched."""
-
-
-def check_model(model: TrainedModel, name: str) -> TranslationModel:
-    """Return a model as the page shows it; see `triptych.play.pages`."""
-    assert isinstance(model, TranslationModel)
-    return model
 
 
 def example(model: TranslationModel) -> str:

@@ -92,6 +92,8 @@ class LanguageDomain(Domain):
     evaluate_options = LanguageEvaluateOptions
     sample_options = LanguageSampleOptions
     new_run_options = LanguageNewRunOptions
+    page = "triptych.play.pages.language"
+    limits = "Text unlike its data. It states what is false as fluently as what is true."
 
 
 DOMAIN = LanguageDomain()

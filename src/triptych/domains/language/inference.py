@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.sampling import Sampling
-from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.domains.base import Decoder, ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, read_input_lines
 from triptych.domains.language.data import Examples, evaluation_batches
 from triptych.domains.language.domain import LABELS, STANDARD_INPUT, LanguageSampleOptions
@@ -25,10 +26,11 @@ from triptych.domains.language.text_generation import (
     encode_masked,
     fill_masks,
 )
-from triptych.domains.language.tokenizers.base import MASK
+from triptych.domains.language.tokenizers.base import CLS, MASK, PAD, SPECIALS, UNK
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.domains.options import counted
 from triptych.domains.sources import source_to_score
+from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.types import Progress
@@ -62,6 +64,20 @@ class LanguageModel(TaskScores, TrainedModel):
     settings: LanguageSettings
     vocabulary: Vocabulary
     full_model: nn.Module
+
+    def text_format(self) -> TextFormat:
+        return TextFormat(
+            SPECIALS,
+            forbidden=(PAD, CLS, MASK, UNK),
+            max_length=self.settings.max_length,
+            source=json.loads(self.vocabulary.tokenizer.to_json()),
+        )
+
+    def decoder(self) -> Decoder | None:
+        model = self.full_model
+        if not isinstance(model, DecoderOnly):
+            return None
+        return Decoder(model, self.settings.max_length)
 
     def evaluate(
         self,

@@ -194,6 +194,8 @@ class MusicDomain(Domain):
     sample_options = MusicSampleOptions
     attention_options = MusicAttentionOptions
     new_run_options = NewRunOptions
+    page = "triptych.play.pages.music"
+    limits = "Music of another kind than its data, and long form: its context is one window."
 
 
 DOMAIN = MusicDomain()

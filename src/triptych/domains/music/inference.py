@@ -9,7 +9,7 @@ import torch
 
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.sampling import Given, Sampling
-from triptych.domains.base import ProgressFactory
+from triptych.domains.base import Decoder, ProgressFactory
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.music import render
 from triptych.domains.music.attention_maps import MusicAttention, piece_attention
@@ -150,6 +150,10 @@ class MusicModel(MusicEvaluator):
             progress=progress,
         )
         return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
+
+    def decoder(self) -> Decoder | None:
+        model = self.full_model
+        return Decoder(model, self.settings.sequence_length) if model.encoder is None else None
 
     def _prompt(self, primer: GivenMidi) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""

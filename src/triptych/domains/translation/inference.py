@@ -16,6 +16,7 @@ from triptych.decoding.sampling import Sampling
 from triptych.domains.base import ProgressFactory, TrainedModel, Translation
 from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
+from triptych.domains.text_format import TextFormat
 from triptych.domains.translation import attention_maps
 from triptych.domains.translation.domain import NUMBERS, STEPS, TranslationAttentionOptions
 from triptych.domains.translation.evaluation import evaluate_split
@@ -30,7 +31,7 @@ from triptych.domains.translation.token_constraints import (
     TokenConstraints,
     prepare_constraints,
 )
-from triptych.domains.translation.tokenizers.base import END, Tokenizers
+from triptych.domains.translation.tokenizers.base import END, PAD, SPECIALS, START, Tokenizers
 from triptych.domains.translation.translate import one_line, sample_sources, search_sources
 from triptych.errors import UserError
 from triptych.training.evaluate import Evaluation, device_of
@@ -60,6 +61,17 @@ class TranslationModel(LikelihoodScores, TrainedModel):
     the shape of a batch, and single precision can turn a near-tie of two hypotheses, so that a line
     would be translated differently in another batch; the few lines with such a tie are searched
     again in double precision. It applies to fp32, and not on MPS, which has no double precision."""
+
+    def text_format(self) -> TextFormat:
+        tokenizers = self.vocabulary
+        return TextFormat(
+            SPECIALS,
+            forbidden=(PAD, START),
+            max_length=self.settings.max_length,
+            source=tokenizers.source.to_tokenizer_json(),
+            target=None if tokenizers.shared else tokenizers.target.to_tokenizer_json(),
+            translates=True,
+        )
 
     @cached_property
     def double_model(self) -> SequenceToSequence:

@@ -1,37 +1,40 @@
-"""Layout of the pages in gradio: one module for each domain, named after it.
+"""Pages of the models in the browser: a domain names the module of its page.
 
-A module has the function `layout(model, key)`, which adds the components of a model's page to the
-tab that is open. key: a word that no other page has, for the ids of its elements.
-
-The module of that name in `triptych.play` has the function `check_model(model, name)`, which
-returns a model that the page shows and raises UserError for another one. name: of its checkpoint.
+A page's module imports gradio and has a `Page` named `PAGE`.
 """
 
 from __future__ import annotations
 
-import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 from triptych import domains
 from triptych.domains.base import TrainedModel
 from triptych.errors import UserError
 
 
-def check_served(model: TrainedModel, name: str) -> None:
-    """Raise UserError for a model that no page shows; needs no gradio.
+@dataclass(frozen=True)
+class Page:
+    """Page of the models of a domain."""
 
-    name: of the checkpoint, for the message.
-    """
-    known = sorted({module.name for module in pkgutil.iter_modules(__path__)} & {*domains.names()})
-    if model.domain not in known:
+    layout: Callable[[Any, str], None]
+    """Adds the components of a model's page to the tab that is open. The word that it gets is one
+    that no other page has, for the ids of its elements."""
+    check: Callable[[Any, str], None] = lambda model, name: None
+    """Raises UserError for a model that the page does not show; gets the name of its checkpoint."""
+
+
+def page_of(model: TrainedModel, name: str) -> Page:
+    """Return the page of a model; UserError where none shows it. name: of its checkpoint."""
+    module = domains.find_domain(model.domain).page
+    if module is None:
+        known = [one for one in domains.names() if domains.find_domain(one).page is not None]
         raise UserError(
             f"{name} is of the domain {model.domain}, for which there is no page; expected a model "
             f"of {', '.join(known)}"
         )
-    import_module(f"triptych.play.{model.domain}").check_model(model, name)
-
-
-def page_of(model: TrainedModel) -> ModuleType:
-    """Return the module with the page of a model that `check_served` lets pass."""
-    return import_module(f"{__name__}.{model.domain}")
+    page: Page = import_module(module).PAGE
+    page.check(model, name)
+    return page

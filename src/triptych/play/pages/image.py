@@ -10,6 +10,7 @@ from triptych.domains.image.domain import HALVES
 from triptych.domains.image.inference import ImageModel
 from triptych.play.image import (
     MAX_PASSES,
+    check_model,
     class_names,
     complete,
     example,
@@ -17,6 +18,7 @@ from triptych.play.image import (
     sample,
 )
 from triptych.play.limits import MAX_COUNT
+from triptych.play.pages import Page
 from triptych.play.pages.shared import (
     result_image,
     run_button,
@@ -29,7 +31,7 @@ FIRST_PART = "bottom"
 
 
 def layout(model: ImageModel, key: str) -> None:
-    """Add the page of a model; see `triptych.play.pages`."""
+    """Add the page of a model, see `Page`."""
     height, width, channels = model.full_model.shape
     names = class_names(model)
     canvas = f"{key}-canvas"
@@ -83,3 +85,6 @@ def layout(model: ImageModel, key: str) -> None:
         partial(passes_for, model), part, passes, js=f"(part) => hidePart('{canvas}', part)",
         queue=False, show_progress="hidden", api_visibility="private",
     )  # fmt: skip
+
+
+PAGE = Page(layout, check_model)

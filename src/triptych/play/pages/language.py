@@ -9,6 +9,7 @@ import gradio as gr
 from triptych.domains.language.inference import LanguageModel
 from triptych.play.language import CONTINUE, FILL, LABEL, MAX_CHARACTERS, action, label, write
 from triptych.play.limits import MAX_COUNT
+from triptych.play.pages import Page
 from triptych.play.pages.shared import (
     result_table,
     run_button,
@@ -26,7 +27,7 @@ INFO = {
 
 
 def layout(model: LanguageModel, key: str) -> None:
-    """Add the page of a model; see `triptych.play.pages`."""
+    """Add the page of a model, see `Page`."""
     offered = action(model)
     columns = ["label", "probability"] if offered == LABEL else ["sample", "text"]
     caption = "Labels" if offered == LABEL else "Texts"
@@ -50,3 +51,6 @@ def layout(model: LanguageModel, key: str) -> None:
     with buttons:
         run_button(offered, answer, inputs, [result], primary=True)
         stop_button()
+
+
+PAGE = Page(layout)

@@ -11,6 +11,7 @@ from markupsafe import Markup
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import MIDI_SUFFIXES
 from triptych.play import music
+from triptych.play.pages import Page
 from triptych.play.pages.shared import run_button, sampling_fields, stop_button, template
 from triptych.report.page import piece_figure
 
@@ -19,7 +20,7 @@ COMPUTER_KEYS = "AWSEDFTGYHUJKOLP;"
 
 
 def layout(model: MusicModel, key: str) -> None:
-    """Add the page of a model; see `triptych.play.pages`."""
+    """Add the page of a model, see `Page`."""
     keyboard = f"{key}-keyboard"
     notes = gr.Textbox(visible=False)  # filled by the script of a button
     offered = music.actions(model)
@@ -79,3 +80,6 @@ def _figures(function: Callable[..., Any], model: MusicModel) -> Callable[..., s
         return template("pieces.html.j2", figures=figures)
 
     return answer
+
+
+PAGE = Page(layout)

@@ -11,6 +11,7 @@ from PIL import Image
 from triptych.domains.options import TranslateOptions
 from triptych.domains.translation.inference import TranslationModel
 from triptych.play.limits import MAX_COUNT
+from triptych.play.pages import Page
 from triptych.play.pages.shared import (
     result_image,
     result_table,
@@ -33,7 +34,7 @@ CAPTION = "Translations"
 
 
 def layout(model: TranslationModel, key: str) -> None:
-    """Add the page of a model; see `triptych.play.pages`."""
+    """Add the page of a model, see `Page`."""
     settings = model.settings
     what = "Document" if settings.summaries else "Sentence"
     languages = f"{' or '.join(settings.source_languages)} to {settings.target_language}"
@@ -96,3 +97,6 @@ def _shown(found: Translated) -> tuple[Any, Any]:
     """Return the values of the table and of the picture."""
     picture = None if found.attention is None else Image.open(io.BytesIO(found.attention))
     return table(CAPTION, found.columns, found.rows), picture
+
+
+PAGE = Page(layout)

@@ -16,8 +16,12 @@ from typing import Any, ClassVar
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from triptych.errors import UserError
+
 PAD, START, END = 0, 1, 2
-N_SPECIALS = 3
+SPECIALS = ("<pad>", "<s>", "</s>")
+"""Names of the special ids in exports."""
+N_SPECIALS = len(SPECIALS)
 REPLACED = "replaced"
 """Key of the characters that a serialized tokenizer replaces: all before, all after."""
 UNKNOWN = "<unk>"
@@ -72,6 +76,27 @@ class TextTokenizer:
             return tokenizer
         replaced = ["".join(map(chr, self._replaced)), "".join(self._replaced.values())]
         return json.dumps({REPLACED: replaced, "tokenizer": tokenizer}, ensure_ascii=False)
+
+    def to_tokenizer_json(self) -> dict[str, Any]:
+        """Return a tokenizer.json of Hugging Face's library with the ids of the model.
+
+        Raises UserError for a tokenizer that it cannot describe.
+        """
+        plain: dict[str, Any] = json.loads(self.to_json())
+        if REPLACED in plain:
+            raise UserError(
+                "the tokenizer replaces characters before it reads a text (SimplifiedChinese), "
+                "which a tokenizer file cannot say; expected --format safetensors"
+            )
+        vocabulary = plain["model"]["vocab"]
+        if taken := [name for name in SPECIALS if name in vocabulary]:
+            raise UserError(
+                f"the vocabulary has a piece {taken[0]!r}, the name of a special id in tokenizer "
+                "files; expected --format safetensors"
+            )
+        shifted = {name: index + N_SPECIALS for name, index in vocabulary.items()}
+        plain["model"]["vocab"] = {**{name: n for n, name in enumerate(SPECIALS)}, **shifted}
+        return plain
 
     def __len__(self) -> int:
         return N_SPECIALS + self._tokenizer.get_vocab_size()

@@ -1,0 +1,13 @@
+"""Page of the toy in the browser."""
+
+import gradio as gr
+
+from triptych.play.pages import Page
+
+
+def layout(model, key):
+    """Show how many numbers the model knows."""
+    gr.Markdown(f"A motif of {model.vocabulary} numbers", elem_id=key)
+
+
+PAGE = Page(layout)
