@@ -1,14 +1,30 @@
-"""Parts of a run that a user writes in one file: an optimiser and a schedule."""
+"""Parts of a run that a user writes in one file: a source of data, an optimiser and a schedule."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import nn
 
+from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.training.optim.optimizers import OptimizerConfig, trainable
 from triptych.training.optim.schedules import ScheduleConfig
+
+
+@dataclass(frozen=True)
+class Scales(PieceSource):
+    """Four voices that walk up a scale again and again."""
+
+    content = ChoraleTokenizer.content
+
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+        steps = np.arange(32)[:, None] % 8
+        grids = [number + np.array([[60, 55, 50, 45]]) + steps for number in range(4)]
+        return [Piece(f"{split}-{number}", grid) for number, grid in enumerate(grids)]
 
 
 @dataclass(frozen=True)

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-SOURCES = """
-from dataclasses import dataclass
-from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-import numpy as np
+import triptych
 
-@dataclass(frozen=True)
-class Scales(PieceSource):
-    "Four voices that walk up a scale."
-    content = ChoraleTokenizer.content
-
-    def load(self, split, tokenizer):
-        steps = np.arange(32)[:, None] % 8
-        return [Piece(f"{split}-{n}", n + np.array([[60, 55, 50, 45]]) + steps) for n in range(4)]
-"""
+TESTS = Path(__file__).resolve().parents[1]
 ATTENTION = """
 from dataclasses import dataclass
 from triptych.core.attention.full import Full
@@ -41,9 +31,10 @@ model.sample(1, length=8)
 entered = ("config", "task")
 assert not {f"triptych.domains.music.{name}" for name in entered} & set(sys.modules)
 assert not {"triptych.training.optim", "triptych.training.run_config"} & set(sys.modules)
-from triptych.play.pages import page_of
-from triptych.play import music
-music.check_model(model, "model")
+from importlib.util import find_spec
+if find_spec("gradio"):
+    from triptych.play.app import build
+    build({"own": model})
 """
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -54,12 +45,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs Python in a process of its own; plugins: whether it finds the user's files."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "plugins").mkdir()
-    (folder / "plugins" / "own_sources.py").write_text(SOURCES)
+    shutil.copy(TESTS / "own_parts.py", folder / "plugins")
     (folder / "plugins" / "own_attention.py").write_text(ATTENTION)
 
     def python(*words: object, plugins: bool = False) -> subprocess.CompletedProcess[str]:
         path = [str(folder / "plugins")] if plugins else []
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([*path, *sys.path])}
+        path = [*path, str(Path(triptych.__file__).parents[1])]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
         command = [sys.executable, *map(str, words)]
         return subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -68,12 +60,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     def trained(name: str, **model: Any) -> None:
         settings = {
             "data": {
-                "source": {"class_path": "own_sources.Scales"},
+                "source": {"class_path": "own_parts.Scales"},
                 "sequence_length": 64,
                 "overlap": 0,
                 "samples": 0,
             },
             "model": {"transformer": {"n_layers": 1, "d_model": 16, "n_heads": 2, **model}},
+            "optim": {
+                "optimizer": {"class_path": "own_parts.Momentum"},
+                "schedule": {"class_path": "own_parts.Halving"},
+            },
             "run": {"name": name, "wandb": "off"},
             "trainer": {"max_steps": 1, "accelerator": "cpu"},
         }
@@ -91,7 +87,7 @@ SOURCE, MINE = (f"runs/{name}/checkpoints/best.ckpt" for name in ("source", "att
 
 @pytest.mark.slow
 def test_a_model_opens_without_the_classes_of_its_run(run: Run) -> None:
-    """Sampling, attention, exports and pages neither import nor read them."""
+    """Its source, optimiser and schedule: nothing imports or reads them."""
     opened = run("-c", OPENED, SOURCE)
     assert opened.returncode == 0, opened.stderr
     for words in (
@@ -114,9 +110,9 @@ def test_only_its_evaluation_asks_for_the_source(run: Run, source: str) -> None:
         refused = run(*command, plugins=plugins)
         assert refused.returncode == 2
         assert refused.stderr.count("\n") == 1
-        assert "own_sources.Scales is a class outside Triptych" in refused.stderr
-        assert "--plugin own_sources" in refused.stderr
-    scored = run(*command, "--plugin", "own_sources", plugins=True)
+        assert "own_parts.Scales is a class outside Triptych" in refused.stderr
+        assert "--plugin own_parts" in refused.stderr
+    scored = run(*command, "--plugin", "own_parts", plugins=True)
     assert scored.returncode == 0, scored.stderr
     assert "nats_per_token" in scored.stdout
 

@@ -14,8 +14,11 @@ NEVER = (
     "pytorch_lightning", "lightning", "lightning_fabric", "torchvision", "torchmetrics",
     "transformers", "torch._dynamo", "torch._inductor", "wandb", "music21",
 )  # fmt: skip
+RUN = {"triptych.training.run_config", "triptych.training.optim.optimizers"}
+"""Settings of a run, which `evaluate` alone imports with those of its data."""
 WHEN_USED = (
     "pretty_midi", "matplotlib", "sacrebleu", "PIL", "sklearn", "scipy", "num2words", "pandas",
+    *sorted(RUN),
 )  # fmt: skip
 SAMPLE = ["--out", "out", "--count", "1"]
 COMMANDS: dict[str, list[tuple[list[str], set[str]]]] = {
@@ -24,7 +27,7 @@ COMMANDS: dict[str, list[tuple[list[str], set[str]]]] = {
         ([], set()),
         (["sample", "image", *SAMPLE], {"PIL"}),
         # Of its data, the digits; sklearn imports pandas where it is installed.
-        (["evaluate", "image", "--limit", "2"], {"sklearn", "scipy", "pandas"}),
+        (["evaluate", "image", "--limit", "2"], {"sklearn", "scipy", "pandas", *RUN}),
     ],
     "music": [
         ([], set()),
@@ -33,7 +36,7 @@ COMMANDS: dict[str, list[tuple[list[str], set[str]]]] = {
     "translation": [
         ([], set()),
         (["translate", "--beam", "1"], set()),
-        (["evaluate", "translation", "--limit", "2"], {"sacrebleu", "num2words"}),
+        (["evaluate", "translation", "--limit", "2"], {"sacrebleu", "num2words", *RUN}),
     ],
 }
 CODE = """
