@@ -137,13 +137,14 @@ def find_command(word: str) -> Command:
 
 
 def help_lines() -> list[str]:
-    """Return the list of commands; where some domains offer one, they are named after its help."""
+    """Return the list of commands; of one that some domains lack, they are named after its help."""
     known = domains.names()
     lines = []
     for command in COMMANDS.values():
         words = f"{command.name} {command.usage}"
         offering = command.domains() if command.needs_domain else known
-        some = f" ({', '.join(offering)})" if 1 < len(offering) < len(known) else ""
+        lacking = [name for name in known if name not in offering]
+        some = f" (not {', '.join(lacking)})" if lacking and len(offering) > 1 else ""
         if len(words) >= COLUMN:
             lines.append(f"  {words}")
             words = ""
