@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -22,12 +23,16 @@ DOMAINS = {path.parent.name for path in SOURCE.glob("domains/*/domain.py")}
 
 def imported(path: Path) -> set[str]:
     """Dotted names of everything that a file imports, inside functions too."""
+    return imported_by(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def imported_by(tree: ast.AST) -> set[str]:
     names = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path} imports relatively"
+            assert node.level == 0, f"{ast.unparse(node)} is relative"
             names |= {f"{node.module}.{alias.name}" for alias in node.names}
     return names
 
@@ -80,6 +85,38 @@ def test_the_rule_itself_can_fail() -> None:
     assert not breaches(["domains", "image", "task"], "triptych.domains.pictures.data.read")
     assert not breaches(["domains", "image", "domain"], "triptych.domains.base.Domain")
     assert not breaches(["core", "attention", "full"], "triptych.core.attention.multihead.attend")
+
+
+class WithoutTypes(ast.NodeTransformer):
+    """Leaves out what is imported for a type checker alone."""
+
+    def visit_If(self, node: ast.If) -> ast.AST | None:
+        return None if ast.unparse(node.test) == "TYPE_CHECKING" else node
+
+
+def first_circle(sources: dict[str, str]) -> list[str]:
+    """A circle of modules that import each other when they run; empty for none."""
+    graph = {}
+    for module, source in sources.items():
+        names = imported_by(WithoutTypes().visit(ast.parse(source)))
+        graph[module] = {n for name in names for n in (name, name.rpartition(".")[0])} & {*sources}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_module_imports_one_that_imports_it() -> None:
+    """In functions neither. An __init__.py is not counted: it runs before all modules below it."""
+    files = [path for path in FILES if path.stem != "__init__"]
+    assert not first_circle(
+        {".".join(["triptych", *place(path)]): path.read_text(encoding="utf-8") for path in files}
+    )
+    late = "def f():\n    from t.a import x"
+    typed = "if TYPE_CHECKING:\n    import t.a"
+    assert first_circle({"t.a": "import t.b", "t.b": late}) == ["t.a", "t.b", "t.a"]
+    assert not first_circle({"t.a": "import t.b", "t.b": typed})
 
 
 def test_core_and_decoding_import_with_torch_and_einops_alone() -> None:
