@@ -18,7 +18,6 @@ from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Sampling
-from triptych.domains.music.constraints.build import build_constraints
 from triptych.domains.music.constraints.options import ConstraintOptions
 from triptych.domains.music.melody import condition_of
 
@@ -112,7 +111,7 @@ def test_a_decoding_step_never_waits_and_a_layer_launches_few_kernels(config: st
 def test_sampling_under_the_grammar_of_events_never_waits() -> None:
     task = step_of("music/maestro", 1).task.eval()
     with fake_cuda(task):
-        grammar = task.settings.tokenizer.constraint(2, seconds=9.0, n_prompt=0)
+        grammar = task.settings.tokenizer.grammar(2, seconds=9.0, n_prompt=0)
         sampling = Sampling(0.9, top_p=0.95)
         made = generate(task.model, batch=2, length=9, constraint=grammar, sampling=sampling)
         assert made.device.type == "cuda"
@@ -124,7 +123,7 @@ def test_sampling_chosen_instruments_never_waits() -> None:
     tokenizer = task.settings.tokenizer
     with fake_cuda(task):
         rules = [
-            tokenizer.constraint(2, seconds=9.0, n_prompt=0),
+            tokenizer.grammar(2, seconds=9.0, n_prompt=0),
             tokenizer.only_instruments(["violin", "cello"]),
         ]
         made = generate(task.model, batch=2, length=9, constraint=ByPriority(rules))
@@ -155,8 +154,8 @@ def test_sampling_under_constraints_never_waits(config: str, options: dict[str, 
     task = step_of(config, 1).task.eval()
     with fake_cuda(task):
         tokenizer = task.settings.tokenizer
-        grammar = tokenizer.constraint(2, seconds=9.0, n_prompt=0)
-        rules = build_constraints(tokenizer, ConstraintOptions(**options))
+        grammar = tokenizer.grammar(2, seconds=9.0, n_prompt=0)
+        rules = tokenizer.constraints(ConstraintOptions(**options))
         rules = rules if grammar is None else [grammar, *rules]
         made = generate(task.model, batch=2, length=19, constraint=ByPriority(rules))
         assert made.device.type == "cuda"

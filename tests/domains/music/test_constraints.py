@@ -22,7 +22,6 @@ from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import CompiledSteps, Draft, generate
 from triptych.decoding.sampling import LogitsConstraint, Sampling
 from triptych.domains.music.config import Config, ModelConfig
-from triptych.domains.music.constraints.build import build_constraints
 from triptych.domains.music.constraints.chorales import NoParallels
 from triptych.domains.music.constraints.notes import at_the_end
 from triptych.domains.music.constraints.options import (
@@ -48,6 +47,7 @@ from triptych.domains.music.tokenizers.events import (
     EventGrammar,
     EventTokenizer,
 )
+from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
@@ -85,14 +85,14 @@ PIANIST = model_of(Performances(), length=120, overlap=40)
 
 def sampled(model: MusicModel, options: ConstraintOptions | None, **length: Any) -> list[Any]:
     """Tokens of eight pieces, some windows long."""
-    rules = [] if options is None else build_constraints(model.tokenizer, options)
+    rules = [] if options is None else model.tokenizer.constraints(options)
     return sample_pieces(model.model, model.settings, 8, constraints=rules, **length)
 
 
 def rule_of(
     grammar: LogitsConstraint | None, tokenizer: MusicTokenizer, options: ConstraintOptions
 ) -> LogitsConstraint:
-    rules = build_constraints(tokenizer, options)
+    rules = tokenizer.constraints(options)
     return ByPriority(rules if grammar is None else [grammar, *rules])
 
 
@@ -391,8 +391,8 @@ def test_a_token_is_always_left_and_the_past_alone_decides(
 ) -> None:
     """Random walks through what is permitted; the grammar is obeyed even where others yield."""
     rows, generator = 30, torch.Generator().manual_seed(0)
-    rule = rule_of(tokenizer.constraint(rows, seconds=seconds, n_prompt=0), tokenizer, options)
-    grammar = tokenizer.constraint(rows, seconds=seconds, n_prompt=0)
+    rule = rule_of(tokenizer.grammar(rows, seconds=seconds, n_prompt=0), tokenizer, options)
+    grammar = tokenizer.grammar(rows, seconds=seconds, n_prompt=0)
     values = torch.zeros(rows, 0, dtype=torch.int64)
     for _ in range(150):
         forbidden = rule(values)
@@ -402,7 +402,7 @@ def test_a_token_is_always_left_and_the_past_alone_decides(
             assert not (grammar(values) & ~forbidden).any()
         value = torch.multinomial((~forbidden).float(), 1, generator=generator)
         values = torch.cat([values, value], dim=1)
-    fresh = rule_of(tokenizer.constraint(rows, seconds=seconds, n_prompt=0), tokenizer, options)
+    fresh = rule_of(tokenizer.grammar(rows, seconds=seconds, n_prompt=0), tokenizer, options)
     assert torch.equal(fresh(values), rule(values))
 
 
@@ -525,10 +525,21 @@ def test_no_options_change_nothing() -> None:
     assert parse_midi(plain[0], name="x").parts
 
 
-def test_the_constraint_of_another_tokenizer_is_told() -> None:
-    class Other(ChoraleTokenizer):
-        name = "other"
+def test_a_tokenizer_offers_its_own_constraints() -> None:
+    def rule(values: torch.Tensor) -> torch.Tensor:
+        return values
 
+    class Other(RemiTokenizer):
+        """One class, and nothing else that names it."""
+
+        constraint_options = ("no_repeat",)
+
+        def constraints(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+            return [*super().constraints(options), *([rule] if options.no_repeat else [])]
+
+    assert Other().constraints(ConstraintOptions()) == []
+    assert Other().constraints(ConstraintOptions(no_repeat=3)) == [rule]
+    with pytest.raises(UserError, match=r"scale cannot .* its constraints are: no_repeat"):
+        Other().constraints(ConstraintOptions(scale="C:major"))
     with pytest.raises(UserError, match=r"scale cannot constrain .* its constraints are: none"):
-        rule_of(None, Other(), ConstraintOptions(scale="C:major"))
-    assert build_constraints(Other(), ConstraintOptions()) == []
+        RemiTokenizer().constraints(ConstraintOptions(scale="C:major"))

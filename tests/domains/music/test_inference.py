@@ -242,7 +242,7 @@ def test_sampled_performances_hold_nothing_that_says_nothing():
         sampling=Sampling(),
         generator=torch.Generator().manual_seed(0),
         end=END,
-        constraint=kind.constraint(20, seconds=None, n_prompt=0),
+        constraint=kind.grammar(20, seconds=None, n_prompt=0),
     )
     for row in tokens.tolist():
         sounding = set()

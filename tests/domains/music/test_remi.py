@@ -212,7 +212,7 @@ def test_any_ids_are_music():
 def sample(tokenizer, *, rows, length, seed, seconds=None, prompt=None, rules=()):
     """Tokens that the grammar allows, those that end a bar or a piece less often."""
     prompt = np.zeros(0, dtype=np.int64) if prompt is None else prompt
-    rules = [tokenizer.constraint(rows, seconds=seconds, n_prompt=len(prompt)), *rules]
+    rules = [tokenizer.grammar(rows, seconds=seconds, n_prompt=len(prompt)), *rules]
     values = torch.from_numpy(prompt).expand(rows, -1)
     generator = torch.Generator().manual_seed(seed)
     likely = torch.ones(tokenizer.vocabulary_size)
@@ -250,7 +250,7 @@ def test_what_is_encoded_is_allowed():
     meters = [(0, 1, 4), (12, 6, 8), (48, 4, 4)]
     midi = midi_of(BAND_TRACKS, meters=meters, tempos=[(0, 60), (48, 90)])
     ids = tokenizer.tokens(tokenizer.from_midi(parse_midi(midi, name="x")))
-    grammar = tokenizer.constraint(1, seconds=None, n_prompt=0)
+    grammar = tokenizer.grammar(1, seconds=None, n_prompt=0)
     for place in range(len(ids)):
         forbidden = grammar(torch.from_numpy(ids[None, :place]))
         assert not forbidden[0, ids[place]], words(tokenizer, ids[: place + 1])[-6:]

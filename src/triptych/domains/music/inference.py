@@ -13,7 +13,6 @@ from triptych.domains.base import Decoder, ProgressFactory
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.music import render
 from triptych.domains.music.attention_maps import MusicAttention, piece_attention
-from triptych.domains.music.constraints.build import build_constraints
 from triptych.domains.music.constraints.options import ConstraintOptions
 from triptych.domains.music.domain import (
     DRAWING,
@@ -80,7 +79,7 @@ class MusicModel(MusicEvaluator):
         if instruments is not None:
             rules.append(self.tokenizer.only_instruments(instruments.split(",")))
         if constraints is not None:
-            rules += build_constraints(self.tokenizer, constraints)
+            rules += self.tokenizer.constraints(constraints)
         given = None
         if melody is not None:
             self._check_melody(given=True)
@@ -130,7 +129,7 @@ class MusicModel(MusicEvaluator):
         passes with constraints.
         """
         self._check_melody(given=False)
-        rules = [] if constraints is None else build_constraints(self.tokenizer, constraints)
+        rules = [] if constraints is None else self.tokenizer.constraints(constraints)
         if rules and passes:
             raise UserError("constraints hold in sampling, not in passes: expected passes 0")
         piece = self.tokenizer.given(_parsed(given, "the given piece"), keep)

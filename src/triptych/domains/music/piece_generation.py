@@ -61,7 +61,7 @@ def sample_pieces(
     if tokenizer.repeat_lag and count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not compile:
         draft = Draft(tokenizer.repeat_lag)
     first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
-    grammar = tokenizer.constraint(count, seconds=seconds, n_prompt=len(first))
+    grammar = tokenizer.grammar(count, seconds=seconds, n_prompt=len(first))
     rules = [*constraints] if grammar is None else [grammar, *constraints]
     if melody is not None:
         reader = WindowMelody(tokenizer, settings.sequence_length)

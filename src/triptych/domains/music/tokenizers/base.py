@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.midi import ParsedMidi
 from triptych.errors import UserError, at_least
+
+if TYPE_CHECKING:
+    from triptych.domains.music.constraints.options import ConstraintOptions
 
 Ids: TypeAlias = NDArray[np.int64]
 Cycles: TypeAlias = tuple[tuple[int, int], ...]
@@ -129,6 +132,8 @@ class MusicTokenizer(ABC):
     """Tokens in one such step, the mean where it varies."""
     seconds_per_melody_step: ClassVar[float]
     """Seconds in one such step."""
+    constraint_options: ClassVar[tuple[str, ...]] = ()
+    """Fields of `ConstraintOptions` that constrain this music; the others are refused."""
     voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
     """Name and usual range of MIDI pitches of each voice, from the highest; empty where the music
     has no voices. The instruments of `to_midi` are the voices, in this order."""
@@ -249,11 +254,26 @@ class MusicTokenizer(ABC):
         """Cut what was sampled after a prompt to `seconds` of new music."""
         return ids
 
-    def constraint(
+    def grammar(
         self, batch: int, *, seconds: float | None, n_prompt: int
     ) -> LogitsConstraint | None:
         """Return a fresh rule of forbidden ids for one run of sampling; None for no rule."""
         return None
+
+    def constraints(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+        """Return the rules of the options, which hold after the grammar, for `ByPriority`.
+
+        Raises UserError for an option that does not constrain this music, and where no pitch meets
+        it.
+        """
+        for name in options.constraints():
+            if name not in self.constraint_options:
+                raise UserError(
+                    f"{name} cannot constrain the music of this model, which is written as "
+                    f"{self.name}; its constraints are: "
+                    f"{', '.join(self.constraint_options) or 'none'}"
+                )
+        return []
 
     def only_instruments(self, instruments: Sequence[str]) -> LogitsConstraint:
         """Return a rule that forbids notes of all other instruments.

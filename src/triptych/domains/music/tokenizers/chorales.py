@@ -26,6 +26,9 @@ from triptych.errors import UserError
 if TYPE_CHECKING:
     import pretty_midi
 
+    from triptych.decoding.sampling import LogitsConstraint
+    from triptych.domains.music.constraints.options import ConstraintOptions
+
 Grid: TypeAlias = NDArray[np.int64]
 """[T, 4]: MIDI pitch of soprano, alto, tenor and bass in each sixteenth, SILENT for a rest."""
 
@@ -54,6 +57,7 @@ class ChoraleTokenizer(MusicTokenizer):
 
     name = "chorales"
     content = "grids of four voices"
+    constraint_options = ("scale", "ranges", "no_parallels", "no_repeat")
     symbols = SYMBOLS
     pitch_range = LOWEST, HIGHEST
     bar = STEPS_PER_BAR * N_VOICES
@@ -214,6 +218,11 @@ class ChoraleTokenizer(MusicTokenizer):
     @property
     def durations(self) -> Ids:
         return np.ones(self.vocabulary_size, dtype=np.int64)  # a quarter of a sixteenth each
+
+    def constraints(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+        from triptych.domains.music.constraints import chorales
+
+        return [*super().constraints(options), *chorales.build(options)]
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids == REST, REST, ids + semitones)

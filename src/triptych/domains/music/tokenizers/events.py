@@ -46,6 +46,9 @@ from triptych.errors import UserError
 if TYPE_CHECKING:
     import pretty_midi
 
+    from triptych.decoding.sampling import LogitsConstraint
+    from triptych.domains.music.constraints.options import ConstraintOptions
+
 N_PITCHES = 128
 N_SHIFTS = 100
 N_VELOCITIES = 32
@@ -85,6 +88,7 @@ class EventTokenizer(MusicTokenizer):
 
     name = "events"
     content = "notes of one piano"
+    constraint_options = ("scale", "ranges", "grid", "max_polyphony", "no_repeat")
     symbols = SYMBOLS
     end = END
     pitch_range = PIANO_LOWEST, PIANO_HIGHEST
@@ -221,6 +225,11 @@ class EventTokenizer(MusicTokenizer):
         # Twice the mean, so that most windows of slower music have all of their melody.
         return 2 * super().melody_steps(length)
 
+    def constraints(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+        from triptych.domains.music.constraints import events
+
+        return [*super().constraints(options), *events.build(options)]
+
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids < SHIFT, ids + semitones, ids)
 
@@ -239,7 +248,7 @@ class EventTokenizer(MusicTokenizer):
         trimmed[n_prompt + waits[-1]] -= max(0, steps.sum() - round(seconds * STEPS_PER_SECOND))
         return trimmed
 
-    def constraint(self, batch: int, *, seconds: float | None, n_prompt: int) -> EventGrammar:
+    def grammar(self, batch: int, *, seconds: float | None, n_prompt: int) -> EventGrammar:
         return EventGrammar(batch, seconds=seconds, n_prompt=n_prompt)
 
 

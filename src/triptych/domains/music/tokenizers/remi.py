@@ -301,7 +301,7 @@ class RemiTokenizer(MusicTokenizer):
         """Return the ids transposed; drums stay."""
         return np.where(self.meaning.kind[ids] == PITCH, ids + semitones, ids)
 
-    def constraint(self, batch: int, *, seconds: float | None, n_prompt: int) -> RemiGrammar:
+    def grammar(self, batch: int, *, seconds: float | None, n_prompt: int) -> RemiGrammar:
         is_drum = [program == DRUMS for program in self.ensemble.programs]
         return RemiGrammar(self.meaning, is_drum, batch, seconds=seconds, n_prompt=n_prompt)
 
