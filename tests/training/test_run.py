@@ -95,6 +95,9 @@ def test_folder_holds_all_that_was_promised(tmp_path: Path) -> None:
         header = read_checkpoint(folder / "checkpoints" / name)["triptych"]
         assert header["vocabulary"] == ["a", "b"]
         assert header["domain"] == "toy"
+        assert (header["model"], header["lora_alpha"]) == ({"d_model": 16}, 16.0)
+        assert header["run"]["name"] == folder.name  # of the run, which opening does not read
+        assert header["trainer"]["max_steps"] == 6
         assert header["metrics"]["exact_match"] == 0.5
 
 

@@ -6,7 +6,7 @@ import heapq
 import random
 import string
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -40,9 +40,9 @@ class SyntheticCorpus(Corpus):
         return ["train", "validation", "test"]
 
     def example(self) -> str:
-        """Return the first source of the validation split; "" where it cannot be computed."""
+        """Return a source of the validation split; "" where it cannot be computed."""
         with suppress(UserError):
-            return self.pairs("validation")[0][0]
+            return replace(self, validation_size=1).pairs("validation")[0][0]
         return ""
 
 

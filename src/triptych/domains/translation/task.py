@@ -116,7 +116,7 @@ class TranslationTrainingModule(LikelihoodScores, TrainingModule):
 
     def _in_use(self) -> TranslationModel:
         """Return the model itself in use: a search without double precision is enough here."""
-        model = TranslationModel.of_run(self.config, self.model, self.tokenizers)
+        model = TranslationModel(self.settings, self.model, self.tokenizers)
         model.repeats_near_ties = False
         return model
 
