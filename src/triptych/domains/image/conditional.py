@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -12,17 +10,15 @@ from triptych.domains.base import ProgressFactory
 from triptych.domains.files import OutputFolder
 from triptych.domains.image.domain import ImageSampleOptions
 from triptych.domains.image.given_pictures import Picture, class_index, filled_pixels, read_pictures
+from triptych.domains.image.image_generation import ImageGenerator
 from triptych.domains.image.super_resolution import average_down
 from triptych.domains.pictures import render
 from triptych.domains.pictures.options import GRID, image_names
 from triptych.errors import UserError
 
-if TYPE_CHECKING:
-    from triptych.domains.image.inference import ImageModel
-
 
 def write_completions(
-    trained: ImageModel, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
+    trained: ImageGenerator, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
 ) -> NDArray[np.uint8]:
     """Complete the pictures of the options and write the grid: uint8 [N count, H, W, C].
 
@@ -52,7 +48,7 @@ def write_completions(
 
 
 def write_upscaled(
-    trained: ImageModel, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
+    trained: ImageGenerator, options: ImageSampleOptions, out: OutputFolder, report: ProgressFactory
 ) -> NDArray[np.uint8]:
     """Upscale the pictures of the options and write the grid: uint8 [N count, H, W, C].
 
@@ -90,12 +86,14 @@ def write_upscaled(
     return made.reshape(-1, *model.shape)
 
 
-def _read(trained: ImageModel, path: str, shapes: list[tuple[int, int, int]]) -> list[Picture]:
+def _read(trained: ImageGenerator, path: str, shapes: list[tuple[int, int, int]]) -> list[Picture]:
     bits = trained.settings.bits
     return read_pictures(path, shapes, trained.full_model.levels, bits=bits)
 
 
-def _labels(trained: ImageModel, pictures: list[Picture], label: int | None) -> list[int] | None:
+def _labels(
+    trained: ImageGenerator, pictures: list[Picture], label: int | None
+) -> list[int] | None:
     """Return the class of each picture; None for an unconditional model."""
     if label is not None:
         trained.labels_for(1, label)  # refuses a class that the model does not have

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from triptych.domains.image.image_generation import ImageGenerator
+from triptych.domains.image.model import ImageTransformer
 from triptych.domains.image.super_resolution import average_down
 from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.render import repeat
@@ -16,16 +18,12 @@ from triptych.errors import UserError
 from triptych.training.evaluate import device_of, scoring
 from triptych.types import Progress
 
-if TYPE_CHECKING:
-    from triptych.domains.image.inference import ImageModel
-    from triptych.domains.image.model import ImageTransformer
-
 BATCH = 32
 """Rows scored together."""
 
 
 def completion_scores(
-    trained: ImageModel,
+    trained: ImageGenerator,
     images: ImageDataset,
     filled: Tensor,
     *,
@@ -95,7 +93,7 @@ def check_given_first(model: ImageTransformer, filled: Tensor) -> None:
 
 
 def upscaling_scores(
-    trained: ImageModel,
+    trained: ImageGenerator,
     images: ImageDataset,
     *,
     seed: int = 0,

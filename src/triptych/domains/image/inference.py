@@ -11,9 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.core.heads import CategoricalHead
-from triptych.decoding.sampling import Sampling
-from triptych.domains.base import Decoder, ProgressFactory, TrainedModel
+from triptych.domains.base import Decoder, ProgressFactory
 from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.image.attention_maps import Pixel, attention_blocks, attention_maps
 from triptych.domains.image.conditional import write_completions, write_upscaled
@@ -28,8 +26,8 @@ from triptych.domains.image.domain import (
     ImageSampleOptions,
 )
 from triptych.domains.image.given_pictures import filled_pixels
+from triptych.domains.image.image_generation import ImageGenerator
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
-from triptych.domains.image.model import ImageSettings, ImageTransformer
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig
@@ -38,125 +36,12 @@ from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_name
 from triptych.domains.pictures.splits import read_to_score
 from triptych.domains.sources import ALL, known_entropy
 from triptych.errors import UserError
-from triptych.training.evaluate import Evaluation, device_of, sum_scores
+from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.types import Progress
 
-DEFAULT_PASSES = 5
-"""Passes of resampling where given pixels come after filled ones."""
 
-
-class ImageModel(ImageScores, TrainedModel):
+class ImageModel(ImageScores, ImageGenerator):
     """A trained image model; vocabulary: of its data, as in `ImageDataset.vocabulary`."""
-
-    settings_class = ImageSettings
-    settings: ImageSettings
-    full_model: ImageTransformer
-
-    def sample(
-        self,
-        count: int,
-        *,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        label: int | None = None,
-        compile: bool = False,
-        progress: Progress | None = None,
-    ) -> NDArray[np.uint8]:
-        """Sample images: uint8 [count, H, W, C] with values 0 .. levels-1.
-
-        label: class of all images of a class-conditional model; None for one class after the other.
-        compile: as in `ImageTransformer.sample`. progress: called with (positions sampled,
-        positions in all).
-        Raises UserError for a label that the model does not have, and for top_k and top_p on a
-        mixture of logistics.
-        """
-        self._needs_no_small_image("sampling without pictures")
-        pixels: torch.Tensor = self.model.sample(
-            count,
-            labels=self.labels_for(count, label),
-            sampling=self._sampling(temperature, top_k, top_p),
-            generator=torch.Generator(device_of(self.full_model)).manual_seed(seed),
-            compile=compile,
-            progress=progress,
-        )
-        return pixels.cpu().numpy()
-
-    def complete(
-        self,
-        images: NDArray[np.uint8],
-        filled: NDArray[np.bool_],
-        count: int = 1,
-        *,
-        labels: Sequence[int] | None = None,
-        passes: int | None = None,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        progress: Progress | None = None,
-    ) -> NDArray[np.uint8]:
-        """Sample some pixels of images given the others: uint8 [N, count, H, W, C].
-
-        images: values [N, H, W, C]. filled: [H, W], True for a pixel to sample; the others stay.
-        labels: class of each image, for class-conditional models. passes: of resampling, so that
-        given pixels count that come later in the generation order; None for 0 where there are none,
-        else 5. Raises UserError for settings with which a model cannot be resampled.
-        """
-        self._needs_no_small_image("completion")
-        model, device = self.full_model, device_of(self.full_model)
-        unknown = torch.from_numpy(filled)
-        if passes is None:
-            passes = 0 if model.given_first(unknown) else DEFAULT_PASSES
-        categorical = isinstance(model.core.head, CategoricalHead)
-        if passes and (not temperature or top_k or top_p or (temperature != 1 and not categorical)):
-            raise UserError(
-                "passes need a temperature above 0, without top_k and top_p, and of 1 for a model "
-                "of logistics: set them so, or passes to 0"
-            )
-        pixels = torch.from_numpy(images).to(device).repeat_interleave(count, 0)
-        made: torch.Tensor = self.model.complete(
-            pixels,
-            unknown,
-            passes=passes,
-            labels=self._repeated_labels(labels, count),
-            sampling=self._sampling(temperature, top_k, top_p),
-            generator=torch.Generator(device).manual_seed(seed),
-            progress=progress,
-        )
-        return made.cpu().numpy().reshape(-1, count, *images.shape[1:])
-
-    def upscale(
-        self,
-        small: NDArray[np.uint8],
-        count: int = 1,
-        *,
-        labels: Sequence[int] | None = None,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        compile: bool = False,
-        progress: Progress | None = None,
-    ) -> NDArray[np.uint8]:
-        """Sample images from small ones: [N, h, w, C] -> uint8 [N, count, H, W, C].
-
-        small: values 0 .. levels-1, such as the means of squares of pixels. labels, compile: as in
-        `complete` and `sample`. Raises UserError for a model without super-resolution.
-        """
-        model, _ = self.upscaling_model()
-        device = device_of(model)
-        made: torch.Tensor = self.model.sample(
-            len(small) * count,
-            labels=self._repeated_labels(labels, count),
-            small=torch.from_numpy(small).to(device).repeat_interleave(count, 0),
-            sampling=self._sampling(temperature, top_k, top_p),
-            generator=torch.Generator(device).manual_seed(seed),
-            compile=compile,
-            progress=progress,
-        )
-        return made.cpu().numpy().reshape(len(small), count, *model.shape)
 
     def decoder(self) -> Decoder | None:
         model = self.full_model
@@ -205,7 +90,7 @@ class ImageModel(ImageScores, TrainedModel):
         if options.samples:
             self.upscaling_model()
         if options.mask is not None:
-            self._needs_no_small_image("mask")
+            self.needs_no_small_image("mask")
             check_given_first(self.full_model, self._filled(options.mask))
 
     def further_details(
@@ -278,43 +163,6 @@ class ImageModel(ImageScores, TrainedModel):
             render.write_png(out.path / name, image)
         return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
 
-    def upscaling_model(self) -> tuple[ImageTransformer, int]:
-        """Return the model and its factor; UserError for a model without super-resolution."""
-        if self.full_model.factor is None:
-            raise UserError(
-                "this model has no encoder of small images (model.super_resolution.factor is "
-                "null): train one with a config such as configs/image/digits-super-resolution.yaml"
-            )
-        return self.full_model, self.full_model.factor
-
-    def _needs_no_small_image(self, what: str) -> None:
-        """Raise UserError for a model of super-resolution."""
-        if self.full_model.factor is not None:
-            raise UserError(
-                f"{what} needs a model without super-resolution; this one samples images from "
-                "small ones, with sample --upscale"
-            )
-
-    def _repeated_labels(self, labels: Sequence[int] | None, count: int) -> torch.Tensor | None:
-        """Return the class of each image `count` times, int64 [N count].
-
-        Raises UserError for classes that the model does not have, or that are missing.
-        """
-        if (labels is None) != (self.full_model.n_classes == 0):
-            raise UserError("labels are needed exactly for a class-conditional model")
-        if labels is None:
-            return None
-        return torch.tensor(labels, device=device_of(self.full_model)).repeat_interleave(count)
-
-    def _sampling(self, temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
-        """Return settings of sampling; UserError for those that the model's head does not have."""
-        if not isinstance(self.full_model.core.head, CategoricalHead) and (top_k or top_p):
-            raise UserError(
-                "top_k and top_p need a categorical head; this model predicts a mixture of "
-                "logistics: use temperature"
-            )
-        return Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-
     def write_attention(
         self, options: ImageAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
@@ -359,17 +207,6 @@ class ImageModel(ImageScores, TrainedModel):
         }
         out.write(NUMBERS, json_bytes(numbers))
         return f"{DRAWING} and {NUMBERS} are in {out}"
-
-    def labels_for(self, count: int, label: int | None) -> torch.Tensor | None:
-        if label is None:
-            return self.full_model.cyclic_labels(count)
-        names = self.vocabulary["class_names"] if self.full_model.n_classes else []
-        if not 0 <= label < len(names):
-            raise UserError(
-                f"label is {label}, but this model has {len(names)} classes, counted from 0: "
-                f"{', '.join(names) or 'none (model.class_conditional is false)'}"
-            )
-        return torch.full((count,), label, device=device_of(self.full_model))
 
 
 def restore(checkpoint: dict[str, Any], device: str = "cpu") -> ImageModel:
