@@ -16,6 +16,8 @@ LAYERS = [
     "cli",
 ]  # fmt: skip
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
+TOOLS = {"export", "report", "complexity", "play"}
+"""Packages that ask domains for what they need. The pages of play are named after domains."""
 EVERYBODY = {"errors", "config", "pretrained", "shipped_configs", "datasets"}
 FILES = sorted(SOURCE.rglob("*.py"))
 DOMAINS = {path.parent.name for path in SOURCE.glob("domains/*/domain.py")}
@@ -56,6 +58,8 @@ def breaches(where: list[str], name: str) -> str | None:
         return f"{target} stands above {layer}"
     if layer == target == "domains" and parts[2:] and parts[2] in DOMAINS - {where[1]}:
         return "one domain knows another"
+    if layer in TOOLS and target == "domains" and parts[2:] and parts[2] in DOMAINS - {where[-1]}:
+        return "a tool asks a domain and names none"
     if where[:2] == ["core", "attention"] and parts[1:3] == ["core", "attention"]:
         shared = {
             "base", "mask", "relative_bias", "multihead", "backends", "context",
@@ -80,6 +84,9 @@ def test_the_rule_itself_can_fail() -> None:
     assert breaches(["domains", "base"], "triptych.domains.music.domain")
     assert breaches(["training", "run"], "triptych.domains.image.task")
     assert breaches(["domains", "image", "task"], "triptych.explain.drawing.png")
+    assert breaches(["report", "samples"], "triptych.domains.music.midi.read_midi")
+    assert breaches(["play", "app"], "triptych.domains.image.inference.ImageModel")
+    assert not breaches(["play", "pages", "image"], "triptych.domains.image.inference.ImageModel")
     assert not breaches(["explain", "figures", "digit"], "triptych.domains.pictures.render.hide")
     assert breaches(["domains", "pictures", "data"], "triptych.domains.image.model")
     assert not breaches(["domains", "image", "task"], "triptych.domains.pictures.data.read")

@@ -264,6 +264,9 @@ class Domain:
     page: ClassVar[str | None] = None
     """Module with the page of `triptych play`, by its dotted path: it has a
     `triptych.play.pages.Page` named `PAGE`. None for no page."""
+    piece_files: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Suffixes of sample files that are pieces of music -> function that reads such a file into a
+    `played_pieces.Piece`, as module:function."""
     limits: ClassVar[str] = ""
     """What the models are not for, in sentences, for their cards."""
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import ParsedMidi, midi_bytes, new_midi, parse_midi
+from triptych.domains.music.played import parse_piece
+from triptych.domains.played_pieces import Piece
 from triptych.errors import UserError
 from triptych.play.limits import sampling, within
-from triptych.report.pieces import Piece, parse_piece
 from triptych.types import Progress
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import triptych
+from triptych.domains.played_pieces import Piece
 from triptych.report.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, charts, short
 from triptych.report.metrics import key_points
 from triptych.report.piano_roll import piano_roll
-from triptych.report.pieces import Piece
 from triptych.report.run import Run
 from triptych.report.samples import Items
 from triptych.report.settings import differences

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from triptych.report.pieces import Piece, PlayedNote, PlayedPart, pitch_name
+from triptych.domains.played_pieces import Piece, PlayedNote, PlayedPart, pitch_name
 
 # All sizes are in units of the drawing.
 LEFT, TOP, BOTTOM = 34, 4, 22

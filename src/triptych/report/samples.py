@@ -9,10 +9,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TypeVar
 
+from triptych import domains
+from triptych.domains.played_pieces import Piece
 from triptych.errors import UserError
-from triptych.report.pieces import Piece, read_piece
 
 Item = TypeVar("Item")
 
@@ -94,24 +96,31 @@ def evenly_spaced(count: int, most: int) -> list[int]:
 
 
 def read_items(folder: Path) -> Items:
-    """Read the images, MIDI files and tables of a folder.
+    """Read the images, pieces and tables of a folder.
 
     A grid stands for all images, and a piece for its drawing and its sound. Files that cannot be
     read are named in the notices.
     """
     items = Items()
     paths = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
-    pieces = {path.stem for path in paths if path.suffix == ".mid"}
+    readers = piece_readers()
+    pieces = {path.stem for path in paths if path.suffix in readers}
     grid = [path for path in paths if path.name == GRID]
     pictures = grid or [path for path in paths if path.suffix == ".png" and path.stem not in pieces]
     for path in paths:
-        if path.suffix == ".mid":
-            _add(items.pieces, path, read_piece, items.notices)
+        if path.suffix in readers:
+            _add(items.pieces, path, resolve_name(readers[path.suffix]), items.notices)
         elif path.suffix == ".csv":
             _add(items.tables, path, read_table, items.notices)
         elif path in pictures:
             _add(items.pictures, path, read_picture, items.notices)
     return items
+
+
+def piece_readers() -> dict[str, str]:
+    """Return the functions that read pieces, as module:function, by the suffix of their files."""
+    found = map(domains.find_domain, domains.names())
+    return {suffix: reader for domain in found for suffix, reader in domain.piece_files.items()}
 
 
 def _add(to: list[Item], path: Path, read: Callable[[Path], Item], notices: list[str]) -> None:

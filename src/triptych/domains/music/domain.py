@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from triptych.domains.base import Domain
@@ -195,6 +196,7 @@ class MusicDomain(Domain):
     attention_options = MusicAttentionOptions
     new_run_options = NewRunOptions
     page = "triptych.play.pages.music"
+    piece_files = MappingProxyType({".mid": "triptych.domains.music.played:read_piece"})
     limits = "Music of another kind than its data, and long form: its context is one window."
 
 
