@@ -62,6 +62,21 @@ def test_a_checkpoint_opens_again_with_what_else_it_holds(
     assert script.main([str(path)]) == 0  # format 2 stays
 
 
+@pytest.mark.parametrize("named", [None, "chorales.ChoraleTokenizer"])
+def test_the_tokenizer_of_music_moves_to_the_model(script: ModuleType, named: str | None) -> None:
+    header = older(read_checkpoint(pretrained.find("jsb-chorales"))["triptych"])
+    package = "triptych.domains.music"
+    init: dict[str, Any] = {"directory": "midi"}
+    if named is not None:
+        init["tokenizer"] = {"class_path": f"{package}.tokenizers.{named}", "init_args": {}}
+    kind = f"{package}.sources.midi_folder.MidiFolder"
+    header["config"]["data"]["source"] = {"class_path": kind, "init_args": init}
+    after = script.converted(header)
+    expected = f"{package}.tokenizers.{named or 'events.EventTokenizer'}"
+    assert after["model"]["tokenizer"]["class_path"] == expected
+    assert after["data"]["source"]["init_args"] == {"directory": "midi"}
+
+
 def test_another_file_is_refused(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,9 +7,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
+import torch
 
 import triptych
 from triptych import pretrained
+from triptych.errors import UserError
+from triptych.export import safetensors
+from triptych.export.source import open_source
+from triptych.training.checkpoint import read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = pretrained.names()
@@ -83,3 +88,33 @@ def test_it_opens_and_does_its_work(name: str, tmp_path: Path, monkeypatch: Any)
     else:
         (piece,) = model.sample(1, length=64)
         assert piece.instruments
+
+
+GONE = {
+    "data": {"source": {"class_path": "gone.Source", "init_args": {"directory": "gone"}}},
+    "optim": {"optimizer": {"class_path": "gone.Optimizer"}, "unknown": 1},
+    "run": {"name": "gone", "unknown": 1},
+    "trainer": {"unknown": 1},
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_evaluation_alone_reads_the_settings_of_the_run(name: str, tmp_path: Path) -> None:
+    content = read_checkpoint(pretrained.find(name))
+    path = tmp_path / "gone.ckpt"
+    torch.save({**content, "triptych": content["triptych"] | GONE}, path)
+    model = triptych.load(path, device="cpu")
+    if model.domain == "translation":
+        assert model.translate(["A man is riding a horse."], beam=1)
+        assert list(model.attention(["A man."], beam=1))  # type: ignore[attr-defined]
+    elif model.domain == "music":
+        assert model.sample(1, length=4)  # type: ignore[attr-defined]
+        assert len(model.attention(seconds=2.0).tokens)  # type: ignore[attr-defined]
+    else:
+        assert len(model.sample(1))  # type: ignore[attr-defined]
+    safetensors.write(open_source(str(path), path, {}), tmp_path)
+    again = triptych.load(tmp_path, device="cpu")
+    assert again.settings == model.settings
+    for opened in (model, again):
+        with pytest.raises(UserError, match=r"gone\.Source is a class outside .*--plugin gone"):
+            opened.evaluate()
