@@ -132,3 +132,14 @@ def test_attention_of_ones_own_is_part_of_the_model(run: Run) -> None:
         if words[0] != "evaluate":
             found = run("-m", "triptych", *words, "--plugin", "own_attention", plugins=True)
             assert found.returncode == 0, found.stderr
+
+
+def test_every_command_that_opens_a_model_has_the_option() -> None:
+    text = (TESTS.parent / "docs" / "cli.md").read_text(encoding="utf-8")  # compared with parsers
+    sections = [part for part in text.split("\n## triptych ") if "`--checkpoint`" in part]
+    sections.append(next(part for part in text.split("\n## triptych ") if part[:6] == "export"))
+    assert len(sections) >= 7
+    for section in sections:
+        for part in section.split("\n### "):
+            opens = "`--checkpoint`" in part or part.startswith("export")
+            assert not opens or "`--plugin`" in part, part.partition("\n")[0]
