@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import triptych
-from triptych.core.models.base import NO_CONDITION, Condition
+from triptych.core.conditioner import NO_CONDITION, Condition
 
 
 def nats_by_steps(
@@ -79,7 +79,9 @@ def test_digits_in_bits_per_dim(cli, tmp_path: Path) -> None:
     model = triptych.load("pretrained:mnist", device="cpu").full_model
     # Row by row over the whole image, the first pixel included; the class is 3.
     nats = nats_by_steps(
-        model.core, image.reshape(-1).tolist(), Condition(model.classes.weight[[3]])
+        model.core,
+        image.reshape(-1).tolist(),
+        Condition(model.conditioner.classes.weight[[3]].unsqueeze(1)),
     )
     told = json.loads(score.read_text())["metrics"]["bits_per_dim"]
     assert told == pytest.approx(nats / np.log(2) / 784, rel=1e-5)

@@ -6,20 +6,20 @@ from typing import TypeVar
 
 from torch import nn
 
-from triptych.core.aligned import AlignedMemory
 from triptych.core.attention.cross import CrossAttention
+from triptych.core.conditioner import Conditioner
 from triptych.core.heads import CategoricalHead
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
 def with_random_head(module: Module) -> Module:
-    """Give heads, cross-attention and aligned memory random outputs, so that predictions differ."""
+    """Give heads, cross-attention and conditioners random outputs, so that predictions differ."""
     for part in module.modules():
         if isinstance(part, CategoricalHead) and not part.logits.weight.any():
             nn.init.xavier_uniform_(part.logits.weight)
         if isinstance(part, CrossAttention) and not part.out_proj.weight.any():
             nn.init.xavier_uniform_(part.out_proj.weight)
-        if isinstance(part, AlignedMemory):
+        if isinstance(part, Conditioner) and hasattr(part, "proj"):
             nn.init.xavier_uniform_(part.proj.weight)
     return module

@@ -16,11 +16,12 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
+from triptych.core.conditioner import NO_CONDITION, Condition, Conditioner, Memory
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.halting import Halting
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
+from triptych.core.models.base import AutoregressiveModel
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder import SequenceEncoder
 from triptych.core.models.encoder_decoder import EncoderDecoder
@@ -101,6 +102,17 @@ MODELS = {
 every_model = pytest.mark.parametrize("kind", MODELS)
 
 
+class Reader(Conditioner):
+    """A vector at every position, and the memory of a sequence."""
+
+    def __init__(self, encoder: SequenceEncoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, sequence: Tensor, padding: Tensor, vectors: Tensor) -> Condition:
+        return Condition(vectors, Memory(self.encoder(sequence, ~padding), ~padding))
+
+
 def conditioned_model() -> DecoderOnly:
     """Local 2-D decoder over 3 x 4 pixels of 3 channels that reads six tokens of another kind."""
     attention, shape = Local2D(2, 2, 1, 1, order="blocks"), (3, 4, 3)
@@ -111,16 +123,17 @@ def conditioned_model() -> DecoderOnly:
     return with_random_head(DecoderOnly(
         ChannelEmbedding(7, order.coordinates[:, 2], D), AxialEmbedding(order, D),
         config(attention).decoder(shape, cross=True), CategoricalHead(D, 7), d_model=D,
-        encoder=encoder,
+        conditioner=Reader(encoder),
     )).double()  # fmt: skip
 
 
 @pytest.mark.parametrize("prefix", [0, 5])
-def test_a_model_with_an_encoder_steps_as_it_trains(prefix: int) -> None:
+@pytest.mark.parametrize("n_vectors", [1, 36])
+def test_a_model_with_an_encoder_steps_as_it_trains(prefix: int, n_vectors: int) -> None:
     model, values = conditioned_model(), torch.randint(7, (2, 36))
-    sequence, vector = torch.randint(5, (2, 6)), torch.randn(2, D).double()
+    sequence, vectors = torch.randint(5, (2, 6)), torch.randn(2, n_vectors, D).double()
     padding = torch.arange(6).expand(2, -1) >= torch.tensor([6, 4]).unsqueeze(1)
-    condition = model.encode(sequence, padding, vector)
+    condition = model.conditioner(sequence, padding, vectors)
     expected = model(values, None, condition)
     state = model.init_state(2, 36, condition=condition)
     parts = [model.prefill(values[:, :prefix], state)]
@@ -129,16 +142,18 @@ def test_a_model_with_an_encoder_steps_as_it_trains(prefix: int) -> None:
     torch.testing.assert_close(torch.stack(parts, dim=1), expected[:, prefix:], **EXACT)
     # Every position reads the sequence, and no row reads its padding.
     other = torch.where(padding, sequence, (sequence + 1) % 5)
-    assert (model(values, None, model.encode(other, padding, vector)) != expected).any(2).all()
+    assert (
+        (model(values, None, model.conditioner(other, padding, vectors)) != expected).any(2).all()
+    )
     other = torch.where(padding, (sequence + 1) % 5, sequence)
-    assert torch.equal(model(values, None, model.encode(other, padding, vector)), expected)
+    assert torch.equal(model(values, None, model.conditioner(other, padding, vectors)), expected)
 
 
 def test_a_model_needs_a_sequence_exactly_if_it_has_an_encoder() -> None:
     with pytest.raises(ValueError, match="encoder"):
         conditioned_model().init_state(2, 36)
     with pytest.raises(ValueError, match="encoder"):
-        tokens_model().encode(torch.zeros(2, 3, dtype=torch.int64))
+        tokens_model().init_state(2, 11, condition=Condition(memory=Memory(torch.zeros(2, 3, D))))
 
 
 @every_model
@@ -148,7 +163,7 @@ def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras
     build, shape = MODELS[kind]
     model, values = build(), torch.randint(7, (2, *shape))
     previous = torch.tensor([3, -1]) if extras and shape == (11,) else None
-    condition = Condition(torch.randn(2, D).double()) if extras else NO_CONDITION
+    condition = Condition(torch.randn(2, 1, D).double()) if extras else NO_CONDITION
     expected = model(values, previous, condition)
     if extras:
         assert not torch.allclose(expected, model(values, previous))
@@ -163,7 +178,7 @@ def test_decoding_predicts_what_training_predicts(kind: str, prefix: int, extras
 def test_several_values_at_once_predict_what_training_predicts(kind: str) -> None:
     build, shape = MODELS[kind]
     model, values = build(), torch.randint(7, (2, *shape))
-    condition = Condition(torch.randn(2, D).double())
+    condition = Condition(torch.randn(2, 1, D).double())
     expected = model(values, None, condition)
     state = model.init_state(2, shape[0], lookahead=3, condition=condition)
     model.prefill(values[:, :0], state)
@@ -296,10 +311,10 @@ class GRUModel(AutoregressiveModel):
     ) -> DecodingState:
         if lookahead:
             raise ValueError("a recurrent model cannot step back")
-        hidden = condition.vector
-        if hidden is None:
-            hidden = torch.zeros(batch, self.cell.hidden_size)
-        return DecodingState([], [], hidden.clone())
+        hidden = torch.zeros(batch, self.cell.hidden_size)
+        if condition.vectors is not None:
+            hidden = condition.vectors[:, 0].clone()
+        return DecodingState([], [], hidden)
 
     def prefill(
         self, values: Tensor, state: DecodingState, previous: Tensor | None = None
@@ -328,7 +343,7 @@ class GRUModel(AutoregressiveModel):
 def test_a_recurrent_model_is_sampled_without_a_change_to_decoding(end: int | None) -> None:
     model, length = GRUModel(5, 8), 40
     initial, prefix = torch.randn(6, 8), torch.randint(4, (6, 2))
-    condition = Condition(initial)
+    condition = Condition(initial.unsqueeze(1))
     greedy = Sampling(temperature=0.0)
     found = generate(
         model, batch=6, length=length, prefix=prefix, condition=condition, sampling=greedy, end=end
@@ -347,7 +362,7 @@ def test_a_recurrent_model_is_sampled_without_a_change_to_decoding(end: int | No
 @torch.no_grad()
 def test_a_recurrent_model_is_searched_without_a_change_to_decoding() -> None:
     model = GRUModel(5, 8)
-    state = model.init_state(2, 6, condition=Condition(torch.randn(2, 8)))
+    state = model.init_state(2, 6, condition=Condition(torch.randn(2, 1, 8)))
     model.prefill(torch.zeros(2, 0, dtype=torch.int64), state)
     limits = [6, 3]
     wide, one = (

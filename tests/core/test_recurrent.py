@@ -226,3 +226,14 @@ def test_autocast_rounds_no_state(cell: str, bidirectional: bool) -> None:
 
     for rounded, exact in zip(states(autocast=True), states(autocast=False), strict=True):
         torch.testing.assert_close(rounded, exact)  # also of one dtype
+
+
+def test_a_condition_can_be_used_again() -> None:
+    """Steps write into the state, not into the condition that it was made of."""
+    each, (source, padding, target) = model(cell="gru"), batch()
+    condition = each.encode(source, padding)
+    for _ in range(2):
+        state = each.init_state(3, 5, condition=condition)
+        found = each.step(target[:, :1], torch.tensor([0]), state)
+    again = each.step(target[:, :1], torch.tensor([0]), each.init_state(3, 5, condition=condition))
+    torch.testing.assert_close(found, again, rtol=0, atol=0)

@@ -11,10 +11,10 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
+from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
@@ -205,7 +205,7 @@ def test_rows_that_have_ended_leave_the_batch(
         return step(model, value, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(DecoderOnly, "step", counted)
-    condition = Condition(torch.randn(40, 12, dtype=torch.float64))
+    condition = Condition(torch.randn(40, 1, 12, dtype=torch.float64))
     generator = torch.Generator().manual_seed(2)
     generate(model, batch=40, length=20, generator=generator, end=5, condition=condition)
     assert sizes[:15] == [40] * 15
@@ -226,7 +226,7 @@ def test_a_step_reads_the_filled_part_of_the_cache(lookahead: int) -> None:
 def test_no_step_waits_for_the_device(model: DecoderOnly) -> None:
     """A meta tensor raises where its values are read on the host."""
     model = model.to("meta")
-    condition = Condition(torch.empty(3, 12, device="meta", dtype=torch.float64))
+    condition = Condition(torch.empty(3, 1, 12, device="meta", dtype=torch.float64))
     assert generate(model, batch=3, length=15, end=5, condition=condition).shape == (3, 15)
     with pytest.raises(RuntimeError, match="meta"):  # a look for finished rows, every 16 positions
         generate(model, batch=3, length=20, end=5, condition=condition)
@@ -271,10 +271,10 @@ def test_a_kept_cache_takes_the_condition_of_each_batch(
     model: DecoderOnly, compiler: list[object]
 ) -> None:
     steps = CompiledSteps(model)
-    for vector in torch.randn(2, 3, 12, dtype=torch.float64):
+    for vectors in torch.randn(2, 3, 1, 12, dtype=torch.float64):
         plain, compiled = (
             generate(
-                model, batch=3, length=12, condition=Condition(vector), compiled=which,
+                model, batch=3, length=12, condition=Condition(vectors), compiled=which,
                 generator=torch.Generator().manual_seed(1),
             )
             for which in (None, steps)

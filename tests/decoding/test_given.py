@@ -8,11 +8,11 @@ from enumerable import LEVELS, N_DRAWS, D, assert_distributed_as, categorical, e
 from random_head import with_random_head
 
 from triptych.core.attention.local2d import Local2D
+from triptych.core.conditioner import Condition
 from triptych.core.embeddings import PixelEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.generation_order import raster
 from triptych.core.heads import MixtureOfLogisticsHead
-from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import AxialEmbedding
 from triptych.core.transformer import TransformerConfig
@@ -67,7 +67,7 @@ def test_known_values_come_back_unchanged_in_each_row() -> None:
         MixtureOfLogisticsHead(D, levels=7, channels=3, components=2), d_model=D,
     ))  # fmt: skip
     values, known = torch.randint(7, (5, 12, 3)), torch.rand(5, 12) < 0.5
-    condition = Condition(torch.randn(5, D))
+    condition = Condition(torch.randn(5, 1, D))
     found = generate(model, batch=5, length=12, given=Given(values, known), condition=condition)
     assert torch.equal(found[known], values[known])
     assert not torch.equal(found[~known], values[~known])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from enumerable import N_DRAWS, D, assert_distributed_as, categorical, enumerated, given
 
-from triptych.core.models.base import Condition
+from triptych.core.conditioner import Condition
 from triptych.decoding.particles import particle_filter
 from triptych.decoding.sampling import Given
 
@@ -83,13 +83,13 @@ def test_temperature_prefix_and_condition() -> None:
     error = float(log_p.exp().std()) / math.sqrt(4_000)
     assert abs(float(log_p.exp().mean()) - p) < 4 * error
 
-    condition = Condition(torch.randn(3, D))
+    condition = Condition(torch.randn(3, 1, D))
     few = rows(FIXED, 3)
     one, _ = particle_filter(
         model, few, particles=4, condition=condition, generator=generator.manual_seed(1)
     )
     assert (one[few.known] == few.values[few.known]).all()
-    first = Condition(condition.vector[:1].expand(3, -1))
+    first = Condition(condition.vectors[:1].expand(3, -1, -1))
     fixed = {0: 2, 1: 0, 2: 1}
     _, by_row = particle_filter(model, rows(fixed, 3), particles=2, condition=condition)
     _, by_first = particle_filter(model, rows(fixed, 3), particles=2, condition=first)

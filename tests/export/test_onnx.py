@@ -12,7 +12,7 @@ import tiny_models
 import torch
 from tiny_models import LEARNED, part
 
-from triptych.core.models.base import Condition
+from triptych.core.conditioner import Condition
 from triptych.errors import UserError
 from triptych.export import onnx as format_module
 from triptych.export import onnx_check
@@ -65,13 +65,14 @@ def step_by_step(step: DecoderStep, values: torch.Tensor, label: torch.Tensor | 
 def test_steps_give_the_whole_pass(name: str) -> None:
     build, settings = DECODERS[name]
     model = build(**settings).model.full_model
-    core, classes = getattr(model, "core", model), getattr(model, "classes", None)
+    core = getattr(model, "core", model)
+    classes = getattr(core.conditioner, "classes", None)
     length, size = 16, getattr(core.head, "levels", core.head.n_parameters)
     values = torch.randint(size, (2, length, *core.value_shape))
     label = None if classes is None else torch.tensor([1, 0])
     step = DecoderStep(core, core.init_state(2, length), classes)
     found = step_by_step(step, values, label)
-    condition = Condition(vector=None if classes is None else classes(label))
+    condition = Condition(None if classes is None else classes(label).unsqueeze(1))
     torch.testing.assert_close(found, core(values, condition=condition), atol=1e-4, rtol=1e-4)
 
 
@@ -114,7 +115,8 @@ def test_the_graph_is_compared_at_every_position(
     source = copy.deepcopy(build(**settings))
     format_module.write(source, tmp_path)
     model = source.model.full_model
-    core, classes = getattr(model, "core", model), getattr(model, "classes", None)
+    core = getattr(model, "core", model)
+    classes = getattr(core.conditioner, "classes", None)
     length = json.loads((tmp_path / "onnx.json").read_text(encoding="utf-8"))["length"]
     assert onnx_check.compare_decoder(core, classes, tmp_path, length).difference < 1e-4
     assert b"/triptych/" not in (tmp_path / "step.onnx").read_bytes(), "paths of this machine"

@@ -11,13 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.context import StepContext
+from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import (
     CHECK_INTERVAL,
     MIN_DROP_SHARE,
-    NO_CONDITION,
     AutoregressiveModel,
-    Condition,
 )
 from triptych.core.state import DecodingState, map_tensors, tensors_of
 from triptych.decoding.sampling import Given, LogitsConstraint, Sampling, sample_value

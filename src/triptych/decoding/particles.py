@@ -7,11 +7,10 @@ import math
 import torch
 from torch import Tensor
 
+from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import (
-    NO_CONDITION,
     AutoregressiveModel,
-    Condition,
 )
 from triptych.decoding.generate import StepRunner
 from triptych.decoding.sampling import Given, LogitsConstraint, Sampling, sample_value

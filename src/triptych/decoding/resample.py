@@ -7,8 +7,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
+from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import Given, Sampling

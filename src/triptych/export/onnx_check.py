@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
+from triptych.core.conditioner import NO_CONDITION, Condition
+from triptych.core.models.base import AutoregressiveModel
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import DecodingState
@@ -44,7 +45,7 @@ def compare_decoder(
     condition = NO_CONDITION
     if classes is not None:
         label = torch.arange(ROWS) % classes.num_embeddings
-        condition = Condition(vector=classes(label).detach())
+        condition = Condition(classes(label).detach().unsqueeze(1))
         feed["label"] = label.numpy()
     state = core.init_state(ROWS, length, condition=condition)
     before = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)

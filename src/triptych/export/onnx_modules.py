@@ -130,10 +130,10 @@ class DecoderStep(Step):
         first = value if value.ndim == 2 else value[..., 0]  # [B, 1]
         x = model.embedding(value.clamp(min=0), (position - 1).clamp(min=0))  # [B, 1, D]
         x = torch.where((first < 0).unsqueeze(-1), model.start, x)  # [B, 1, D]
-        vector = None if self.classes is None else self.classes(label)  # [B, D]
+        vectors = None if self.classes is None else self.classes(label).unsqueeze(1)  # [B, 1, D]
         context = model.decoder.step_context(position, state)
         if model.decoder.uses_token_ids:
             context = replace(context, token_ids=value)
-        x = model.add_positions(x, model.positions(position), vector)
+        x = model.add_positions(x, model.positions(position), vectors)
         parameters = model.head(model.decoder.step(x, state, context))[:, 0]  # [B, Z]
         return [parameters, *tensors_of(state.layers)]

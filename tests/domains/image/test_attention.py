@@ -13,7 +13,6 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, MixtureOfLogistics
-from triptych.core.models.base import NO_CONDITION
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.attention_maps import attention_blocks
@@ -63,7 +62,7 @@ def test_a_map_holds_the_weights_of_each_earlier_pixel(attention, head, image):
     values = model.to_sequence(torch.from_numpy(image).unsqueeze(0))
     block = model.core.decoder.blocks[0]
     with torch.no_grad():
-        x, _ = model.core._inputs(values[:, :-1], None, NO_CONDITION)
+        x, _ = model.core._inputs(values[:, :-1], None, None)
         weights = block.attention.weights(block.attention_residual.norm(x))[0, 1].numpy()
     cells = order.coordinates.tolist()
     for (row, column), found in zip(PIXELS, maps, strict=True):

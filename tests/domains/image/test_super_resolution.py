@@ -115,15 +115,15 @@ def test_every_small_pixel_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def changes() -> list[float]:
         with torch.no_grad():
-            before = model.core.encode(small.long().flatten(1, 2)).memory
+            before = model.conditioner(None, small).memory
             after = []
             for row, column, channel in np.ndindex(*SMALL):
                 other = small.clone()
                 other[0, row, column, channel] = (int(other[0, row, column, channel]) + 1) % LEVELS
-                memory = model.core.encode(other.long().flatten(1, 2)).memory
+                memory = model.conditioner(None, other).memory
                 assert memory is not None
                 assert before is not None
-                after.append(float((memory - before).abs().amin()))
+                after.append(float((memory.features - before.features).abs().amin()))
         return after
 
     assert min(changes()) > 0  # full attention: each pixel changes the memory of all
@@ -145,9 +145,9 @@ def test_without_a_factor_the_model_is_as_before() -> None:
 
 def test_rotary_positions_of_the_decoder_leave_the_encoder_its_own() -> None:
     model = model_of(Full(), positions=Rotary()).full_model
-    assert model.core.encoder is not None
-    assert not isinstance(model.core.encoder.positions, nn.Identity)
-    assert any(name.startswith("core.encoder.positions") for name in model.state_dict())
+    assert model.conditioner.encoder is not None
+    assert not isinstance(model.conditioner.encoder.positions, nn.Identity)
+    assert any(name.startswith("core.conditioner.encoder.positions") for name in model.state_dict())
     assert torch.isfinite(model.nll(images())).all()
 
 

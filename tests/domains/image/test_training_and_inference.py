@@ -267,7 +267,9 @@ def test_samples_are_whole_numbers_on_the_levels(folder: Path, tmp_path: Path) -
 
 def test_the_label_reaches_every_sample_and_dropout_is_off(folder: Path) -> None:
     model = model_of(folder, dropout=0.5)
-    nn.init.normal_(model.full_model.classes.weight, std=10)  # so that the class matters
+    nn.init.normal_(
+        model.full_model.conditioner.classes.weight, std=10
+    )  # so that the class matters
     for label in (0, 1):
         labels = torch.full((3,), label)
         generator = torch.Generator().manual_seed(5)

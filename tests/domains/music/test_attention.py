@@ -16,7 +16,6 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
-from triptych.core.models.base import NO_CONDITION
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.attention_maps import find_query, note_attention
@@ -127,7 +126,7 @@ def test_the_reads_are_the_last_row_of_the_models_weights(attention, query):
     previous = torch.tensor([tokens[first - 1] if first else -1])
     core, block = model.model, model.model.decoder.blocks[0]
     with torch.no_grad():
-        x, context = core._inputs(ids[:, :-1], previous, NO_CONDITION)
+        x, context = core._inputs(ids[:, :-1], previous, None)
         weights = block.attention.weights(block.attention_residual.norm(x), context)
     assert found.heads == pytest.approx(weights[0, :, -1, 1:].numpy(), abs=1e-12)
     before = weights[0, :, -1, 0].numpy()

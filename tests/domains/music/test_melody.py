@@ -207,7 +207,7 @@ def test_the_melody_matters_and_has_gradients():
     other = batch._replace(melody=batch.melody.flip(1))
     assert not torch.allclose(token_nll(model, batch), token_nll(model, other))
     token_nll(model, batch).sum().backward()
-    for name, parameter in model.encoder.named_parameters():
+    for name, parameter in model.conditioner.encoder.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().sum() > 0, name
 

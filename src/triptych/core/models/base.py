@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
-from triptych.core.attention.context import ForwardContext, StepContext
+from triptych.core.attention.context import StepContext
+from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.heads import Head
 from triptych.core.state import DecodingState, Own, tensors_of
 from triptych.core.transformer import Decoder
@@ -18,43 +19,6 @@ MIN_DROP_SHARE = 0.25
 """Smallest share of finished rows for which decoding copies the cache without them."""
 CHECK_INTERVAL = 16
 """Steps between two checks for finished rows on a GPU; each check waits for the device."""
-
-
-@dataclass(frozen=True)
-class Condition:
-    """Inputs of all predictions of a row besides its values; every part may be absent."""
-
-    vector: Tensor | None = None
-    """Added at every position, such as a class embedding: [B, D]."""
-    memory: Tensor | None = None
-    """Output of an encoder, which cross-attention reads: [B, K, D]."""
-    memory_real: Tensor | None = None
-    """Bool [B, K], False on padding; None for no padding."""
-    prefix: Tensor | None = None
-    """Tokens that a decoder reads before its own, int64 [B, K]."""
-
-    state: Tensor | None = None
-    """States of a recurrent encoder after its last token: [B, S, D]."""
-
-    def context(self) -> ForwardContext:
-        """The context of a pass that reads the memory."""
-        return ForwardContext(memory=self.memory, memory_real=self.memory_real)
-
-    def rows(self, rows: slice) -> Condition:
-        """The condition of some rows of the batch."""
-        return self._map(lambda part: part[rows])
-
-    def repeated(self, count: int) -> Condition:
-        """The condition of `count` copies of each row; they stand next to each other."""
-        return self._map(lambda part: part.repeat_interleave(count, 0))
-
-    def _map(self, change: Callable[[Tensor], Tensor]) -> Condition:
-        parts = (self.vector, self.memory, self.memory_real, self.prefix, self.state)
-        return Condition(*(None if part is None else change(part) for part in parts))
-
-
-NO_CONDITION = Condition()
-"""The condition of a model whose predictions depend on the values alone."""
 
 
 class AutoregressiveModel(nn.Module, ABC):
@@ -129,11 +93,14 @@ class TransformerModel(AutoregressiveModel):
     """Position encodings: index int64 [L] -> [L, D]."""
     dropout: nn.Dropout
 
-    def add_positions(self, x: Tensor, encodings: Tensor, vector: Tensor | None = None) -> Tensor:
-        """Inputs of a stack from x [B, L, D], encodings [L, D], vector [B, D]: [B, L, D]."""
+    def add_positions(self, x: Tensor, encodings: Tensor, vectors: Tensor | None = None) -> Tensor:
+        """Inputs [B, L, D] of a stack from x [B, L, D] and encodings [L, D].
+
+        vectors: of a condition, [B, 1, D] or [B, L, D].
+        """
         x = x + encodings.to(x.dtype)
-        if vector is not None:
-            x = x + vector.unsqueeze(1)
+        if vectors is not None:
+            x = x + vectors.to(x.dtype)
         x = self.dropout(x)
         return x
 

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from triptych.core.attention.capture import capture_attention
 from triptych.core.attention.context import ForwardContext
+from triptych.core.conditioner import NO_CONDITION, Condition, Memory
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel, inverted
+from triptych.core.models.base import TransformerModel, inverted
 from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
 from triptych.core.state import DecodingState
 from triptych.core.transformer import TransformerConfig
@@ -86,7 +87,7 @@ class EncoderDecoder(TransformerModel, SequenceToSequence):
         x = self._embed(self.source_embedding, source, first_position)  # [B, K, D]
         real = inverted(source_padding)
         memory: Tensor = self.encoder(x, ForwardContext(real=real, first_position=first_position))
-        return Condition(memory=memory, memory_real=real)
+        return Condition(memory=Memory(memory, real))
 
     @property
     def n_layers(self) -> int:

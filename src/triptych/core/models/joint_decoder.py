@@ -10,19 +10,20 @@ from torch import Tensor, nn
 
 from triptych.core.attention.capture import capture_attention
 from triptych.core.attention.context import StepContext
+from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.halting import halts
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel
+from triptych.core.models.base import TransformerModel
 from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
 from triptych.core.state import DecodingState
 from triptych.core.transformer import TransformerConfig
 
 
-@dataclass(frozen=True)
-class Source:
-    """The source that a decoder has read before its first target token."""
+@dataclass(frozen=True, kw_only=True)
+class Source(Condition):
+    """The source, which a decoder reads before its first target token."""
 
     tokens: Tensor
     """Int64 [B, K]."""
@@ -86,11 +87,11 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         tokens = joined(source, source_padding, target, self.padding)  # [B, K + L + 1]
         return self._decode(tokens[:, :-1]), tokens[:, 1:]
 
-    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Condition:
+    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Source:
         """As in `SequenceToSequence`. Raises ValueError for sources of unequal lengths."""
         if source_padding is not None and bool(source_padding.any()):
             raise ValueError("a joint decoder decodes sources of one length; expected no padding")
-        return Condition(prefix=source)
+        return Source(tokens=source)
 
     @property
     def n_layers(self) -> int:
@@ -115,13 +116,12 @@ class JointDecoder(TransformerModel, SequenceToSequence):
         condition: Condition = NO_CONDITION,
     ) -> DecodingState[Source]:
         """As in `AutoregressiveModel`; condition: of `encode`, whose source is read here."""
-        source = condition.prefix
-        if source is None:
+        if not isinstance(condition, Source):
             raise ValueError("a joint decoder needs the condition of a source")
-        length = source.shape[1] + max_length
+        length = condition.tokens.shape[1] + max_length
         empty = self.decoder.init_state(batch, length, lookahead=lookahead)
-        state = DecodingState(empty.layers, empty.memory, Source(source))
-        self._decode(source, state)
+        state = DecodingState(empty.layers, empty.memory, condition)
+        self._decode(condition.tokens, state)
         return state
 
     def prefill(

@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from triptych.core.attention.context import StepContext
+from triptych.core.conditioner import NO_CONDITION, Condition, Memory
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import NO_CONDITION, Condition, inverted
+from triptych.core.models.base import inverted
 from triptych.core.models.encoder_decoder import SharedEmbeddings
 from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
 from triptych.core.state import DecodingState, ProjectedMemory, tensors_of
@@ -21,6 +22,14 @@ CellKind = Literal["lstm", "gru"]
 """Kind of recurrent cell, of torch.nn."""
 Score = Literal["dot", "general"]
 """Score of a source state: h_t . h_s, or h_t . W_a h_s (section 3.1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceStates(Condition):
+    """What a recurrent decoder is conditioned on, beside the memory."""
+
+    last: Tensor
+    """States of the encoder after its last token: [B, S, D]."""
 
 
 @dataclass(frozen=True)
@@ -222,11 +231,11 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         features, _ = self._decode(target_input, state)  # [B, L, D]
         return features
 
-    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> Condition:
+    def encode(self, source: Tensor, source_padding: Tensor | None = None) -> SourceStates:
         x = self._embed(self.source_embedding, source)  # [B, K, D]
         real = inverted(source_padding)
         memory, last = self.encoder(x, real)  # [B, K, D], [B, S, D]
-        return Condition(memory=memory, memory_real=real, state=last)
+        return SourceStates(memory=Memory(memory, real), last=last)
 
     def init_state(
         self,
@@ -242,11 +251,12 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         """
         if lookahead:
             raise ValueError("a recurrent decoder cannot go back; expected no lookahead")
-        if condition.memory is None or condition.state is None:
+        if not isinstance(condition, SourceStates) or condition.memory is None:
             raise ValueError("a recurrent decoder needs the condition of a source")
-        projected = self.decoder.attention.project_memory(condition.memory, condition.memory_real)
-        fed = torch.zeros_like(condition.state[:, 0])  # [B, D]
-        return DecodingState([], [projected], Recurrence(condition.state, fed))
+        memory = condition.memory
+        projected = self.decoder.attention.project_memory(memory.features, memory.real)
+        fed = torch.zeros_like(condition.last[:, 0])  # [B, D]
+        return DecodingState([], [projected], Recurrence(condition.last.clone(), fed))
 
     def prefill(
         self, values: Tensor, state: DecodingState[Recurrence], previous: Tensor | None = None

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from triptych.core.models.base import AutoregressiveModel, Condition
+from triptych.core.conditioner import Condition
+from triptych.core.models.base import AutoregressiveModel
 
 
 class AttentionWeights(NamedTuple):

@@ -48,7 +48,7 @@ class ImageModel(ImageScores, ImageGenerator):
         if model.factor is not None:
             return None
         order = {"order": model.order.coordinates.tolist()}
-        return Decoder(model.core, model.order.length, model.classes, order)
+        return Decoder(model.core, model.order.length, model.conditioner.classes, order)
 
     def evaluate(
         self,

@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from triptych.core.conditioner import Condition
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
 from triptych.core.heads import Categorical, HeadConfig
-from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.resample import resample
 from triptych.decoding.sampling import Given, Sampling
+from triptych.domains.image.conditioner import ImageConditioner
 from triptych.domains.image.super_resolution import SuperResolution, average_down
 from triptych.training.model_settings import ModelSettings
 from triptych.types import Progress
@@ -93,22 +94,30 @@ class ImageTransformer(nn.Module):
             config.head.build(d_model, levels, channels),
             d_model=d_model,
             dropout=transformer.dropout,
-            encoder=config.super_resolution.build(transformer, shape, levels),
+            conditioner=ImageConditioner(config.super_resolution.build(transformer, shape, levels)),
         )
-        self.classes = nn.Embedding(n_classes, d_model) if n_classes else None
-        if self.classes is not None:
-            nn.init.normal_(self.classes.weight, std=d_model**-0.5)
+        if n_classes:
+            # Made here, because the order of the random numbers decides the weights of a seed.
+            self.conditioner.add_classes(n_classes, d_model)
+
+    @property
+    def conditioner(self) -> ImageConditioner:
+        """What makes the conditions of the core."""
+        conditioner = self.core.conditioner
+        assert isinstance(conditioner, ImageConditioner)
+        return conditioner
 
     @property
     def n_classes(self) -> int:
         """Number of classes; 0 for an unconditional model."""
-        return 0 if self.classes is None else self.classes.num_embeddings
+        classes = self.conditioner.classes
+        return 0 if classes is None else classes.num_embeddings
 
     def cyclic_labels(self, count: int) -> Tensor | None:
         """Return one class after the other, int64 [count]; None for an unconditional model."""
-        if self.classes is None:
+        if not self.n_classes:
             return None
-        return torch.arange(count, device=self.classes.weight.device) % self.n_classes
+        return torch.arange(count, device=self.core.start.device) % self.n_classes
 
     def to_sequence(self, pixels: Tensor) -> Tensor:
         """Return images [B, H, W, C] in generation order: int64 [B, L], or [B, L, C]."""
@@ -135,12 +144,8 @@ class ImageTransformer(nn.Module):
         labels: int64 [B], of a class-conditional model. small: as from `small`; ValueError for a
         model of super-resolution without it, and for another model with it.
         """
-        vector = None if self.classes is None else self.classes(labels)  # [B, D]
-        if (small is None) != (self.factor is None):
-            raise ValueError("a small image is needed exactly by a model of super-resolution")
-        if small is None:
-            return Condition(vector=vector)
-        return self.core.encode(small.long().flatten(1, 2), vector=vector)
+        condition: Condition = self.conditioner(labels, small)
+        return condition
 
     def nll(self, pixels: Tensor, labels: Tensor | None = None) -> Tensor:
         """Return the negative log-likelihood of every position, first included, in nats: [B, L].

@@ -57,14 +57,14 @@ class ImageTrainingModule(ImageScores, TrainingModule):
         before, now = other["levels"], own["levels"]
         nearest = [round(level * (before - 1) / (now - 1)) for level in range(now)]
         weights = ["model.core.embedding.table.weight"]
-        if self.model.core.encoder is not None:
-            weights.append("model.core.encoder.embedding.table.weight")
+        if self.model.conditioner.encoder is not None:
+            weights.append("model.core.conditioner.encoder.embedding.table.weight")
         # A mixture of logistics has no weights of single levels.
         if isinstance(self.model.core.head, CategoricalHead):
             weights += ["model.core.head.logits.weight", "model.core.head.logits.bias"]
         maps = [RowMap("levels", before, nearest, tuple(weights))]
         if self.model.n_classes:
-            names = ("model.classes.weight",)
+            names = ("model.core.conditioner.classes.weight",)
             maps.append(same_symbols("classes", other["class_names"], own["class_names"], names))
         return maps
 

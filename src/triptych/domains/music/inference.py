@@ -152,7 +152,7 @@ class MusicModel(MusicEvaluator):
 
     def decoder(self) -> Decoder | None:
         model = self.full_model
-        return Decoder(model, self.settings.sequence_length) if model.encoder is None else None
+        return None if model.reads_memory else Decoder(model, self.settings.sequence_length)
 
     def _prompt(self, primer: GivenMidi) -> Ids:
         """Return the tokens of a MIDI file or of a piece in memory."""

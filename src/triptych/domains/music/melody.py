@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.core.models.base import NO_CONDITION, Condition
+from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.midi import ParsedMidi
 from triptych.domains.music.tokenizers.base import MELODY_REST, Ids, MusicTokenizer
@@ -100,8 +100,8 @@ def padded(melodies: Sequence[Ids]) -> Tensor:
 
 
 def condition_of(model: DecoderOnly, melody: Tensor | None) -> Condition:
-    """Return the encoder's output for melodies int64 [B, K] of `padded`; None for no melody."""
+    """Return the condition of melodies int64 [B, K] of `padded`; None for no melody."""
     if melody is None:
         return NO_CONDITION
-    padding = melody == PADDING
-    return model.encode(melody.masked_fill(padding, MELODY_REST), padding)
+    condition: Condition = model.conditioner(melody)
+    return condition

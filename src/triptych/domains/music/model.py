@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 
-from triptych.core.aligned import AlignedMemory
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
@@ -21,6 +20,7 @@ from triptych.core.positions import (
     SumOfEmbeddings,
 )
 from triptych.core.transformer import TransformerConfig
+from triptych.domains.music.conditioner import MelodyConditioner
 from triptych.domains.music.melody import WindowMelody
 from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
@@ -50,24 +50,20 @@ class MelodyEncoder:
     def __post_init__(self) -> None:
         at_least(self, 1, "n_layers")
 
-    def build(self, decoder: TransformerConfig, tokenizer: MusicTokenizer) -> SequenceEncoder:
+    def build(self, decoder: TransformerConfig, tokenizer: MusicTokenizer) -> MelodyConditioner:
         """Build the encoder beside a decoder; ValueError for music without a melody."""
         if tokenizer.melody_step is None:
             raise ValueError(f"{tokenizer.name} has no melody; set model.melody to null")
         config = replace(decoder, n_layers=self.n_layers, attention=Full(), positions=Sinusoidal())
         order = raster((1,))  # sinusoids serve any length
-        return SequenceEncoder(
+        encoder = SequenceEncoder(
             TokenEmbedding(N_MELODY_SYMBOLS, config.d_model),
             config.positions.build(config.d_model, order),
             config.encoder((1,)),
             config.dropout,
         )
-
-    def aligned(self, d_model: int, tokenizer: MusicTokenizer) -> AlignedMemory:
-        """Build what gives each token the step of the melody in which it lies."""
-        assert tokenizer.melody_step is not None
         durations = torch.from_numpy(tokenizer.durations)  # [V]
-        return AlignedMemory(durations, tokenizer.melody_step, d_model)
+        return MelodyConditioner(encoder, durations, tokenizer.melody_step, config.d_model)
 
 
 @dataclass(frozen=True)
@@ -96,16 +92,21 @@ class ModelConfig:
         cycles += tokenizer.meter_cycles if self.meter_embedding else ()
         if cycles:
             positions = SumOfEmbeddings([positions, Metrical(cycles).build(d_model, order)])
-        return DecoderOnly(
+        model = DecoderOnly(
             TokenEmbedding(vocabulary, d_model),
             positions,
             transformer.decoder((length,), cross=self.melody is not None),
             CategoricalHead(d_model, vocabulary),
             d_model=d_model,
             dropout=transformer.dropout,
-            encoder=None if self.melody is None else self.melody.build(transformer, tokenizer),
-            aligned=None if self.melody is None else self.melody.aligned(d_model, tokenizer),
+            conditioner=None if self.melody is None else self.melody.build(transformer, tokenizer),
         )
+        # A new model is the one without the melody: beside random cross-attention the decoder
+        # learned later to use its own past.
+        for block in model.decoder.blocks:
+            if block.cross is not None:
+                torch.nn.init.zeros_(block.cross.out_proj.weight)
+        return model
 
 
 @dataclass(frozen=True)

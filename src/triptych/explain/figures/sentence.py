@@ -107,7 +107,7 @@ def _encoder(walk: Walk, transformer: Any, ids: Tensor, names: Sequence[str]) ->
         text = "x + self-attention(x), then x + feed-forward(x), with their norms."
         walk.tensor(f"Encoder layer {number} of {len(outputs)}", text, output, names)
     walk.tensor("Memory", "The encoder's output after the final norm; every step of the decoder "
-                "reads it.", condition.memory, names)  # fmt: skip
+                "reads it.", condition.memory.features, names)  # fmt: skip
     return condition
 
 
