@@ -9,12 +9,12 @@ import torch
 from fake_cuda import fake_cuda
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from triptych.core.models.base import CHECK_INTERVAL
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.beams import Beams
 from triptych.decoding.constraints import AnyForbids, ForcedText, MinimumLength, NoRepeatedNgrams
+from triptych.decoding.generate import CHECK_INTERVAL
 from triptych.decoding.required import RequiredPhrases
 
 LAUNCHES_OF_A_DECISION = 75

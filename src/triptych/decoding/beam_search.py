@@ -9,14 +9,12 @@ import torch
 from torch import Tensor
 
 from triptych.core.heads import at_least_float32
-from triptych.core.models.base import (
-    CHECK_INTERVAL,
-    MIN_DROP_SHARE,
-    AutoregressiveModel,
-)
+from triptych.core.models.base import AutoregressiveModel
 from triptych.core.state import DecodingState, tensors_of
 from triptych.decoding.beams import Beams, SearchSettings
+from triptych.decoding.generate import CHECK_INTERVAL, MIN_DROP_SHARE
 from triptych.decoding.hypotheses import SearchResult
+from triptych.decoding.margin import Margins
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.required import RequiredPhrases
 from triptych.decoding.sampling import LogitsConstraint
@@ -53,14 +51,15 @@ def beam_search(
     ones follow, marked as unfinished. A beam of 1 is greedy search: its first end is final. Every
     decision is made within a row, so that a result does not depend on the batch.
 
-    `Beams` makes the decisions on the device. A GPU is waited for every CHECK_INTERVAL steps.
+    `Beams` makes the decisions on the device, and `Margins` observes how close they are. A GPU is
+    waited for every CHECK_INTERVAL steps.
     """
     device = tensors_of(state)[0].device
     batch, longest = len(max_lengths), max(max_lengths)
     sizes = {"beam": beam, "n_best": n_best, "banks": 1 if required is None else required.n_banks}
     settings = SearchSettings.build(penalty or LengthPenalty(), longest, device, end=end, **sizes)
     width = settings.width
-    beams = Beams.start(settings, max_lengths)
+    beams, margins = Beams.start(settings, max_lengths), Margins(settings, batch)
     results: dict[int, SearchResult] = {}
     positions = torch.arange(longest, device=device)
     last = torch.full((batch * width, 1), start, device=device)  # [R W, 1]
@@ -79,6 +78,7 @@ def beam_search(
             after = required(history)
             candidates = _best_of_banks(beams.log_p, next_log_p, settings, required.tokens, after)
         parent, token = beams.extend(settings, length, *candidates)  # 2 x [R, W]
+        margins.observe(beams, length, log_p=candidates[0], token=candidates[2])
         if length == longest:
             break
 
@@ -92,7 +92,7 @@ def beam_search(
             break
         if kept is not None:
             stopped = (~beams.running).nonzero().squeeze(1)
-            results |= beams.select(stopped).results(settings)
+            results |= margins.results(beams.select(stopped).ranked(settings))
             rows = torch.tensor(kept, device=device)
             beams, source, token = beams.select(rows), source[rows], token[rows]
             state = state.select(source.flatten(), memory_rows=rows)
@@ -102,7 +102,7 @@ def beam_search(
         if constraint is not None or required is not None:
             history = torch.cat([history.index_select(0, source.flatten()), last], dim=1)
 
-    results |= beams.results(settings)
+    results |= margins.results(beams.ranked(settings))
     return [results[row] for row in range(batch)]
 
 

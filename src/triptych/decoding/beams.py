@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from triptych.decoding.hypotheses import Hypothesis, SearchResult, result_margin, step_margin
+from triptych.decoding.hypotheses import Hypothesis
 from triptych.decoding.penalty import LengthPenalty
 
 
@@ -43,6 +44,17 @@ class SearchSettings:
         return cls(penalty=table.to(device, dtype), **sizes)
 
 
+class Ranked(NamedTuple):
+    """The hypotheses of a row, best first."""
+
+    length: int
+    """Tokens of the open ones."""
+    finished: list[Hypothesis]
+    """The n_best + 1 best ones, or all if there are fewer."""
+    unfinished: list[Hypothesis]
+    """All; a result takes them after the finished ones."""
+
+
 @dataclass
 class Beams:
     """The hypotheses of R rows on the device; a row that has stopped keeps its own.
@@ -61,8 +73,6 @@ class Beams:
     """Whether the row is still searched: bool [R]."""
     length: Tensor
     """Tokens of the open hypotheses: int64 [R]."""
-    margin: Tensor
-    """Smallest margin of the steps so far, in nats per token: [R]."""
     log_p: Tensor
     """Of the open hypotheses: [R, W]."""
     tokens: Tensor
@@ -89,7 +99,6 @@ class Beams:
             max_length=max_length,
             running=torch.ones_like(max_length, dtype=torch.bool),
             length=torch.zeros_like(max_length),
-            margin=real.new_full((rows,), torch.inf),
             log_p=log_p,
             tokens=max_length.new_zeros(rows, max(max_lengths) * width),
             parents=max_length.new_zeros(rows, max(max_lengths) * width),
@@ -123,43 +132,43 @@ class Beams:
         self.ended_log_p = torch.cat([self.ended_log_p, first_log_p], dim=1).gather(1, kept)
         self.ended_node = torch.cat([self.ended_node, node[:, 0, :beam]], dim=1).gather(1, kept)
 
-        # The best `beam` candidates that do not end stay open; the margin needs the next one.
-        still_open, order = log_p.masked_fill(ends, -torch.inf).topk(beam + 1, dim=2)
-        kept = order[:, :, :beam]  # [R, banks, beam]
+        # The best `beam` candidates that do not end stay open.
+        still_open, kept = log_p.masked_fill(ends, -torch.inf).topk(beam, dim=2)
         token = token.gather(2, kept).flatten(1)  # [R, W]
-        self.log_p = still_open[:, :, :beam].flatten(1).where(running, self.log_p)
+        self.log_p = still_open.flatten(1).where(running, self.log_p)
         self.tokens[:, (length - 1) * width : length * width] = token
         self.parents[:, (length - 1) * width : length * width] = node.gather(2, kept).flatten(1)
         self.length = self.length + self.running
 
         # A row stops when no open hypothesis can enter its n best any more.
-        bound = self.log_p.amax(1) / settings.penalty[self.max_length]  # [R]
-        if width == 1:  # greedy search: no other hypothesis replaces the first end
-            bound = torch.full_like(bound, -torch.inf)
-        lead = self.ended_score[:, settings.n_best - 1] - bound  # [R]
-        margin = step_margin(length, log_p, ends, still_open, lead)
-        self.margin = self.margin.minimum(margin).where(self.running, self.margin)
-        self.running = self.running & ~(lead > 0) & (self.max_length > length)
+        self.running = self.running & ~(self.lead(settings) > 0) & (self.max_length > length)
         return parent.gather(2, kept).flatten(1), token
+
+    def lead(self, settings: SearchSettings) -> Tensor:
+        """Score of the n-th finished hypothesis minus the bound of the open ones: [R]."""
+        bound = self.log_p.amax(1) / settings.penalty[self.max_length]  # [R]
+        if settings.width == 1:  # greedy search: no other hypothesis replaces the first end
+            bound = torch.full_like(bound, -torch.inf)
+        return self.ended_score[:, settings.n_best - 1] - bound
 
     def select(self, rows: Tensor) -> Beams:
         """Copies of these rows, int64 [n]."""
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
         return Beams(**{name: part.index_select(0, rows) for name, part in parts.items()})
 
-    def results(self, settings: SearchSettings) -> dict[int, SearchResult]:
-        """The result of each row by its number in the batch. Waits for the device."""
-        n_best, beam = settings.n_best, settings.beam
+    def ranked(self, settings: SearchSettings) -> dict[int, Ranked]:
+        """The hypotheses of each row by its number in the batch. Waits for the device."""
+        beam = settings.beam
         slots = torch.arange(beam, device=self.length.device)
         open_node = (self.length.unsqueeze(1) - 1) * settings.width + slots  # [R, beam]
         open_log_p = self.log_p[:, :beam]  # only the first bank may end: [R, beam]
         open_score = open_log_p / settings.penalty[self.length].unsqueeze(1)  # [R, beam]
         ended = (self.ended_score, self.ended_log_p, self.ended_node)
         still_open = (open_score, open_log_p, open_node)
-        shared = (self.row, self.length, self.margin, self.tokens, self.parents)
+        shared = (self.row, self.length, self.tokens, self.parents)
         parts = (part.tolist() for part in (*shared, *ended, *still_open))
-        results = {}
-        for row, length, margin, tokens, parents, *columns in zip(*parts, strict=True):
+        rows = {}
+        for row, length, tokens, parents, *columns in zip(*parts, strict=True):
             finished, unfinished = (
                 [
                     Hypothesis(path(tokens, parents, node), score, log_p, finished=flag)
@@ -168,11 +177,8 @@ class Beams:
                 ]
                 for of_kind, flag in ((columns[:3], True), (columns[3:], False))
             )
-            best = (finished[:n_best] + unfinished)[:n_best]
-            results[row] = SearchResult(
-                best, result_margin(margin, length, finished, unfinished, n_best)
-            )
-        return results
+            rows[row] = Ranked(length, finished, unfinished)
+        return rows
 
 
 def path(tokens: Sequence[int], parents: Sequence[int], node: int) -> list[int]:

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 from triptych.core.attention.context import StepContext
 from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import (
-    CHECK_INTERVAL,
-    MIN_DROP_SHARE,
-    AutoregressiveModel,
-)
+from triptych.core.models.base import AutoregressiveModel
 from triptych.core.state import DecodingState, map_tensors, tensors_of
 from triptych.decoding.sampling import Given, LogitsConstraint, Sampling, sample_value
 from triptych.decoding.threads import threads_of_steps
 from triptych.types import Progress
 
+MIN_DROP_SHARE = 0.25
+"""Smallest share of finished rows for which decoding copies its state without them."""
+CHECK_INTERVAL = 16
+"""Steps between two checks for finished rows on a GPU; each check waits for the device."""
 CAPACITY_STEP = 16
 """Positions by which the views of a state grow: making views takes time on the host, and each empty
 slot in a view takes time on the device."""

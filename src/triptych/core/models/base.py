@@ -15,11 +15,6 @@ from triptych.core.heads import Head
 from triptych.core.state import DecodingState, Own, tensors_of
 from triptych.core.transformer import Decoder
 
-MIN_DROP_SHARE = 0.25
-"""Smallest share of finished rows for which decoding copies the cache without them."""
-CHECK_INTERVAL = 16
-"""Steps between two checks for finished rows on a GPU; each check waits for the device."""
-
 
 class AutoregressiveModel(nn.Module, ABC):
     """A model that predicts each value from those before it, and keeps a state between steps.
