@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,8 +24,9 @@ def load(
     with --format safetensors or hf, or "pretrained:NAME" for a model that is shipped with the
     package (`triptych pretrained` lists them).
     device: "auto" (a GPU where there is one), "cpu", "cuda" or "cuda:1".
-    domain: expected domain; needed only for one outside Triptych, as the dotted path of its
-    package, because a checkpoint by itself never causes an import of another package.
+    domain: expected domain; needed only for one outside Triptych whose module `domain` is not
+    imported yet, as the dotted path of its package, because a checkpoint by itself never causes an
+    import of another package.
     Raises UserError for a missing, truncated or foreign file.
     """
     from triptych import domains, pretrained
@@ -37,9 +39,10 @@ def load(
     found = content["triptych"]["domain"]
     if domain is not None:
         check_domain(content["triptych"], domain, checkpoint)
-    elif found not in domains.names():
+    elif found not in domains.names() and f"{found}.domain" not in sys.modules:
         raise UserError(
             f"{checkpoint} is of the domain {found!r}, which is not part of Triptych; if you trust "
-            f"the package {found}, name it: triptych.load(..., domain={found!r})"
+            f"the package {found}, name it: triptych.load(..., domain={found!r}), or "
+            f"--plugin {found}.domain"
         )
     return domains.find_domain(found).restore(content, device)

@@ -89,6 +89,26 @@ def test_its_help_and_its_limits(cli, refused, toy_checkpoint: Path) -> None:
     refused("train", "json", says=["unknown domain 'json'"])
 
 
+def test_export_writes_the_card_of_the_domain(cli, tmp_path: Path, toy_checkpoint: Path) -> None:
+    forget("toy_domain")
+    written = ["--format", "safetensors", "--out", "exported"]
+    answer = cli("export", toy_checkpoint, *written)
+    assert answer.code == 2
+    assert "--plugin toy_domain.domain" in answer.err
+    answer = cli("export", toy_checkpoint, *written, "--plugin", "toy_domain.domain")
+    assert answer.code == 0, answer.err
+    card = (tmp_path / "exported/README.md").read_text()
+    assert "triptych sample toy_domain --checkpoint" in card
+    assert "Motifs of more than three numbers." in card
+    of = ["toy_domain", "--checkpoint", "exported"]
+    assert cli("sample", *of, "--out", "samples").code == 0
+    answer = cli(
+        "export", toy_checkpoint, "--plugin", "toy_domain.domain", "--format", "hf", "--out", "hf"
+    )
+    assert answer.code == 2
+    assert "a DecoderOnly of the domain toy_domain" in answer.err
+
+
 def test_a_checkpoint_by_itself_imports_no_package(toy_checkpoint: Path) -> None:
     forget("toy_domain")
     with pytest.raises(UserError, match="domain='toy_domain'"):

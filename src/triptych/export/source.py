@@ -110,7 +110,9 @@ def open_source(checkpoint: str, path: Path, texts: Mapping[str, str]) -> Source
 
 def _default_texts(header: dict[str, Any]) -> dict[str, str]:
     """Return the texts of a card as far as a checkpoint knows them."""
-    source = header["data"].get("source", {})
+    # A domain outside Triptych may have other settings of its data.
+    found = header["data"].get("source") if isinstance(header["data"], dict) else None
+    source = found if isinstance(found, dict) else {}
     settings = source.get("init_args") or {}
     listed = ", ".join(f"{key} {value}" for key, value in settings.items())
     data = source.get("class_path", UNKNOWN).rpartition(".")[2]
