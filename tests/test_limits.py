@@ -80,6 +80,8 @@ def test_the_help_names_the_type() -> None:
 
 def settings_classes() -> Iterator[type]:
     """Every class of settings that has limits, of all domains and commands."""
+    from triptych.cli import complexity, explain  # noqa: F401 - declare options of their own
+
     for name in domains.names():
         import_kinds(domains.find_domain(name).config_class())
     waiting: list[type] = [Checked]
@@ -105,3 +107,14 @@ def test_every_declared_limit_holds_in_python_too() -> None:
                 kind.__post_init__(made)
             checked += 1
     assert checked > 20
+
+
+def test_a_field_that_is_declared_again_keeps_its_limits() -> None:
+    for kind in settings_classes():
+        for base in kind.__mro__[1:]:
+            own, inherited = (getattr(each, "__annotations__", {}) for each in (kind, base))
+            hints = get_type_hints(base) if inherited else {}
+            for name in own.keys() & inherited.keys():
+                limited = {hints[name], *get_args(hints[name])} & {*LIMITED}
+                now = get_type_hints(kind)[name]
+                assert not limited or {now, *get_args(now)} & {*LIMITED}, f"{kind}: {name}"

@@ -59,17 +59,3 @@ def at_least(settings: object, least: int, *names: str) -> None:
         value = getattr(settings, name)
         if value is not None and value < least:
             raise ValueError(f"{name} must be at least {least}, got {value}")
-
-
-def check_seed(seed: int) -> None:
-    """Raise ValueError for a seed outside of the range of torch's generators."""
-    if not 0 <= seed < 2**63:
-        raise ValueError(f"seed must be from 0 to 2^63 - 1, got {seed}")
-
-
-def check_sampling(temperature: float, top_p: float | None) -> None:
-    """Raise ValueError for a temperature or a top-p from which no value can be sampled."""
-    if not 0 <= temperature < float("inf"):
-        raise ValueError(f"temperature must be 0 or more, got {temperature}")
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ValueError(f"top_p must be above 0 and at most 1, got {top_p}")

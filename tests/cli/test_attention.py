@@ -55,7 +55,7 @@ def test_attention_translation(cli, tmp_path: Path, translation_checkpoint: Path
         ([], b"\n \n", ["standard input has no sentence"]),
         (["--input", "no.txt"], b"", ["--input no.txt does not exist"]),
         (["--layer", 5], b"one", ["layer must be from 1 to 1", "got 5"]),
-        (["--head", 0], b"one", ["head must be at least 1"]),
+        (["--head", 0], b"one", ["head must be a whole number of at least 1"]),
         ([], b"\xff", ["standard input, line 1 is not UTF-8"]),
     ],
 )
@@ -85,7 +85,7 @@ def test_attention_music_refuses(refused, music_run) -> None:
     command = ["attention", "music", "--checkpoint", music_run.checkpoint, "--out", "out"]
     primer = ["--primer", music_run.folder / "midi/p0.mid"]
     refused(*command, *primer, "--at", 99, says=["no note of the piece begins at 99 s or later"])
-    refused(*command, "--seconds", 0, says=["seconds must be above 0"])
+    refused(*command, "--seconds", 0, says=["seconds must be a number above 0"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(inference, "sample_pieces", lambda *_, **__: pytest.fail("sampled first"))
         refused(*command, "--layer", 9, says=["layer must be from 1 to", "got 9"])
@@ -141,9 +141,9 @@ def test_evaluate_by_position(cli, tmp_path: Path, music_run) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--sequence_length", 0], ["length must be at least 1"]),
+        (["--sequence_length", 0], ["sequence_length must be a whole number of at least 1"]),
         (["--sequence_length", 16, "--overlap", 16], ["must be from 0 to less than"]),
-        (["--bucket", 0], ["bucket must be at least 1"]),
+        (["--bucket", 0], ["bucket must be a whole number of at least 1"]),
         (["--by_position", "."], ["--by_position . is a folder"]),
         (["--by_position", "a", "--json", "a"], ["--by_position and --json both name a"]),
     ],

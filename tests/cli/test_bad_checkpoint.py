@@ -77,15 +77,36 @@ def test_a_checkpoint_of_another_domain(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--temperature", -1], ["the command line: temperature must be 0 or more, got -1.0"]),
-        (["--temperature", "warm"], ["the command line: temperature must be a number, got warm"]),
-        (["--temperature", "nan"], ["the command line: temperature must be a number, got nan"]),
-        (["--top_p", 2], ["the command line: top_p must be above 0 and at most 1, got 2.0"]),
-        (["--top_p", 0], ["the command line: top_p must be above 0 and at most 1, got 0.0"]),
-        (["--top_k", 0], ["the command line: top_k must be at least 1, got 0"]),
-        (["--count", 0], ["the command line: count must be at least 1, got 0"]),
-        (["--seed", -1], ["the command line: seed must be from 0", "got -1"]),
-        (["--seed", 10**30], ["the command line: seed must be from 0", f"got {10**30}"]),
+        (
+            ["--temperature", -1],
+            ["the command line: temperature must be a number of at least 0, got -1"],
+        ),
+        (
+            ["--temperature", "warm"],
+            ["the command line: temperature must be a number of at least 0, got warm"],
+        ),
+        (
+            ["--temperature", "nan"],
+            ["the command line: temperature must be a number of at least 0, got nan"],
+        ),
+        (
+            ["--top_p", 2],
+            ["the command line: top_p must be a number above 0 and at most 1 or null, got 2"],
+        ),
+        (
+            ["--top_p", 0],
+            ["the command line: top_p must be a number above 0 and at most 1 or null, got 0"],
+        ),
+        (
+            ["--top_k", 0],
+            ["the command line: top_k must be a whole number of at least 1 or null, got 0"],
+        ),
+        (["--count", 0], ["the command line: count must be a whole number of at least 1, got 0"]),
+        (["--seed", -1], ["the command line: seed must be a whole number from 0", "got -1"]),
+        (
+            ["--seed", 10**30],
+            ["the command line: seed must be a whole number from 0", f"got {10**30}"],
+        ),
         (["--device", "tpu9"], ["device is", "expected auto, cpu, cuda"]),
         (["--device", "cuda:99"], ["device is cuda:99", "does not have"]),
         (["--temperatur", 1], ["--temperatur;", "did you mean --temperature?"]),
@@ -111,8 +132,8 @@ def test_a_label_out_of_range(refused, image_checkpoint: Path, label: int) -> No
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--seconds", 0], ["seconds must be above 0"]),
-        (["--length", -4], ["length must be above 0"]),
+        (["--seconds", 0], ["seconds must be a number above 0"]),
+        (["--length", -4], ["length must be a whole number of at least 1"]),
         (["--seconds", 1, "--length", 4], ["seconds and length were both given"]),
         (["--primer", "nowhere.mid"], ["--primer nowhere.mid does not exist", "a MIDI file"]),
         (["--primer", "bad.mid"], ["bad.mid is not a MIDI file"]),
@@ -138,9 +159,9 @@ def test_impossible_music(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--beam", 0], ["beam must be at least 1, got 0"]),
+        (["--beam", 0], ["beam must be a whole number of at least 1, got 0"]),
         (["--n_best", 9], ["the command line: n_best (9) must not be larger than beam (4)"]),
-        (["--batch_size", 0], ["batch_size must be at least 1"]),
+        (["--batch_size", 0], ["batch_size must be a whole number of at least 1"]),
         (["--length_penalty", "gnmt:-1"], ["length_penalty must be", "got gnmt:-1"]),
         (["--length_penalty", "short"], ["length_penalty must be", "got short"]),
     ],
@@ -209,7 +230,12 @@ def test_a_split_that_does_not_exist(
         command = ["evaluate", domain, "--checkpoint", path, "--json", "new/score.json"]
         refused(*command, "--split", "dev", says=says)
         refused(*command, "--data", "nowhere", says=["--data nowhere does not exist", "expected"])
-        refused(*command, "--limit", 0, says=["limit must be at least 1, got 0"])
+        refused(
+            *command,
+            "--limit",
+            0,
+            says=["limit must be a whole number of at least 1 or null, got 0"],
+        )
 
 
 def test_other_data_for_a_model_that_reads_no_folder(

@@ -82,7 +82,7 @@ ATTENTION = (
             ["n_heads must divide d_model", "4", "30"],
         ),
         ("optim: {learning_rate: -1}", ["optim.learning_rate must be a number above 0, got -1"]),
-        ("data: {batch_size: 0}", ["batch_size must be at least 1, got 0"]),
+        ("data: {batch_size: 0}", ["data.batch_size must be a whole number of at least 1, got 0"]),
         (ATTENTION % ("relativ.Relative", ""), ["relativ.Relative is not a kind", RELATIVE]),
         (ATTENTION % ("relative.Relatve", ""), ["relative.Relatve is not a kind", RELATIVE]),
         (
@@ -414,7 +414,7 @@ def test_print_config_prints_what_would_run_and_runs_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["digits.yaml"]
 
     printed = yaml.safe_load(answer.out)
-    assert set(printed) == {"data", "model", "optim", "run", "task", "trainer"}
+    assert set(printed) == {"data", "model", "optim", "run", "trainer"}
     Path("printed.yaml").write_text(answer.out)
     first = trained("--config", "digits.yaml", *options)
     second = trained("--config", "printed.yaml")

@@ -65,7 +65,10 @@ def test_bad_input_is_refused_in_one_sentence(
         ([*complete], ["complete names pictures and mask the pixels to fill"]),
         ([*command, "--mask", "top"], ["complete names pictures and mask the pixels to fill"]),
         ([*command, "--passes", "3"], ["passes belong to complete"]),
-        ([*complete, "--mask", "top", "--passes", "-1"], ["passes must be at least 0"]),
+        (
+            [*complete, "--mask", "top", "--passes", "-1"],
+            ["passes must be a whole number of at least 0"],
+        ),
         ([*complete, "--mask", "top", "--label", "10"], ["label is 10"]),
         ([*complete, "--mask", "top", "--temperature", "0"], ["passes need"]),
         ([*complete, "--mask", "top", "--compile", "true"], ["compile is not available"]),

@@ -156,7 +156,7 @@ def test_the_example_class_is_one_of_the_model() -> None:
         (["mask", "--out", "a", "--checkpoint", "no.ckpt"], ["mask has no option --checkpoint"]),
         (["heads", "--out", "a", "--checkpoint", "no.ckpt"], ["no.ckpt does not exist"]),
         (["heads", "--out", "a", "--sentence", " "], ["sentence is empty"]),
-        (["heads", "--out", "a", "--layer", 0], ["layer must be at least 1"]),
+        (["heads", "--out", "a", "--layer", 0], ["layer must be a whole number of at least 1"]),
         (["heads", "--out", "a", "--seeds", 0], ["--seeds"]),
     ],
 )

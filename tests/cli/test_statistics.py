@@ -38,10 +38,13 @@ def test_statistics_are_printed_and_in_the_json_file(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--statistics", -1], ["statistics must be at least 0"]),
-        (["--statistics", 1, "--sample_length", 0], ["sample_length must be at least 1"]),
+        (["--statistics", -1], ["statistics must be a whole number of at least 0"]),
+        (
+            ["--statistics", 1, "--sample_length", 0],
+            ["sample_length must be a whole number of at least 1"],
+        ),
         (["--sample_length", 8], ["sample_length", "statistics"]),
-        (["--seed", -1], ["seed must be from 0"]),
+        (["--seed", -1], ["seed must be a whole number from 0"]),
     ],
 )
 def test_impossible_samples_are_refused(

@@ -107,7 +107,7 @@ def test_bad_input_is_refused_in_one_sentence(
     options = ["--config", "digits.yaml", "--run.name", "other", "--model.super_resolution.factor"]
     says = ["factor 3 does not divide the height 8"]
     refused("train", "image", *options, 3, says=says)
-    refused("train", "image", *options, 1, says=["factor must be at least 2"])
+    refused("train", "image", *options, 1, says=["factor must be a whole number of at least 2"])
 
 
 def test_evaluation_says_what_is_given(cli, checkpoint: Path) -> None:

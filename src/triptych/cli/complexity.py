@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
+from triptych.types import Checked, IntAboveOne, PositiveInt
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -22,14 +23,14 @@ MAX_LENGTH = 32_768
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(Checked):
     """Options besides the settings of the run."""
 
-    length: int | None = None
+    length: PositiveInt | None = None
     """Length of the sequence of the table; null for the longest one of a batch of the data."""
-    window: int = 128
+    window: IntAboveOne = 128
     """Largest number of positions that a query of local attention reads (r)."""
-    kernel: int = 3
+    kernel: IntAboveOne = 3
     """Width of the convolution (k)."""
     measure: bool = False
     """Time all layers over lengths from 128 to 4,096 on this machine."""
@@ -37,8 +38,7 @@ class Options:
     """New folder for the table as JSON and the plot over the lengths."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "length")
-        at_least(self, 2, "window", "kernel")
+        super().__post_init__()
         if self.length is not None and self.length > MAX_LENGTH:
             raise ValueError(f"length must be at most {MAX_LENGTH}, got {self.length}")
 

@@ -7,8 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from triptych.errors import UserError, at_least, check_sampling, check_seed
-from triptych.types import Dtype
+from triptych.errors import UserError
+from triptych.types import (
+    Checked,
+    Dtype,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFraction,
+    PositiveInt,
+    Seed,
+)
 
 
 def counted(number: int, one: str, many: str) -> str:
@@ -17,7 +25,7 @@ def counted(number: int, one: str, many: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class ModelOptions(Checked):
     """Options of every command that uses a trained model."""
 
     checkpoint: str
@@ -51,9 +59,9 @@ class EvaluateOptions(ModelOptions):
     """Part of the data to score: validation, test, or another name that the source knows."""
     data: str | None = None
     """Folder to read the data from, in place of the one the model was trained from."""
-    batch_size: int | None = None
+    batch_size: PositiveInt | None = None
     """Items scored at a time, without influence on the score; null for the model's own number."""
-    limit: int | None = None
+    limit: PositiveInt | None = None
     """Number of items to score, from the first on; null for all."""
     json: str | None = None
     """File for the score as JSON; an existing file is replaced."""
@@ -65,9 +73,6 @@ class EvaluateOptions(ModelOptions):
     """Options that name a result file which replaces an existing one."""
     kept_files: ClassVar[tuple[str, ...]] = ()
     """Options that name a result file which replaces an existing one only with --overwrite."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "batch_size", "limit")
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         """Return the content of the domain's own result files by option.
@@ -102,16 +107,16 @@ class FolderOptions(ModelOptions):
 class SampleOptions(FolderOptions):
     """Options of `triptych sample`."""
 
-    count: int = 1
+    count: PositiveInt = 1
     """Number of samples."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of sampling; the same seed gives the same samples on the same device."""
-    temperature: float = 1.0
+    temperature: NonNegativeFloat = 1.0
     """Divisor of the logits (no unit): above 1 more varied, below 1 safer, 0 for the most likely
     value."""
-    top_k: int | None = None
+    top_k: PositiveInt | None = None
     """Number of most likely values to sample from; null for all."""
-    top_p: float | None = None
+    top_p: PositiveFraction | None = None
     """Probability, 0 to 1, that the most likely values to sample from must reach; null for all."""
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are faster and change the samples."""
@@ -122,9 +127,7 @@ class SampleOptions(FolderOptions):
     description = "Sample from a trained model."
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "count", "top_k")
-        check_seed(self.seed)
-        check_sampling(self.temperature, self.top_p)
+        super().__post_init__()
         if self.compile and self.dtype == "int8":
             raise ValueError("dtype int8 cannot be compiled; expected fp32 or bf16 with compile")
 
@@ -133,11 +136,11 @@ class SampleOptions(FolderOptions):
 class TranslateOptions(ModelOptions):
     """Options of `triptych translate`."""
 
-    beam: int = 4
+    beam: PositiveInt = 4
     """Number of hypotheses in beam search, 1 for greedy search."""
-    n_best: int = 1
+    n_best: PositiveInt = 1
     """Translations written for each line, best first, one a line; at most beam."""
-    batch_size: int = 64
+    batch_size: PositiveInt = 64
     """Lines translated at a time; with fp32 the text does not depend on it."""
     dtype: Dtype = "fp32"
     """Number format of the weights; bf16 and int8 are faster and may change some translations."""
@@ -151,7 +154,7 @@ class TranslateOptions(ModelOptions):
     )
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "beam", "n_best", "batch_size")
+        super().__post_init__()
         if self.n_best > self.beam:
             raise ValueError(f"n_best ({self.n_best}) must not be larger than beam ({self.beam})")
 
@@ -165,26 +168,23 @@ class TranslateOptions(ModelOptions):
 class AttentionOptions(FolderOptions):
     """Options of `triptych attention`."""
 
-    layer: int | None = None
+    layer: PositiveInt | None = None
     """Layer whose attention is drawn, counted from 1; null for the last."""
-    head: int | None = None
+    head: PositiveInt | None = None
     """Head whose attention is drawn, counted from 1; null for the mean of all heads."""
 
     description = "Draw attention weights."
 
-    def __post_init__(self) -> None:
-        at_least(self, 1, "layer", "head")
-
 
 @dataclass(frozen=True, kw_only=True)
-class NewRunOptions:
+class NewRunOptions(Checked):
     """Options of `triptych new-run`."""
 
     data: str
     """Folder of your data."""
     out: str
     """YAML file to write."""
-    timed_steps: int = 3
+    timed_steps: NonNegativeInt = 3
     """Training steps that are timed on this machine for an estimate of the run's length; 0 for no
     estimate, which leaves the data unread but for the look at them."""
 
@@ -193,9 +193,6 @@ class NewRunOptions:
         "size of model to begin with, and the time that the run takes on this machine."
     )
     overwrite_help: ClassVar[str | None] = "Replace an existing --out."
-
-    def __post_init__(self) -> None:
-        at_least(self, 0, "timed_steps")
 
 
 def check_layer_and_head(

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.errors import UserError
+from triptych.types import Checked, FractionBelowOne, IntAboveOne, OpenUnitInterval
 
 Source = TypeVar("Source")
 Item = TypeVar("Item")
@@ -53,26 +54,27 @@ def split_at(position: float, shares: Mapping[str, float]) -> str:
 
 def check_shares(validation_share: float, test_share: float) -> None:
     """Raise ValueError for shares of held-out items that leave none for training."""
-    if min(validation_share, test_share) < 0 or validation_share + test_share >= 1:
+    if validation_share + test_share >= 1:
         raise ValueError(
             f"validation_share is {validation_share} and test_share is {test_share}; expected "
-            "shares of at least 0 that leave items to train on"
+            "shares that leave items to train on"
         )
 
 
 @dataclass(frozen=True)
-class TextFilesOfSplits(ABC, Generic[Item]):
+class TextFilesOfSplits(Checked, ABC, Generic[Item]):
     """Text in files of a folder, of which shares of the training items may be held out."""
 
     directory: str = "."
     """Folder that holds the files."""
-    validation_share: float = field(default=0.0, kw_only=True)
+    validation_share: FractionBelowOne = field(default=0.0, kw_only=True)
     """Share (0 to 1) of the training items that is held out for validation, chosen by a hash of
     their text; 0 if the files have a validation split."""
-    test_share: float = field(default=0.0, kw_only=True)
+    test_share: FractionBelowOne = field(default=0.0, kw_only=True)
     """Share (0 to 1) of the training items that is held out for test, in the same way."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_shares(self.validation_share, self.test_share)
         for split in self.shares:
             if split in self.file_splits():
@@ -167,21 +169,15 @@ def known_entropy(source: object) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class NoisyCopy:
+class NoisyCopy(Checked):
     """Distribution of one value given the value that it copies.
 
     With probability `change` the copy is one of the n_values - 1 other values, each with equal
     probability; otherwise it is the same value. Raises ValueError if nothing can change.
     """
 
-    n_values: int
-    change: float
-
-    def __post_init__(self) -> None:
-        if self.n_values < 2:
-            raise ValueError(f"a copy needs at least 2 values to choose from, got {self.n_values}")
-        if not 0 < self.change < 1:
-            raise ValueError(f"change is {self.change}; expected a probability above 0 and below 1")
+    n_values: IntAboveOne
+    change: OpenUnitInterval
 
     def apply(self, values: Numbers, uniform: NDArray[np.float64]) -> Numbers:
         """Return noisy copies of values in 0 .. n_values - 1; uniform: one draw in [0, 1) each."""

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from triptych.errors import UserError, at_least, check_seed
+from triptych.errors import UserError
+from triptych.types import Checked, NonNegativeInt, PositiveInt, Seed
 
 if TYPE_CHECKING:
     from triptych.domains.base import TrainedModel
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions:
+class ExplainOptions(Checked):
     """Options of `triptych explain`."""
 
     out: str | None = None
@@ -25,20 +26,18 @@ class ExplainOptions:
     """Python module to import first, for a model with classes of its own."""
     sentence: str | None = None
     """Sentence to translate; null for an example in the language of the model."""
-    layer: int | None = None
+    layer: PositiveInt | None = None
     """Layer whose attention is drawn, counted from 1; null for the last."""
-    label: int | None = None
+    label: NonNegativeInt | None = None
     """Class of the image that is sampled, for a model with classes; null for 3, or for the last
     class of a model with fewer."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of sampling and of random examples."""
 
     description: ClassVar[str] = "Draw figures of the lectures from the project's own classes."
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "layer")
-        at_least(self, 0, "label")
-        check_seed(self.seed)
+        super().__post_init__()
         if self.sentence is not None and not self.sentence.strip():
             raise ValueError("sentence is empty; expected a sentence to translate")
 

@@ -7,9 +7,11 @@ from typing import Any, Self
 
 from torch import nn
 
+from triptych.types import Checked, PositiveFloat
+
 
 @dataclass(frozen=True)
-class ModelSettings:
+class ModelSettings(Checked):
     """Settings with which a trained model is opened; a domain adds what its use needs.
 
     They are keys of the header of a checkpoint (see `training.checkpoint`). Sources of data,
@@ -18,7 +20,7 @@ class ModelSettings:
 
     model: Any
     """Sizes and parts of the model; `model.transformer` is its `TransformerConfig`."""
-    lora_alpha: float = field(default=16.0, kw_only=True)
+    lora_alpha: PositiveFloat = field(default=16.0, kw_only=True)
     """Factor of the low-rank adapters among the weights, which are merged when the model is
     opened."""
 

@@ -104,7 +104,7 @@ class OptimConfig(Checked):
 
 
 @dataclass(frozen=True)
-class RunSettings:
+class RunSettings(Checked):
     """All settings of a run; a domain declares its own classes of `data` and `model`."""
 
     data: Any

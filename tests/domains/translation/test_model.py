@@ -109,7 +109,7 @@ def test_the_decoder_may_have_its_own_depth() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"label_smoothing": 1.0}, "label_smoothing must be in"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be from 0 to below 1"),
         ({"n_decoder_layers": 0}, "n_decoder_layers must be at least 1"),
     ],
 )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 
 from triptych.domains.gan.model import GanSettings, ModelConfig
 from triptych.domains.pictures.config import DataConfig
 from triptych.training.run_config import RunSettings
+from triptych.types import PositiveFloat
 
 
 @dataclass(frozen=True)
@@ -18,13 +18,12 @@ class Config(RunSettings):
     """Images, which need classes, and batches."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """Sizes of generator and discriminator."""
-    discriminator_rate: float = 4.0
+    discriminator_rate: PositiveFloat = 4.0
     """Learning rate of the discriminator, as a multiple of optim.learning_rate, which is the
     generator's."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.discriminator_rate < math.inf:
-            raise ValueError(f"discriminator_rate is {self.discriminator_rate}; must be above 0")
+        super().__post_init__()
         if self.optim.optimizer.needs_blocks or self.optim.schedule.needs_width:
             raise ValueError(
                 "optim.optimizer Muon and optim.schedule Noam are for Transformers; for a GAN use "

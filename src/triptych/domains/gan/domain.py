@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from triptych.domains.base import Domain
 from triptych.domains.options import FolderOptions
 from triptych.domains.pictures.options import GRID, PixelOptions, image_names
-from triptych.errors import at_least, check_seed
+from triptych.types import PositiveInt, Seed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,18 +16,14 @@ class GanSampleOptions(FolderOptions):
 
     out: str
     """Folder for grid.png and one PNG per image; created if missing."""
-    count: int = 16
+    count: PositiveInt = 16
     """Number of images."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the noise; the same seed gives the same images on the same device."""
     label: int | None = None
     """Class of the images, a number from 0, for class-conditional models; null for all in turn."""
 
     description = "Generate images from noise."
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "count")
-        check_seed(self.seed)
 
     def output_names(self) -> list[str]:
         return [GRID, *image_names(self.count)]

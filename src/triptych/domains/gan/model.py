@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triptych.domains.gan.spectral_norm import add_spectral_norm
-from triptych.errors import at_least
 from triptych.training.model_settings import ModelSettings
+from triptych.types import Checked, PositiveInt
 
 REDUCTION = 8
 """Channels of a feature map per channel of queries, keys and values (Zhang et al. 2018)."""
@@ -27,24 +27,24 @@ STATISTICS_BATCHES = 2
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Checked):
     """Sizes of a generator and a discriminator with self-attention at one feature map."""
 
-    latent: int = 64
+    latent: PositiveInt = 64
     """Numbers of the normal noise from which an image is generated."""
-    channels: int = 64
+    channels: PositiveInt = 64
     """Channels of every feature map."""
-    n_blocks: int = 1
+    n_blocks: PositiveInt = 1
     """Blocks of the generator that double height and width, and of the discriminator that halve
     them; the image's sides must be multiples of 2^n_blocks."""
-    attention_side: int | None = 8
+    attention_side: PositiveInt | None = 8
     """Height in positions of the feature map with self-attention, in both networks; null for
     none."""
     class_conditional: bool = True
     """Condition both networks on the image's class."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "latent", "channels", "n_blocks", "attention_side")
+        super().__post_init__()
         if self.attention_side is not None and self.channels < REDUCTION:
             raise ValueError(
                 f"channels is {self.channels}; self-attention, whose width is an eighth of it, "

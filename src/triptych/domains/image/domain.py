@@ -9,7 +9,7 @@ from typing import Any
 from triptych.domains.base import Domain
 from triptych.domains.options import AttentionOptions, EvaluateOptions, NewRunOptions, SampleOptions
 from triptych.domains.pictures.options import GRID, PixelOptions, image_names
-from triptych.errors import at_least, check_seed
+from triptych.types import NonNegativeInt, PositiveInt, Seed
 
 HALVES = ("top", "bottom", "left", "right")
 """Masks that have a name: the half of the image that is filled."""
@@ -23,19 +23,17 @@ class ImageEvaluateOptions(EvaluateOptions):
     mask: str | None = None
     """Pixels, as in `sample`, whose likelihood given all others is reported too; the others must
     come first in the generation order, as with bottom."""
-    draws: int = 0
+    draws: NonNegativeInt = 0
     """Samples that replace the given pixels, with mask, for an estimate of the likelihood of the
     filled pixels alone; 0 for none."""
-    samples: int = 0
+    samples: NonNegativeInt = 0
     """Images of the split that a model of super-resolution samples from their small ones, for pSNR
     and consistency; 0 for none."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of these samples."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 0, "draws", "samples")
-        check_seed(self.seed)
         check_mask(self.mask)
         if self.draws and self.mask is None:
             raise ValueError("draws belong to mask, which names no pixels")
@@ -55,7 +53,7 @@ class ImageSampleOptions(SampleOptions):
 
     out: str
     """Folder for grid.png and one PNG per image; created if missing."""
-    count: int = 16
+    count: PositiveInt = 16
     """Number of images; with complete or upscale, of each given picture."""
     label: int | None = None
     """Class of the images, a number from 0, for class-conditional models; null for all in turn, and
@@ -67,7 +65,7 @@ class ImageSampleOptions(SampleOptions):
     mask: str | None = None
     """Pixels to fill, with complete: the half top, bottom, left or right, or an image file of the
     picture's size in which they are white. All other pixels are given and stay as they are."""
-    passes: int | None = None
+    passes: NonNegativeInt | None = None
     """Times that the filled pixels are sampled again, with complete, so that given pixels later in
     the generation order count too; null for 0 where there are none, else 5."""
 
@@ -77,7 +75,6 @@ class ImageSampleOptions(SampleOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 0, "passes")
         if self.complete is not None and self.upscale is not None:
             raise ValueError("complete and upscale are two commands: give one of them")
         if (self.complete is None) != (self.mask is None):
@@ -105,10 +102,6 @@ class ImageAttentionOptions(PixelOptions, AttentionOptions):
         "Sample an image and draw the attention weights that predicted some of its pixels, "
         "with the query block and the memory block of each."
     )
-
-    def __post_init__(self) -> None:
-        AttentionOptions.__post_init__(self)
-        super().__post_init__()
 
 
 def check_mask(mask: str | None) -> None:

@@ -12,21 +12,17 @@ from triptych.core.generation_order import raster
 from triptych.core.models.encoder import SequenceEncoder
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.errors import at_least
+from triptych.types import Checked, IntAboveOne, PositiveInt
 
 
 @dataclass(frozen=True)
-class SuperResolution:
+class SuperResolution(Checked):
     """An encoder of the image averaged down (Parmar et al. 2018, section 5.3)."""
 
-    factor: int | None = None
+    factor: IntAboveOne | None = None
     """Height of the image over that of the small one, and width likewise; null for no encoder."""
-    n_layers: int = 2
+    n_layers: PositiveInt = 2
     """Blocks of the encoder, with full attention and the decoder's other sizes."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 2, "factor")
-        at_least(self, 1, "n_layers")
 
     def small_shape(self, shape: tuple[int, int, int]) -> tuple[int, int, int]:
         """Return height, width and channels of the small image of an image.

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from triptych.domains.base import Domain
 from triptych.domains.options import EvaluateOptions, NewRunOptions, SampleOptions
-from triptych.errors import at_least
+from triptych.types import NonNegativeInt, PositiveInt
 
 STANDARD_INPUT = "-"
 LABELS = "labels.tsv"
@@ -18,13 +18,9 @@ LABELS = "labels.tsv"
 class LanguageEvaluateOptions(EvaluateOptions):
     """Options of `triptych evaluate language`."""
 
-    pseudo_examples: int = 100
+    pseudo_examples: NonNegativeInt = 100
     """Number of examples, spread over the split, of which each token is masked in turn for the
     pseudo-perplexity of a masked-token model; 0 for none."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 0, "pseudo_examples")
 
     def report(self, result: dict[str, Any]) -> list[str]:
         lines = []
@@ -40,12 +36,12 @@ class LanguageSampleOptions(SampleOptions):
 
     out: str
     """Folder for one .txt per text; created if missing."""
-    count: int = 4
+    count: PositiveInt = 4
     """Number of texts."""
     prompt: str = ""
     """Text that every sample begins with, empty to begin anew; for a masked-token model a text in
     which [MASK] stands for each token to fill in."""
-    length: int | None = None
+    length: PositiveInt | None = None
     """Maximum length of a text in tokens, prompt included; null for that of the training's
     examples, which is also the most. A text may end earlier. Of a next-token model."""
     lines: str | None = None
@@ -56,10 +52,6 @@ class LanguageSampleOptions(SampleOptions):
         "Write texts with a next-token model, fill masks with a masked-token model, or label lines "
         "with a model of a task with labels."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 1, "length")
 
     def input_files(self) -> dict[str, str]:
         if self.lines == STANDARD_INPUT:

@@ -8,26 +8,26 @@ import torch
 from torch import Tensor
 
 from triptych.domains.language.tokenizers.base import MASK, N_SPECIALS, UNK
+from triptych.types import Checked, ClosedUnitInterval, OpenUnitInterval
 
 
 @dataclass(frozen=True)
-class MaskRates:
+class MaskRates(Checked):
     """Shares of tokens that are predicted, and what the model reads in their place."""
 
-    predicted: float = 0.15
+    predicted: OpenUnitInterval = 0.15
     """Share of the tokens that are predicted, each drawn by itself; never special ids."""
-    masked: float = 0.8
+    masked: ClosedUnitInterval = 0.8
     """Share of the predicted tokens that are read as [MASK]."""
-    replaced: float = 0.1
+    replaced: ClosedUnitInterval = 0.1
     """Share of the predicted tokens that are read as a random token; the others stay."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.predicted < 1:
-            raise ValueError(f"predicted must be above 0 and below 1, got {self.predicted}")
-        if min(self.masked, self.replaced) < 0 or self.masked + self.replaced > 1:
+        super().__post_init__()
+        if self.masked + self.replaced > 1:
             raise ValueError(
-                f"masked is {self.masked} and replaced is {self.replaced}; expected shares of at "
-                "least 0 with a sum of at most 1"
+                f"masked is {self.masked} and replaced is {self.replaced}; expected a sum of at "
+                "most 1"
             )
 
     def apply(

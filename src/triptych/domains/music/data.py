@@ -15,10 +15,11 @@ from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
 from triptych.domains.sources import ALL
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
 from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
 from triptych.training.packed import Pack
 from triptych.training.ragged import Items, Ragged
+from triptych.types import Checked, NonNegativeInt, PositiveFloat, PositiveInt
 
 PADDING = -1
 """Fills rows of unequal length; no tokenizer has an id below 0."""
@@ -29,7 +30,7 @@ MAX_TOKENS_PER_BATCH = 16_384
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Checked):
     """Source of the pieces, their variation, and the windows."""
 
     source: PieceSource = field(default_factory=Music21Chorales)
@@ -37,25 +38,19 @@ class DataConfig:
     packed: str | None = None
     """Folder that `triptych pack music` has written, from which training and validation pieces are
     read in place of the source; null for none."""
-    sequence_length: int = 512
+    sequence_length: PositiveInt = 512
     """Length of a window, in tokens: the most that the model sees at once."""
-    overlap: int = 256
+    overlap: NonNegativeInt = 256
     """Overlap of consecutive windows, in tokens: every scored token has at least this context where
     the piece has it; in sampling, the tokens kept when the window is full."""
-    batch_size: int = 16
+    batch_size: PositiveInt = 16
     """Windows in a batch of one process."""
     augmentation: Augmentation = field(default_factory=Augmentation)
     """Random variation of training pieces."""
-    samples: int = 1
+    samples: NonNegativeInt = 1
     """Pieces sampled after each validation; 0 for none."""
-    sample_seconds: float = 20.0
+    sample_seconds: PositiveFloat = 20.0
     """Length of those pieces, in seconds."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "batch_size")
-        at_least(self, 0, "samples")
-        if not self.sample_seconds > 0:
-            raise ValueError(f"sample_seconds must be above 0, got {self.sample_seconds}")
 
 
 def read_pieces(source: PieceSource, split: str, tokenizer: MusicTokenizer) -> list[Piece]:

@@ -10,7 +10,7 @@ from triptych.domains.base import Domain
 from triptych.domains.files import json_bytes
 from triptych.domains.music.constraints.options import ConstraintOptions
 from triptych.domains.options import AttentionOptions, EvaluateOptions, NewRunOptions, SampleOptions
-from triptych.errors import at_least, check_seed
+from triptych.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed
 
 DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
 SIMILARITY = "-similarity.png"
@@ -20,39 +20,36 @@ SIMILARITY = "-similarity.png"
 class MusicEvaluateOptions(EvaluateOptions):
     """Options of `triptych evaluate music`."""
 
-    sequence_length: int | None = None
+    sequence_length: PositiveInt | None = None
     """Length of the windows in tokens, which may be longer than in training; null for the model's
     own."""
-    overlap: int | None = None
+    overlap: NonNegativeInt | None = None
     """Least number of tokens of a window that precede the scored ones; 0 to score every position of
     every window, null for the model's own in proportion to the length."""
     by_position: str | None = None
     """File for the nats per token of each position in the window as JSON, which scripts/length_plot
     draws; an existing file is replaced."""
-    bucket: int = 32
+    bucket: PositiveInt = 32
     """Number of positions that are averaged in that file."""
-    statistics: int = 0
+    statistics: NonNegativeInt = 0
     """Number of pieces to sample, whose musical statistics and longest runs shared with training
     pieces are reported next to those of the split; 0 for no such report."""
-    sample_length: int | None = None
+    sample_length: PositiveInt | None = None
     """Length of those samples in the model's own unit, 16th notes of chorales, events of
     performances or tokens of several instruments, to which the pieces of the split are cut too;
     null for whole pieces, and samples of their median length."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of those samples."""
     keep: str | None = None
     """Voices or bars of chorales that are given, such as soprano: reports the nats per note of the
     other notes given these, up to the length of a window; null for no such report."""
-    particles: int = 16
+    particles: PositiveInt = 16
     """Copies of each piece that estimate the likelihood of the given notes."""
 
     replaced_files: ClassVar[tuple[str, ...]] = ("json", "by_position")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "sequence_length", "bucket", "sample_length", "particles")
-        at_least(self, 0, "overlap", "statistics")
-        check_seed(self.seed)
         if self.sample_length is not None and not self.statistics:
             raise ValueError("sample_length is given without a number of samples as statistics")
 
@@ -82,16 +79,16 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
 
     out: str
     """Folder for one .mid, .wav and .png per piece; created if missing."""
-    count: int = 2
+    count: PositiveInt = 2
     """Number of pieces."""
     primer: str | None = None
     """MIDI file to continue; null to begin a new piece."""
     melody: str | None = None
     """MIDI file whose melody the pieces accompany, in its length: its highest notes, or the soprano
     of a chorale; for models that were trained with model.melody, which need one."""
-    seconds: float | None = None
+    seconds: PositiveFloat | None = None
     """Length of new music in seconds, without the primer; give this or length."""
-    length: int | None = None
+    length: PositiveInt | None = None
     """Length of new music in the model's own unit, 16th notes of chorales, events of performances
     or tokens of several instruments; give this or seconds, or neither for 30 seconds."""
     instruments: str | None = None
@@ -104,10 +101,10 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
     """What is kept of the given file, for chorales: voices such as soprano or alto,tenor, and bars
     of four quarters such as bars:1-4, separated by commas. Kept notes come back unchanged, on the
     grid of sixteenths."""
-    particles: int = 16
+    particles: PositiveInt = 16
     """Copies of each piece that are sampled with given notes, of which the ones that fit the kept
     notes survive; 1 for notes that depend on the kept ones before them alone."""
-    passes: int = 0
+    passes: NonNegativeInt = 0
     """Times that the notes that are not kept are sampled again, in small groups that are accepted
     or not; slow."""
     self_similarity: bool = False
@@ -115,8 +112,7 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
     as piece-00-similarity.png: repeated passages are lines parallel to the diagonal."""
 
     def __post_init__(self) -> None:
-        SampleOptions.__post_init__(self)
-        ConstraintOptions.__post_init__(self)
+        super().__post_init__()
         if self.seconds is not None and self.length is not None:
             raise ValueError("seconds and length were both given; expected one of them")
         if self.instruments is not None and not all(map(str.strip, self.instruments.split(","))):
@@ -127,12 +123,6 @@ class MusicSampleOptions(SampleOptions, ConstraintOptions):
         for name in ("primer", "seconds", "length"):
             if self.melody is not None and getattr(self, name) is not None:
                 raise ValueError(f"melody and {name} were both given; expected one of them")
-        for name in ("seconds", "length"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{name} must be above 0, got {value}")
-        at_least(self, 1, "particles")
-        at_least(self, 0, "passes")
         if (self.given is None) != (self.keep is None):
             raise ValueError("given names a MIDI file and keep what is kept of it: give both")
         if self.given is None:
@@ -159,11 +149,11 @@ class MusicAttentionOptions(AttentionOptions):
     """Folder for attention.png, attention.json and piece.mid; created if missing."""
     primer: str | None = None
     """MIDI file to read; null for a piece that the model samples."""
-    seconds: float = 12.0
+    seconds: PositiveFloat = 12.0
     """Length of the sampled piece, in seconds."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the sampled piece."""
-    at: float | None = None
+    at: NonNegativeFloat | None = None
     """Time in seconds; the predicted note is the first one from then on, null for the last note of
     the piece."""
 
@@ -171,14 +161,6 @@ class MusicAttentionOptions(AttentionOptions):
         "Draw the attention weights that predicted a note: arcs over the piano roll, and each head "
         "over time."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.seconds < float("inf"):
-            raise ValueError(f"seconds must be above 0, got {self.seconds}")
-        if self.at is not None and not 0 <= self.at < float("inf"):
-            raise ValueError(f"at must be 0 seconds or more, got {self.at}")
-        check_seed(self.seed)
 
     def input_files(self) -> dict[str, str]:
         return {"primer": "a MIDI file"}

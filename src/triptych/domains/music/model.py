@@ -24,8 +24,8 @@ from triptych.domains.music.conditioner import MelodyConditioner
 from triptych.domains.music.melody import WindowMelody
 from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.errors import at_least
 from triptych.training.model_settings import ModelSettings
+from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 
 def relative_transformer() -> TransformerConfig:
@@ -41,14 +41,11 @@ def relative_transformer() -> TransformerConfig:
 
 
 @dataclass(frozen=True)
-class MelodyEncoder:
+class MelodyEncoder(Checked):
     """Encoder of a melody: blocks of the decoder's sizes with full attention and sinusoids."""
 
-    n_layers: int = 2
+    n_layers: PositiveInt = 2
     """Number of blocks."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "n_layers")
 
     def build(self, decoder: TransformerConfig, tokenizer: MusicTokenizer) -> MelodyConditioner:
         """Build the encoder beside a decoder; ValueError for music without a melody."""
@@ -115,15 +112,16 @@ class MusicSettings(ModelSettings):
 
     model: ModelConfig
     """Sizes, attention, positions and tokenizer."""
-    sequence_length: int
+    sequence_length: PositiveInt
     """Length of a window, in tokens: the most that the model sees at once."""
-    overlap: int
+    overlap: NonNegativeInt
     """Overlap of consecutive windows, in tokens."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.overlap < self.sequence_length:
+        super().__post_init__()
+        if self.overlap >= self.sequence_length:
             raise ValueError(
-                f"overlap must be from 0 to less than sequence_length, got {self.overlap} tokens "
+                f"overlap must be less than sequence_length, got {self.overlap} tokens "
                 f"of {self.sequence_length}"
             )
         for name in ("sequence_length", "overlap"):

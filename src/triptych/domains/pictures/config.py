@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from triptych.domains.pictures.data import SPLITS, ImageDataset, read_pack
 from triptych.domains.pictures.sources import Digits, ImageSource
 from triptych.domains.sources import ALL
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
+from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Checked):
     """Source, levels and batch sizes of the images."""
 
     source: ImageSource = field(default_factory=Digits)
@@ -20,20 +21,19 @@ class DataConfig:
     read in place of the source, with the bits of the pack; null for none."""
     bits: int | None = None
     """Bits kept of each 8-bit value, 1 to 7; null keeps all levels of the source."""
-    batch_size: int = 64
+    batch_size: PositiveInt = 64
     """Images per training batch of one process."""
-    evaluation_batch_size: int = 64
+    evaluation_batch_size: PositiveInt = 64
     """Images per validation batch; no effect on the result."""
-    validation_limit: int | None = None
+    validation_limit: PositiveInt | None = None
     """Number of validation images scored in training; null scores all."""
-    samples: int = 20
+    samples: NonNegativeInt = 20
     """Images sampled after each validation, 0 for none."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.bits is not None and not 1 <= self.bits <= 7:
             raise ValueError(f"bits must be from 1 to 7, or null for all levels, got {self.bits}")
-        at_least(self, 1, "batch_size", "evaluation_batch_size", "validation_limit")
-        at_least(self, 0, "samples")
 
     def stream(self, split: str) -> Iterator[ImageDataset]:
         """Yield the images of train or validation in parts, from the source."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from triptych.domains.options import FolderOptions
-from triptych.errors import UserError, check_seed
+from triptych.errors import UserError
+from triptych.types import Seed
 
 GRID, DRAWING, NUMBERS = "grid.png", "attention.png", "attention.json"
 
@@ -21,7 +22,7 @@ class PixelOptions(FolderOptions):
 
     out: str
     """Folder for attention.png and attention.json; created if missing."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the sampled image."""
     label: int = 0
     """Class of the image, a number from 0, for class-conditional models."""
@@ -31,11 +32,11 @@ class PixelOptions(FolderOptions):
     """Column of the pixel, from 0; null, with row, for six pixels of the image."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if (self.row is None) != (self.column is None):
             raise ValueError(
                 f"row and column name a pixel together, got row {self.row} and column {self.column}"
             )
-        check_seed(self.seed)
 
     def output_names(self) -> list[str]:
         return [DRAWING, NUMBERS]

@@ -30,7 +30,8 @@ from triptych.domains.pictures.formats import (
 from triptych.domains.pictures.image_folder import Listing, list_split
 from triptych.domains.reading import read_in_order
 from triptych.domains.sources import ALL, check_shares, split_by_hash, warn_of_skipped
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
+from triptych.types import Checked, FractionBelowOne, PositiveInt, Seed
 
 CHUNK = 1024
 """Images that a stream yields at a time."""
@@ -49,7 +50,7 @@ class _Found(NamedTuple):
     pixels: Pixels
 
 
-class ImageSource(ABC):
+class ImageSource(Checked, ABC):
     """A dataset of images of one size; subclasses are frozen dataclasses."""
 
     @abstractmethod
@@ -83,7 +84,7 @@ class Digits(ImageSource):
     Split by seed into 1,437 training, 180 validation and 180 test images.
     """
 
-    seed: int = 0
+    seed: Seed = 0
     """Seed that decides which images are held out."""
 
     def load(self, split: str) -> ImageDataset:
@@ -119,7 +120,7 @@ class TrainingAndTestFiles(ImageSource):
     download: bool = False
     validation_size: int = 5000
     """Number of training images held out for validation."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed that decides which images are held out."""
 
     folder: ClassVar[str]
@@ -239,21 +240,21 @@ class ImageFolder(ImageSource):
 
     directory: str
     """Folder of the images; its sub-folders are classes, or train, validation and test."""
-    height: int
+    height: PositiveInt
     """Height of every image, in pixels."""
-    width: int
+    width: PositiveInt
     """Width of every image, in pixels."""
     channels: Literal[1, 3] = 3
     """1 for grey, 3 for RGB; images are converted."""
     resize: bool = False
     """Crop and scale images of another size; false refuses them."""
-    validation_share: float = 0.1
+    validation_share: FractionBelowOne = 0.1
     """Share of the images held out for validation, 0 to 1."""
-    test_share: float = 0.1
+    test_share: FractionBelowOne = 0.1
     """Share of the images held out for the test, 0 to 1."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "height", "width")
+        super().__post_init__()
         check_shares(self.validation_share, self.test_share)
 
     def load(self, split: str) -> ImageDataset:

@@ -9,7 +9,7 @@ import torch
 from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.sources import ImageSource
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
-from triptych.errors import at_least
+from triptych.types import OpenUnitInterval, PositiveInt, Seed
 
 
 @dataclass(frozen=True)
@@ -22,29 +22,28 @@ class CopiedRows(ImageSource, SyntheticSource):
     h = -(1 - change) ln(1 - change) - change ln(change / (K - 1)).
     """
 
-    height: int = 8
+    height: PositiveInt = 8
     """Height of an image, in pixels."""
-    width: int = 8
+    width: PositiveInt = 8
     """Width of an image, in pixels."""
     levels: int = 8
     """Number of grey levels, 2 to 128."""
-    change: float = 0.05
+    change: OpenUnitInterval = 0.05
     """Probability that a pixel differs from the one above it, between 0 and 1."""
-    train_size: int = 20_000
+    train_size: PositiveInt = 20_000
     """Number of training images."""
-    validation_size: int = 1_000
+    validation_size: PositiveInt = 1_000
     """Number of validation images."""
-    test_size: int = 2_000
+    test_size: PositiveInt = 2_000
     """Number of test images."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the random numbers; each split has its own."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "height", "width", "train_size", "validation_size", "test_size")
+        super().__post_init__()
         # Images of 256 levels may be shifted to fewer bits by data.bits, which changes the entropy.
         if not 2 <= self.levels <= 128:
             raise ValueError(f"levels must be from 2 to 128, got {self.levels}")
-        self._copy()
 
     def _copy(self) -> NoisyCopy:
         return NoisyCopy(self.levels, self.change)

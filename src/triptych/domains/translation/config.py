@@ -11,10 +11,11 @@ from triptych.domains.translation.tokenizers.base import TokenizerConfig
 from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.errors import at_least
 from triptych.training.run_config import RunSettings
+from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(Checked):
     """Settings of the corpus, the vocabulary, the batches and the decoding in validation."""
 
     source: Corpus = field(default_factory=NumberWords)
@@ -25,10 +26,10 @@ class DataConfig:
     and the vocabulary are read in place of the source; null for none."""
     tokenizer: TokenizerConfig = field(default_factory=BytePairs)
     """Kind of tokens, by class path: BytePairs, Characters, Words or SimplifiedChinese."""
-    phrase_min_count: int = 0
+    phrase_min_count: NonNegativeInt = 0
     """Number of training pairs in which a pair of short phrases must be found to be an additional
     training pair, 0 for no such pairs. The phrases are learnt from word alignments."""
-    phrase_compounds: int = 0
+    phrase_compounds: NonNegativeInt = 0
     """Number of training pairs that join two random words of the phrase pairs, for source scripts
     without spaces such as Chinese; 0 for none. Needs phrase_min_count above 0."""
     vocabulary_size: int = 8_000
@@ -42,18 +43,17 @@ class DataConfig:
     max_length: int = 256
     """Maximum length of a training pair in tokens, end included, on either side; longer pairs are
     left out of training, and of nothing else."""
-    validation_lines: int = 200
+    validation_lines: NonNegativeInt = 200
     """Number of validation lines to translate after each validation for BLEU, chrF and exact match;
     0 for none. Nats per token always covers the whole split."""
-    validation_beam: int = 1
+    validation_beam: PositiveInt = 1
     """Beam size of these translations, 1 for greedy search."""
-    shown: int = 20
+    shown: NonNegativeInt = 20
     """Number of these translations to log as a table, 0 for none."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         at_least(self, self.tokenizer.min_size, "vocabulary_size")
-        at_least(self, 0, "validation_lines", "shown", "phrase_min_count", "phrase_compounds")
-        at_least(self, 1, "validation_beam")
         if self.packed is not None and self.phrase_min_count:
             raise ValueError(
                 f"phrase_min_count is {self.phrase_min_count}, but packed is {self.packed}, which "

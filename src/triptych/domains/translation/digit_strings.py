@@ -11,7 +11,7 @@ import numpy as np
 from triptych.domains.sources import uniform_draws
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.synthetic import SyntheticCorpus
-from triptych.errors import at_least
+from triptych.types import PositiveInt
 
 LONGER = "test-"
 """Beginning of the name of a split of one length."""
@@ -31,28 +31,25 @@ class DigitStrings(SyntheticCorpus):
     """Language code of the source; art is the ISO 639 code for artificial languages."""
     target_language: str = "art"
     """Language code of the target."""
-    train_size: int = 50_000
+    train_size: PositiveInt = 50_000
     """Number of training pairs."""
-    test_size: int = 500
+    test_size: PositiveInt = 500
     """Number of pairs of each test split."""
     task: Literal["copy", "reverse", "addition"] = "copy"
     """Target: the source itself, the source from its end on, or the sum of two numbers."""
-    min_digits: int = 1
+    min_digits: PositiveInt = 1
     """Fewest digits of a string, or of a number to add."""
     max_digits: int = 10
     """Most digits of a string, or of a number to add."""
-    test_digits: tuple[int, ...] = (10, 12, 15, 20, 40)
+    test_digits: tuple[PositiveInt, ...] = (10, 12, 15, 20, 40)
     """Lengths N of the splits test-N, in digits."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "min_digits")
         if self.max_digits < self.min_digits:
             raise ValueError(
                 f"max_digits is {self.max_digits}; expected at least min_digits {self.min_digits}"
             )
-        if any(digits < 1 for digits in self.test_digits):
-            raise ValueError(f"test_digits are {self.test_digits}; expected lengths of at least 1")
 
     def splits(self) -> list[str]:
         return [*super().splits(), *(f"{LONGER}{digits}" for digits in self.test_digits)]

@@ -10,7 +10,7 @@ from typing import Literal
 
 from triptych.domains.docstrings import Docstring, read_docstrings
 from triptych.domains.translation.sources import Corpus, Pair
-from triptych.errors import at_least
+from triptych.types import PositiveInt
 
 HELD_OUT = ("test", "validation")
 """Splits whose texts no other split contains, the first one's first."""
@@ -44,13 +44,13 @@ class DocstringSummaries(Corpus):
     document: Literal["docstring", "module"] = "docstring"
     """Text of a document: one docstring, or all docstrings of one module, whose first sentence is
     that of the module's own docstring."""
-    min_sentences: int = 2
+    min_sentences: PositiveInt = 2
     """Minimum length of a document in sentences, without its summary."""
-    max_words: int | None = None
+    max_words: PositiveInt | None = None
     """Number of words after which a document is cut, in all splits; null for whole documents."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "min_sentences", "max_words")
+        super().__post_init__()
         packages = [*self.train, *self.validation, *self.test]
         twice = sorted({name for name in packages if packages.count(name) > 1})
         if twice:

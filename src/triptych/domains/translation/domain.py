@@ -13,7 +13,7 @@ from triptych.domains.options import (
     TranslateOptions,
 )
 from triptych.domains.translation.output_constraints import OutputConstraints
-from triptych.errors import at_least, check_sampling, check_seed
+from triptych.types import NonNegativeFloat, NonNegativeInt, PositiveFraction, PositiveInt, Seed
 
 NUMBERS = "attention.json"
 STEPS = "steps.png"
@@ -23,14 +23,14 @@ STEPS = "steps.png"
 class TranslationEvaluateOptions(EvaluateOptions):
     """Options of `triptych evaluate translation`."""
 
-    beam: int = TranslateOptions.beam
+    beam: PositiveInt = TranslateOptions.beam
     """Number of hypotheses in beam search, 1 for greedy search."""
     length_penalty: str = TranslateOptions.length_penalty
     """Divisor of a hypothesis's log-probability: 0 (none), 1 (average: its length in tokens) or
     gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
-    no_repeat_ngram: int | None = None
+    no_repeat_ngram: PositiveInt | None = None
     """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
-    frequent_words: int | None = None
+    frequent_words: NonNegativeInt | None = None
     """Number of the most frequent words of the vocabulary that may be written, after the first
     word, besides the source's own words; null for all words. For models of whole words."""
     hypotheses: str | None = None
@@ -39,11 +39,6 @@ class TranslationEvaluateOptions(EvaluateOptions):
 
     kept_files: ClassVar[tuple[str, ...]] = ("hypotheses",)
     overwrite_help = "Replace an existing file of --hypotheses."
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 1, "beam", "no_repeat_ngram")
-        at_least(self, 0, "frequent_words")
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         lines = result["details"].pop("hypotheses")
@@ -62,32 +57,29 @@ class TranslationTranslateOptions(TranslateOptions):
     require: tuple[str, ...] | str | None = None
     """Phrase that every translation contains, or a list of phrases, such as '["a dog", "grass"]'.
     The search takes as many times longer as the phrases have tokens."""
-    min_length: int = 0
+    min_length: NonNegativeInt = 0
     """Minimum length of a translation in tokens."""
-    max_length: int | None = None
+    max_length: PositiveInt | None = None
     """Maximum length of a translation in tokens; null for 50 more than the source has."""
-    no_repeat_ngram: int | None = None
+    no_repeat_ngram: PositiveInt | None = None
     """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
-    frequent_words: int | None = None
+    frequent_words: NonNegativeInt | None = None
     """Number of the most frequent words of the vocabulary that may be written, after the first
     word, besides the source's own words; null for all words. For models of whole words."""
     sample: bool = False
     """Sample translations instead of a beam search."""
-    temperature: float = 1.0
+    temperature: NonNegativeFloat = 1.0
     """Divisor of the logits in sampling: above 1 more varied, below 1 safer, 0 for the most likely
     token."""
-    top_k: int | None = None
+    top_k: PositiveInt | None = None
     """Number of most likely tokens to sample from; null for all."""
-    top_p: float | None = None
+    top_p: PositiveFraction | None = None
     """Probability, 0 to 1, that the most likely tokens to sample from must reach; null for all."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of sampling; the same input in the same batches gives the same text."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "top_k")
-        check_seed(self.seed)
-        check_sampling(self.temperature, self.top_p)
         OutputConstraints.of(vars(self))
         if self.sample:
             for name in ("n_best", "scores", "require", "length_penalty"):
@@ -117,16 +109,12 @@ class TranslationAttentionOptions(AttentionOptions):
     """Text file (UTF-8), one sentence a line; null for standard input."""
     encoder: bool = False
     """Draw the encoder's self-attention too, as one more .png per sentence."""
-    beam: int = TranslateOptions.beam
+    beam: PositiveInt = TranslateOptions.beam
     """Number of hypotheses in beam search, 1 for greedy search."""
 
     description = (
         "Translate lines and draw, for each, the attention weights between source and translation."
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 1, "beam")
 
     def input_files(self) -> dict[str, str]:
         return {"input": "a text file with one sentence a line"}

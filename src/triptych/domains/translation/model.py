@@ -9,35 +9,32 @@ from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.architectures import Architecture, EncoderAndDecoder
 from triptych.domains.translation.tokenizers.base import Tokenizers
-from triptych.errors import at_least
 from triptych.training.model_settings import ModelSettings
+from triptych.types import Checked, FractionBelowOne, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class ModelConfig:
+class ModelConfig(Checked):
     """Kind of model, its sizes, which embeddings it shares, and label smoothing."""
 
     transformer: TransformerConfig = field(default_factory=TransformerConfig)
     """Sizes and parts of the encoder and the decoder; n_layers is the encoder's."""
-    n_decoder_layers: int | None = None
+    n_decoder_layers: PositiveInt | None = None
     """Number of the decoder's blocks; null for as many as the encoder's."""
     share_embeddings: SharedEmbeddings = "all"
     """Matrices that are one parameter: `all` (source embedding, target embedding and output),
     `target` (target embedding and output) or `none`."""
-    max_offset: int = 0
+    max_offset: NonNegativeInt = 0
     """Largest number at which the positions of a training batch start, in tokens; each batch draws
     one from 0 on. Above 0 for a model that is to translate longer sequences than it has seen."""
-    label_smoothing: float = 0.1
+    label_smoothing: FractionBelowOne = 0.1
     """Share of each target distribution that is uniform over all tokens but padding, 0 to below 1;
     affects the training loss only."""
     architecture: Architecture = field(default_factory=EncoderAndDecoder)
     """Kind of model, by class path: EncoderAndDecoder, OneDecoder or Recurrent."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing must be in [0, 1), got {self.label_smoothing}")
-        at_least(self, 1, "n_decoder_layers")
-        at_least(self, 0, "max_offset")
+        super().__post_init__()
         self.architecture.check(self)
 
     def build(self, source_vocabulary: int, target_vocabulary: int) -> SequenceToSequence:

@@ -6,40 +6,33 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from triptych.errors import UserError
+from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 
 @dataclass(frozen=True)
-class OutputConstraints:
+class OutputConstraints(Checked):
     """What every translation must fulfil; the defaults demand nothing."""
 
     prefix: str | None = None
     """Text that the translation begins with."""
     require: tuple[str, ...] = ()
     """Phrases that the translation contains."""
-    min_length: int = 0
+    min_length: NonNegativeInt = 0
     """Minimum number of tokens, without the end."""
-    max_length: int | None = None
+    max_length: PositiveInt | None = None
     """Maximum number of tokens, without the end; None for a limit that depends on the source."""
-    no_repeat_ngram: int | None = None
+    no_repeat_ngram: PositiveInt | None = None
     """Length of the runs of tokens that may occur once only; None for no such rule."""
-    frequent_words: int | None = None
+    frequent_words: NonNegativeInt | None = None
     """Number of the most frequent words that may come after the first one besides those of the
     source; None for all."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.prefix == "":
             raise UserError("prefix is empty; expected the beginning of a translation")
         if any(not phrase.strip() for phrase in self.require):
             raise UserError("require has an empty phrase; expected text that must appear")
-        for name, least in (
-            ("min_length", 0),
-            ("max_length", 1),
-            ("no_repeat_ngram", 1),
-            ("frequent_words", 0),
-        ):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UserError(f"{name} must be at least {least}, got {value}")
         if self.max_length is not None and self.min_length > self.max_length:
             raise UserError(
                 f"min_length ({self.min_length}) must not be larger than max_length "

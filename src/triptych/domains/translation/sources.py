@@ -14,6 +14,7 @@ from triptych.domains.files import read_lines
 from triptych.domains.sources import TextFilesOfSplits
 from triptych.domains.translation.rouge import rouge, rouge_of_baselines
 from triptych.errors import UserError
+from triptych.types import Checked
 
 Pair = tuple[str, str]
 """Source sentence and target sentence."""
@@ -35,7 +36,7 @@ def primary_subtag(language: str) -> str:
 
 
 @dataclass(frozen=True)
-class Corpus(ABC):
+class Corpus(Checked, ABC):
     """Sentence pairs of one translation direction, by split."""
 
     source_language: str = "en"

@@ -12,7 +12,8 @@ import numpy as np
 
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.domains.translation.sources import Corpus, Pair
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
+from triptych.types import NonNegativeFloat, OpenUnitInterval, PositiveInt, Seed
 
 LANGUAGES = ("en", "de", "ko")
 """Languages in which the output of num2words was checked for every value up to `MAX_VALUE`."""
@@ -24,17 +25,14 @@ LETTERS = np.array(list(string.ascii_lowercase))
 class SyntheticCorpus(Corpus):
     """Corpus that is computed from a seed, with the splits train, validation and test."""
 
-    train_size: int = 20_000
+    train_size: PositiveInt = 20_000
     """Number of training pairs."""
-    validation_size: int = 500
+    validation_size: PositiveInt = 500
     """Number of validation pairs."""
-    test_size: int = 1_000
+    test_size: PositiveInt = 1_000
     """Number of test pairs."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the draws."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "train_size", "validation_size", "test_size")
 
     def splits(self) -> list[str]:
         return ["train", "validation", "test"]
@@ -58,7 +56,7 @@ class NumberWords(SyntheticCorpus):
     """Smallest value."""
     high: int = MAX_VALUE
     """Largest value."""
-    small_value_bias: float = 0.6
+    small_value_bias: NonNegativeFloat = 0.6
     """Exponent a >= 0 of the training distribution: value v has the weight (v + 1)^-a. 0 is
     uniform, where few numbers are short; validation and test are always uniform."""
 
@@ -70,7 +68,6 @@ class NumberWords(SyntheticCorpus):
                 f"source_language is {self.source_language} and target_language is "
                 f"{self.target_language}; expected two of {', '.join(LANGUAGES)}"
             )
-        at_least(self, 0, "small_value_bias")
         needed = self.train_size + self.validation_size + self.test_size
         if self.low < 0 or self.high > MAX_VALUE or self.high - self.low + 1 < needed:
             raise ValueError(
@@ -131,27 +128,26 @@ class ReversedSentences(SyntheticCorpus, SyntheticSource):
     """Language code of the source; art is the ISO 639 code for artificial languages."""
     target_language: str = "art"
     """Language code of the target."""
-    train_size: int = 40_000
+    train_size: PositiveInt = 40_000
     """Number of training pairs."""
     n_words: int = 16
     """Number of word types, 2 to 26."""
-    min_words: int = 4
+    min_words: PositiveInt = 4
     """Fewest words in a sentence."""
     max_words: int = 10
     """Most words in a sentence."""
-    change: float = 0.1
+    change: OpenUnitInterval = 0.1
     """Probability that a target word is replaced, above 0 and below 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 2 <= self.n_words <= len(LETTERS):
             raise ValueError(f"n_words is {self.n_words}; expected 2 to {len(LETTERS)} letters")
-        if not 1 <= self.min_words <= self.max_words:
+        if self.min_words > self.max_words:
             raise ValueError(
-                f"min_words {self.min_words} and max_words {self.max_words} are not a range of "
-                "lengths of at least 1 word"
+                f"min_words is {self.min_words} and max_words is {self.max_words}; expected at "
+                "least min_words"
             )
-        NoisyCopy(self.n_words, self.change)  # raises ValueError for an impossible change
 
     @property
     def noisy_copy(self) -> NoisyCopy:

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from typing import TypeAlias
 
 from triptych.errors import UserError
+from triptych.types import Checked
 
 Document: TypeAlias = list[str]
 """Sentences of a document in order; none of them is empty."""
 
 
-class Source(ABC):
+class Source(Checked, ABC):
     """Data of a run, by split; subclasses are frozen dataclasses that settings name by class path.
 
     A task says which kind it reads, such as `TextSource`.

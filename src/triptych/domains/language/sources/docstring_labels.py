@@ -11,6 +11,7 @@ from triptych.domains.language.sources.docstrings import Docstrings, split_docst
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
 from triptych.domains.sources import check_shares
 from triptych.training.data import generator_for
+from triptych.types import FractionBelowOne, IntAboveOne
 
 SEED = 23
 """Number that, with that of an example, seeds its candidates."""
@@ -22,11 +23,12 @@ class DocstringLabels(LabelledSource):
 
     packages: tuple[str, ...] = Docstrings.packages
     """Names of installed packages; `python` is the standard library."""
-    held_out: float = 0.1
+    held_out: FractionBelowOne = 0.1
     """Share (0 to 1) of the modules that is held out for validation, chosen by hash, and share of
     those held out for test."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_shares(self.held_out, self.held_out)
         if len(self.packages) < 2:
             raise ValueError(f"packages are {list(self.packages)}; expected two packages or more")
@@ -58,13 +60,8 @@ class DocstringChoices(DocstringLabels):
     The others are first sentences of the same package and split.
     """
 
-    n_candidates: int = 4
+    n_candidates: IntAboveOne = 4
     """Number of first sentences, the right one included."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.n_candidates < 2:
-            raise ValueError(f"n_candidates must be at least 2, got {self.n_candidates}")
 
     def read(self, split: str) -> list[Labelled]:
         by_package: dict[str, list[tuple[str, str]]] = {}

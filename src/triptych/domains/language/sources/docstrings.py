@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from triptych.domains.docstrings import Docstring, read_docstrings
 from triptych.domains.language.sources.base import Document, TextSource
 from triptych.domains.sources import check_shares, split_by_hash
+from triptych.types import FractionBelowOne
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,12 @@ class Docstrings(TextSource):
 
     packages: tuple[str, ...] = ("numpy", "scipy", "sklearn", "matplotlib")
     """Names of installed packages; `python` is the standard library."""
-    held_out: float = 0.05
+    held_out: FractionBelowOne = 0.05
     """Share (0 to 1) of the modules that is held out for validation, chosen by hash, and share of
     those held out for test."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_shares(self.held_out, self.held_out)
         if not self.packages:
             raise ValueError("packages is empty; expected at least one package, such as numpy")

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from triptych.domains.files import read_lines
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
+from triptych.types import PositiveInt
 
 PLACEHOLDER = "{language}"
 NEAR = 10
@@ -33,6 +34,7 @@ class ParallelLines(LabelledSource):
     language."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for split, name in self.files.items():
             if PLACEHOLDER not in name:
                 raise ValueError(f"the file of {split} is {name}; expected {PLACEHOLDER} in it")
@@ -52,13 +54,12 @@ class Languages(ParallelLines):
 
     languages: tuple[str, ...] = ("en", "de", "fr")
     """Codes of the languages."""
-    window: int | None = None
+    window: PositiveInt | None = None
     """Number of characters of a line that are kept, from its middle, which makes the task harder;
     null for whole lines."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, 1, "window")
         if len(self.languages) < 2:
             raise ValueError(f"languages are {list(self.languages)}; expected two or more")
 

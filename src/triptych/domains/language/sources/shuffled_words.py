@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from triptych.domains.language.sources.base import TextSource
 from triptych.domains.language.sources.docstrings import Docstrings
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
-from triptych.errors import at_least
+from triptych.types import IntAboveOne
 
 MIN_WORDS, MAX_WORDS = 5, 30
 """Lengths of the sentences that are kept; the end of a longer one may be cut off by a model."""
@@ -25,12 +25,9 @@ class ShuffledWords(LabelledSource):
 
     text: TextSource = field(default_factory=Docstrings)
     """Source of the sentences, by class path: Docstrings or TextFiles."""
-    window: int | None = None
+    window: IntAboveOne | None = None
     """Number of neighbouring words that are shuffled among each other, at least 2; fewer make the
     task harder; null for all words of the sentence."""
-
-    def __post_init__(self) -> None:
-        at_least(self, 2, "window")
 
     def splits(self) -> list[str]:
         return self.text.splits()

@@ -14,7 +14,7 @@ from triptych.domains.language.sources.base import Source, TextSource
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
 from triptych.training.fine_tuning import InitialWeights
-from triptych.types import Progress
+from triptych.types import Checked, Progress
 
 if TYPE_CHECKING:
     from triptych.domains.language.model import ModelConfig
@@ -32,7 +32,7 @@ class FurtherScores:
     """Further results; JSON types only."""
 
 
-class Task(ABC):
+class Task(Checked, ABC):
     """What a run trains; subclasses are frozen dataclasses that settings name by class path.
 
     A task needs no Lightning: trained models use it too.

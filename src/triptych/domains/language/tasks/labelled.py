@@ -27,11 +27,11 @@ from triptych.domains.language.sources.base import Source
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
 from triptych.domains.language.tasks.base import FurtherScores, Task
 from triptych.domains.language.vocabulary import Vocabulary
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
 from triptych.training.evaluate import device_of, in_double, scoring, to_device
 from triptych.training.fine_tuning import InitialWeights
 from triptych.training.ragged import Ragged
-from triptych.types import Progress
+from triptych.types import PositiveInt, Progress
 
 HEAD = "model.task_head."
 POOLER = "model.reader.pooler."
@@ -52,7 +52,7 @@ class LabelledTask(Task):
     pooling: Pooling = "cls"
     """Vector of a row that the encoder has read: `cls`, that of [CLS] after the pooler, or `mean`,
     the mean of the vectors of all tokens."""
-    train_examples: int | None = None
+    train_examples: PositiveInt | None = None
     """Number of training examples, chosen by hash; null for all. The vocabulary is learnt from the
     texts of all."""
     examples_seed: int = 0
@@ -61,7 +61,7 @@ class LabelledTask(Task):
     monitor: ClassVar[str] = "nats_per_example"
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "train_examples")
+        super().__post_init__()
         if self.pooling != "cls" and self.base == "decoder":
             raise ValueError(
                 f"pooling is {self.pooling} with base decoder, of which the last token is read; "

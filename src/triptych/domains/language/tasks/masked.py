@@ -29,7 +29,7 @@ from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
 from triptych.training.evaluate import device_of, in_double, to_device
 from triptych.training.ragged import Ragged
-from triptych.types import Progress
+from triptych.types import ClosedUnitInterval, OpenUnitInterval, Progress
 
 SHOWN = 8
 """Examples whose predictions are shown after a validation."""
@@ -39,11 +39,11 @@ SHOWN = 8
 class MaskedTokens(Task):
     """Predict masked tokens from the tokens on both sides (Devlin et al. 2018, section 3.1)."""
 
-    predicted: float = MaskRates.predicted
+    predicted: OpenUnitInterval = MaskRates.predicted
     """Share of the tokens that are predicted, each drawn by itself; never special ids."""
-    masked: float = MaskRates.masked
+    masked: ClosedUnitInterval = MaskRates.masked
     """Share of the predicted tokens that are read as [MASK]."""
-    replaced: float = MaskRates.replaced
+    replaced: ClosedUnitInterval = MaskRates.replaced
     """Share of the predicted tokens that are read as a random token; the others stay."""
     next_sentence: bool = False
     """Also predict whether the second of two segments follows the first one in its document."""
@@ -51,6 +51,7 @@ class MaskedTokens(Task):
     monitor: ClassVar[str] = "nats_per_masked_token"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _ = self.rates  # checks the shares
 
     @property

@@ -6,7 +6,7 @@ import math
 import re
 from dataclasses import dataclass, fields
 
-from triptych.errors import at_least
+from triptych.types import Checked, PositiveInt
 
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
 ACCIDENTALS = {"": 0, "#": 1, "b": -1}
@@ -28,7 +28,7 @@ LEAST_GRID = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConstraintOptions:
+class ConstraintOptions(Checked):
     """Constraints on sampled music. They hold for new notes; a primer is never changed."""
 
     scale: str | None = None
@@ -42,14 +42,14 @@ class ConstraintOptions:
     grid: float | None = None
     """Performances: notes begin and end only at multiples of this time in seconds, such as 0.125;
     null for every 10 ms."""
-    max_polyphony: int | None = None
+    max_polyphony: PositiveInt | None = None
     """Performances: most notes that sound at once; null for any number."""
-    no_repeat: int | None = None
+    no_repeat: PositiveInt | None = None
     """Longest run of pitches that may come again: of each voice of a chorale, or of the notes of a
     performance in the order in which they begin; null for any length."""
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "max_polyphony", "no_repeat")
+        super().__post_init__()
         if self.scale is not None:
             parse_scale(self.scale)
         if self.ranges not in (None, TEXTBOOK):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.sources import check_shares, split_by_hash
+from triptych.types import Checked, FractionBelowOne
 
 SPLITS = ("train", "validation", "test")
 
@@ -25,7 +26,7 @@ class Piece:
     """What the tokenizer encodes."""
 
 
-class PieceSource(ABC):
+class PieceSource(Checked, ABC):
     """Data set of pieces; subclasses are frozen dataclasses.
 
     Settings name a source by its class path. Pieces are split whole, before they are varied or cut
@@ -70,10 +71,11 @@ class PieceSource(ABC):
 class HashedSource(PieceSource):
     """Source whose pieces are split by a hash; its dataclass has the two shares as fields."""
 
-    validation_share: float
-    test_share: float
+    validation_share: FractionBelowOne
+    test_share: FractionBelowOne
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_shares(self.validation_share, self.test_share)
 
     def split_of(self, key: bytes) -> str:

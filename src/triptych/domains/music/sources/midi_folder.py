@@ -16,7 +16,8 @@ from triptych.domains.music.sources.stored_files import Content, contents, list_
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.reading import read_in_order
 from triptych.domains.sources import ALL, warn_of_skipped
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
+from triptych.types import FractionBelowOne, PositiveInt
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,14 @@ class MidiFolder(HashedSource):
 
     directory: str
     """Folder of .mid and .midi files at any depth, or a .tar.gz of them."""
-    validation_share: float = 0.1
+    validation_share: FractionBelowOne = 0.1
     """Share of the files held out for validation where no csv gives the split, 0 to 1."""
-    test_share: float = 0.1
+    test_share: FractionBelowOne = 0.1
     """Share of the files held out for the test where no csv gives the split, 0 to 1."""
-    limit: int | None = None
+    limit: PositiveInt | None = None
     """Largest number of files per split, the first by name; null for all."""
 
     trains_baselines: ClassVar[bool] = False  # reading a folder takes minutes
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least(self, 1, "limit")
 
     def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         """Read one split, or for `all` every file, whatever the csv and the limit say."""

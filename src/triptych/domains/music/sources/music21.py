@@ -25,6 +25,7 @@ from triptych.domains.music.tokenizers.chorales import (
 )
 from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
+from triptych.types import FractionBelowOne
 
 PHRASE = 8
 """Length of the compared runs of a melody, in intervals: about a line of a hymn."""
@@ -45,9 +46,9 @@ class Music21Chorales(HashedSource):
     decides its split.
     """
 
-    validation_share: float = 0.1
+    validation_share: FractionBelowOne = 0.1
     """Share of the tunes held out for validation, 0 to 1."""
-    test_share: float = 0.1
+    test_share: FractionBelowOne = 0.1
     """Share of the tunes held out for the test, 0 to 1."""
 
     content = ChoraleTokenizer.content

@@ -12,6 +12,7 @@ from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.reading import read_in_order
 from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
+from triptych.types import FractionBelowOne
 
 COMPOSERS = ("beethoven", "corelli", "haydn", "mozart", "schumann_robert")
 PROGRAMS = {
@@ -31,9 +32,9 @@ class Music21Ensembles(HashedSource):
     which the hash of its name decides.
     """
 
-    validation_share: float = 0.1
+    validation_share: FractionBelowOne = 0.1
     """Share of the works held out for validation, 0 to 1."""
-    test_share: float = 0.1
+    test_share: FractionBelowOne = 0.1
     """Share of the works held out for the test, 0 to 1."""
 
     def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:

@@ -8,7 +8,7 @@ from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, N_VOICES, ChoraleTokenizer
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
-from triptych.errors import at_least
+from triptych.types import OpenUnitInterval, PositiveInt, Seed
 
 SCALE = np.array([p for p in range(LOWEST, HIGHEST + 1) if p % 12 in (0, 2, 4, 7, 9)])
 """MIDI pitches C, D, E, G and A of all octaves, a scale without dissonances."""
@@ -29,31 +29,29 @@ class CopiedMotifs(PieceSource, SyntheticSource):
     another entropy: train without transposition.
     """
 
-    motif_steps: int = 4
+    motif_steps: PositiveInt = 4
     """Length of the motif, in sixteenths."""
-    repeats: int = 8
+    repeats: PositiveInt = 8
     """Number of times that a piece plays the motif, the first time included."""
     notes: int = 8
     """Pitches per voice, 2 to 8 neighbours of a pentatonic scale."""
-    change: float = 0.03
+    change: OpenUnitInterval = 0.03
     """Probability that a sixteenth differs from the one a motif before, above 0 and below 1."""
-    train_size: int = 4_000
+    train_size: PositiveInt = 4_000
     """Number of training pieces."""
-    validation_size: int = 200
+    validation_size: PositiveInt = 200
     """Number of validation pieces."""
-    test_size: int = 400
+    test_size: PositiveInt = 400
     """Number of test pieces."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the pieces; each split has its own random numbers."""
 
     content = ChoraleTokenizer.content
 
     def __post_init__(self) -> None:
-        sizes = ("train_size", "validation_size", "test_size")
-        at_least(self, 1, "motif_steps", "repeats", *sizes)
+        super().__post_init__()
         if not 2 <= self.notes <= MAX_NOTES:
             raise ValueError(f"notes must be from 2 to {MAX_NOTES}, got {self.notes}")
-        self._copy()
 
     def _copy(self) -> NoisyCopy:
         return NoisyCopy(self.notes, self.change)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.midi import ParsedMidi
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
+from triptych.types import Checked, NonNegativeInt
 
 if TYPE_CHECKING:
     from triptych.domains.music.constraints.options import ConstraintOptions
@@ -32,20 +33,20 @@ N_MELODY_SYMBOLS = 129
 
 
 @dataclass(frozen=True)
-class Augmentation:
+class Augmentation(Checked):
     """Random variation of training pieces (Huang et al. 2018, section 4.2).
 
     Applied after the split by piece, and never to held-out pieces.
     """
 
-    transpose: int = 3
+    transpose: NonNegativeInt = 3
     """Largest transposition up or down, in semitones; 0 for none. A piece is transposed only as far
     as it stays in the range of the piano's 88 keys, or of the chorales' 46 pitches."""
     stretch: tuple[float, ...] = (0.95, 0.975, 1.0, 1.025, 1.05)
     """Factors of time, of which one is drawn per performance; chorales are never stretched."""
 
     def __post_init__(self) -> None:
-        at_least(self, 0, "transpose")
+        super().__post_init__()
         if not self.stretch or not all(0.5 <= factor <= 2 for factor in self.stretch):
             raise ValueError(f"stretch needs factors from 0.5 to 2, got {list(self.stretch)}")
 
@@ -86,7 +87,7 @@ class GivenPiece:
     """Whether a note of that music is kept."""
 
 
-class MusicTokenizer(ABC):
+class MusicTokenizer(Checked, ABC):
     """Writes pieces as token ids and turns any sequence of ids into music.
 
     Content is what a source reads and the tokenizer encodes: `Notes` for events, a grid of pitches

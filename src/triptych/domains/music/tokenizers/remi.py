@@ -51,7 +51,8 @@ from triptych.domains.music.tokenizers.remi_grammar import (
     Meaning,
     RemiGrammar,
 )
-from triptych.errors import UserError, at_least
+from triptych.errors import UserError
+from triptych.types import NonNegativeInt, PositiveInt
 
 FINE_BEATS, MAX_BEATS = 4, 16
 """Durations below FINE_BEATS are on the grid of positions, longer ones on half beats; a longer note
@@ -74,11 +75,11 @@ class RemiTokenizer(MusicTokenizer):
     """Instruments in the order of their notes: names of General MIDI, program numbers from 0 to
     127, or drums; a program given twice makes two instruments, as the violins of a quartet. Other
     instruments are left out. null for every program once, and drums."""
-    positions_per_beat: int = 12
+    positions_per_beat: PositiveInt = 12
     """Positions in a beat: 12 writes sixteenths and triplets exactly."""
-    velocities: int = 0
+    velocities: NonNegativeInt = 0
     """Number of velocities; 0 writes none, and every note sounds equally loud."""
-    tempos: int = 48
+    tempos: NonNegativeInt = 48
     """Number of tempos; 0 writes none, and the music is played at 120 quarters per minute."""
 
     name = "remi"
@@ -93,8 +94,7 @@ class RemiTokenizer(MusicTokenizer):
     steps_per_second = 100
 
     def __post_init__(self) -> None:
-        at_least(self, 1, "positions_per_beat")
-        at_least(self, 0, "velocities", "tempos")
+        super().__post_init__()
         if self.instruments is not None and not self.instruments:
             raise ValueError("instruments is empty; expected names of instruments, or null for all")
         if self.instruments is not None:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from triptych.errors import UserError
+from triptych.types import Checked
 
 PAD, START, END = 0, 1, 2
 SPECIALS = ("<pad>", "<s>", "</s>")
@@ -29,7 +30,7 @@ UNKNOWN = "<unk>"
 
 
 @dataclass(frozen=True)
-class TokenizerConfig(ABC):
+class TokenizerConfig(Checked, ABC):
     """Kind of tokenizer."""
 
     lossless: ClassVar[bool]

@@ -13,7 +13,7 @@ from triptych.domains.translation.tokenizers.base import (
     TokenizerConfig,
     whole_units,
 )
-from triptych.errors import at_least
+from triptych.types import PositiveInt
 
 
 @dataclass(frozen=True)
@@ -23,15 +23,12 @@ class Words(TokenizerConfig):
     The most frequent ones are the vocabulary; all others are <unk>.
     """
 
-    min_count: int = 2
+    min_count: PositiveInt = 2
     """Occurrences in the training text from which a word is in the vocabulary. With 1 and a large
     vocabulary no training sentence has <unk>, and the model learns nothing about it."""
 
     lossless = False
     min_size = N_SPECIALS + 2
-
-    def __post_init__(self) -> None:
-        at_least(self, 1, "min_count")
 
     def build(self, lines: Iterable[str], vocabulary_size: int) -> TextTokenizer:
         split = ByteLevel(add_prefix_space=False, use_regex=True)
