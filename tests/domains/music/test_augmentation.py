@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.domains.music.chorale_grid import HIGHEST, LOWEST, SILENT
 from triptych.domains.music.data import (
     NO_PREVIOUS,
     PADDING,
@@ -12,12 +13,13 @@ from triptych.domains.music.data import (
     crop_start,
     training_batches,
 )
+from triptych.domains.music.event_ids import PIANO_HIGHEST, PIANO_LOWEST
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.model import ModelConfig, MusicSettings
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Augmentation, draw
-from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, SILENT, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import PIANO_HIGHEST, PIANO_LOWEST, EventTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.notes import Notes, stretch
 from triptych.training.data import generator_for, shuffled_batches
 

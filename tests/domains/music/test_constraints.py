@@ -21,6 +21,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import CompiledSteps, Draft, generate
 from triptych.decoding.sampling import LogitsConstraint, Sampling
+from triptych.domains.music.chorale_grid import LOWEST, REST, VOICE_RANGES
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.constraints.chorales import NoParallels
 from triptych.domains.music.constraints.notes import at_the_end
@@ -32,21 +33,15 @@ from triptych.domains.music.constraints.options import (
 )
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.domain import MusicSampleOptions
+from triptych.domains.music.event_ids import END, NOTE_OFF, SHIFT, VELOCITY
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.piece_generation import continue_tokens, sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.statistics import SILENT, NoteTable, voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chorales import LOWEST, REST, VOICE_RANGES, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import (
-    END,
-    NOTE_OFF,
-    SHIFT,
-    VELOCITY,
-    EventGrammar,
-    EventTokenizer,
-)
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventGrammar, EventTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
 

@@ -15,6 +15,7 @@ from triptych.core.feed_forward import GELU
 from triptych.core.positions import Sinusoidal
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling
+from triptych.domains.music.chorale_grid import SILENT
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import (
     DataConfig,
@@ -24,6 +25,7 @@ from triptych.domains.music.data import (
     make_batch,
     training_batches,
 )
+from triptych.domains.music.event_ids import END
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.melody import (
     PADDING,
@@ -39,8 +41,8 @@ from triptych.domains.music.piece_generation import continue_tokens
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.base import MELODY_REST, Augmentation
-from triptych.domains.music.tokenizers.chorales import SILENT, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import END, EventTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.notes import Notes, notes_of, to_steps
 from triptych.errors import UserError
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from triptych.domains.music.chorale_grid import SILENT
 from triptych.domains.music.midi import midi_bytes
 from triptych.domains.music.sources.base import SPLITS, PieceSource
 from triptych.domains.music.sources.jsb import JSBChorales
@@ -19,7 +20,7 @@ from triptych.domains.music.sources.music21 import (
     melody_runs,
 )
 from triptych.domains.music.sources.stored_files import contents, list_files
-from triptych.domains.music.tokenizers.chorales import SILENT, ChoraleTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from triptych.domains.music import statistics as st
+from triptych.domains.music.chorale_grid import VOICES
 from triptych.domains.music.midi import new_midi
 from triptych.domains.music.statistics import NoteTable, piece_statistics
-from triptych.domains.music.tokenizers.chorales import VOICES, ChoraleTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.notes import Notes
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from triptych.domains.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure, png
-from triptych.domains.music.tokenizers.events import SYMBOLS, EventTokenizer
+from triptych.domains.music.event_ids import SYMBOLS
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.notes import Notes
 from triptych.explain.drawing import UNUSED
 from triptych.explain.figure import Content, ExplainOptions, Figure

@@ -12,6 +12,14 @@ from torch import Tensor
 
 from triptych.decoding.constraints import repeated_ngrams
 from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.chorale_grid import (
+    HIGHEST,
+    LOWEST,
+    N_VOICES,
+    REST,
+    SYMBOLS,
+    VOICE_RANGES,
+)
 from triptych.domains.music.constraints.notes import at_the_end, permitted_pitches
 from triptych.domains.music.constraints.options import (
     ALL_VOICES,
@@ -20,14 +28,6 @@ from triptych.domains.music.constraints.options import (
     parse_ranges,
 )
 from triptych.domains.music.statistics import PERFECT
-from triptych.domains.music.tokenizers.chorales import (
-    HIGHEST,
-    LOWEST,
-    N_VOICES,
-    REST,
-    SYMBOLS,
-    VOICE_RANGES,
-)
 from triptych.errors import UserError
 
 

@@ -15,8 +15,7 @@ from triptych.domains.music.constraints.options import (
     ConstraintOptions,
     parse_ranges,
 )
-from triptych.domains.music.midi import MAX_SECONDS
-from triptych.domains.music.tokenizers.events import (
+from triptych.domains.music.event_ids import (
     END,
     MAX_STEPS,
     N_PITCHES,
@@ -26,6 +25,7 @@ from triptych.domains.music.tokenizers.events import (
     SYMBOLS,
     VELOCITY,
 )
+from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.tokenizers.notes import to_steps
 from triptych.errors import UserError
 

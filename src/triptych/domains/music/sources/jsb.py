@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from triptych.domains.music.chorale_grid import Grid
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer, Grid
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
 
 FILES = ("Jsb16thSeparated.json.gz", "Jsb16thSeparated.json")

@@ -13,16 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from triptych.domains.music.chorale_grid import N_VOICES, SILENT, STEPS_PER_QUARTER, Grid
 from triptych.domains.music.musicxml import MUSICXML_SUFFIXES, measure_starts, read_musicxml
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chorales import (
-    N_VOICES,
-    SILENT,
-    STEPS_PER_QUARTER,
-    ChoraleTokenizer,
-    Grid,
-)
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
 from triptych.types import FractionBelowOne

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from triptych.domains.music.chorale_grid import HIGHEST, LOWEST, N_VOICES
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chorales import HIGHEST, LOWEST, N_VOICES, ChoraleTokenizer
+from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.types import OpenUnitInterval, PositiveInt, Seed
 

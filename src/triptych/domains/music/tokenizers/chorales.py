@@ -14,11 +14,24 @@ import re
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.domains.music.chorale_grid import (
+    HIGHEST,
+    LOWEST,
+    N_VOICES,
+    REST,
+    SILENT,
+    STEPS_PER_BAR,
+    STEPS_PER_QUARTER,
+    SYMBOLS,
+    VOICE_RANGES,
+    VOICES,
+    Grid,
+)
 from triptych.domains.music.midi import Note, ParsedMidi, Part, new_midi
 from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, Ids, MusicTokenizer
 from triptych.errors import UserError
@@ -28,21 +41,6 @@ if TYPE_CHECKING:
 
     from triptych.decoding.sampling import LogitsConstraint
     from triptych.domains.music.constraints.options import ConstraintOptions
-
-Grid: TypeAlias = NDArray[np.int64]
-"""[T, 4]: MIDI pitch of soprano, alto, tenor and bass in each sixteenth, SILENT for a rest."""
-
-VOICE_RANGES = {"Soprano": (60, 79), "Alto": (55, 74), "Tenor": (48, 67), "Bass": (40, 62)}
-"""C4 to G5, G3 to D5, C3 to G4 and E2 to D4, as textbooks of four-part writing give them."""
-VOICES = tuple(VOICE_RANGES)
-N_VOICES = len(VOICES)
-LOWEST, HIGHEST = 36, 81
-REST = HIGHEST - LOWEST + 1
-SYMBOLS = (*(f"pitch_{pitch}" for pitch in range(LOWEST, HIGHEST + 1)), "rest")
-SILENT = -1
-
-STEPS_PER_QUARTER = 4
-STEPS_PER_BAR = 16
 
 QUARTERS_PER_MINUTE = 75.0
 """Tempo of sampled chorales; a sixteenth is then 0.2 s, a whole number of ticks."""

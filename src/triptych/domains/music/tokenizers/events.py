@@ -1,11 +1,8 @@
 """Piano performances as events: their ids, the tokenizer, and the grammar of sampled events.
 
 "Music Transformer" (Huang et al. 2018, arXiv 1809.04281, section 4.2, after Oore et al. 2018): 128
-note-ons, 128 note-offs, 100 time shifts of 10 to 1000 ms and 32 velocities, here with an END:
-
-    id 0..127    note-on of that pitch           id 256..355  time shift of (id - 255) x 10 ms
-    id 128..255  note-off of pitch id - 128      id 356..387  velocity bin id - 356 of later notes
-    id 388       END of the piece
+note-ons, 128 note-offs, 100 time shifts of 10 to 1000 ms and 32 velocities, here with an END. Their
+ids are in `event_ids`.
 
 Rules of `encode`, after those of `notes`:
 
@@ -26,6 +23,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from triptych.domains.music.event_ids import (
+    END,
+    MAX_STEPS,
+    N_PITCHES,
+    N_SHIFTS,
+    N_VELOCITIES,
+    NOTE_OFF,
+    NOTE_ON,
+    PIANO_HIGHEST,
+    PIANO_LOWEST,
+    SHIFT,
+    SYMBOLS,
+    VELOCITY,
+)
 from triptych.domains.music.midi import MAX_SECONDS, ParsedMidi, new_midi
 from triptych.domains.music.tokenizers.base import (
     MELODY_REST,
@@ -49,28 +60,6 @@ if TYPE_CHECKING:
     from triptych.decoding.sampling import LogitsConstraint
     from triptych.domains.music.constraints.options import ConstraintOptions
 
-N_PITCHES = 128
-N_SHIFTS = 100
-N_VELOCITIES = 32
-
-NOTE_ON = 0
-NOTE_OFF = NOTE_ON + N_PITCHES
-SHIFT = NOTE_OFF + N_PITCHES  # id SHIFT + n - 1 waits n steps of 10 ms
-VELOCITY = SHIFT + N_SHIFTS
-END = VELOCITY + N_VELOCITIES
-
-SYMBOLS = (
-    *(f"note_on_{pitch}" for pitch in range(N_PITCHES)),
-    *(f"note_off_{pitch}" for pitch in range(N_PITCHES)),
-    *(f"shift_{10 * (step + 1)}_ms" for step in range(N_SHIFTS)),
-    *(f"velocity_{velocity}" for velocity in range(N_VELOCITIES)),
-    "end",
-)
-"""Name of each id, in order."""
-
-MAX_STEPS = int(MAX_SECONDS * STEPS_PER_SECOND)
-PIANO_LOWEST, PIANO_HIGHEST = 21, 108
-"""MIDI pitches A0 to C8, the keys of a piano."""
 VELOCITIES_PER_BIN = 128 // N_VELOCITIES
 STEPS_PER_MELODY_STEP = 10
 """Steps of 10 ms in one step of the melody, 100 ms."""
