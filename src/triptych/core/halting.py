@@ -110,8 +110,8 @@ def capture_halting(model: nn.Module) -> Iterator[list[Tensor]]:
         assert result.weights is not None
         captured.append(result.weights.detach())
 
-    found = [module for module in model.modules() if isinstance(module, AdaptiveDepth)]
-    handles = [module.register_forward_hook(capture) for module in found]
+    modules = [module for module in model.modules() if isinstance(module, AdaptiveDepth)]
+    handles = [module.register_forward_hook(capture) for module in modules]
     try:
         yield captured
     finally:

@@ -92,12 +92,12 @@ def _receive(address: str, part: Path, file: RemoteFile, received: Callable[[int
                     f"{file.size:,}: it is not the file of the catalogue"
                 )
             _copy(answer, part, file, start, received, address)
-    if (found := sha256_of(part)) != file.sha256:
+    if (digest := sha256_of(part)) != file.sha256:
         part.unlink()
         if start:  # the beginning may be of another version or damaged
-            raise _BrokenAttemptError(f"its sha256 is {found}, expected {file.sha256}")
+            raise _BrokenAttemptError(f"its sha256 is {digest}, expected {file.sha256}")
         raise UserError(
-            f"{address} has the sha256 {found}, expected {file.sha256}: it is damaged or another "
+            f"{address} has the sha256 {digest}, expected {file.sha256}: it is damaged or another "
             "version, and was deleted"
         )
 

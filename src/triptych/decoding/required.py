@@ -58,11 +58,11 @@ class RequiredPhrases:
     def _lacking(self, values: Tensor, tokens: Tensor) -> Tensor:
         """Tokens that sequences lack of one sequence of tokens [m]: int64 [...]."""
         size, length = len(tokens), values.shape[-1]
-        found = torch.full_like(values[..., 0], size)
+        lacking = torch.full_like(values[..., 0], size)
         for begun in range(1, min(size, length + 1)):
             ends = (values[..., length - begun :] == tokens[:begun]).all(-1)  # [...]
-            found = found.masked_fill(ends, size - begun)  # the longest beginning is the last
+            lacking = lacking.masked_fill(ends, size - begun)  # the longest beginning is the last
         if length >= size:
             whole = (values.unfold(-1, size, 1) == tokens).all(-1).any(-1)  # [...]
-            found = found.masked_fill(whole, 0)
-        return found
+            lacking = lacking.masked_fill(whole, 0)
+        return lacking

@@ -40,16 +40,16 @@ class Piece:
         notes = [note for part in self.parts for note in part.notes]
         pitched = [note.pitch for part in self.parts if not part.is_drum for note in part.notes]
         sounding = sum(note.duration for note in notes)
-        found = [
+        rows = [
             ("notes", f"{len(notes):,}"),
             ("duration", f"{self.seconds:.1f} s"),
             ("notes per second", f"{len(notes) / self.seconds:.2f}"),
             ("mean number of sounding notes", f"{sounding / self.seconds:.2f}"),
         ]
         if pitched:
-            found.append(("pitches", f"{pitch_name(min(pitched))} to {pitch_name(max(pitched))}"))
-            found.append(("different pitches", str(len(set(pitched)))))
-        return found
+            rows.append(("pitches", f"{pitch_name(min(pitched))} to {pitch_name(max(pitched))}"))
+            rows.append(("different pitches", str(len(set(pitched)))))
+        return rows
 
 
 def pitch_name(pitch: int) -> str:

@@ -108,8 +108,8 @@ def decoding_steps(
             logits = model.step(token, positions[index : index + 1], view)[0, 0]  # [V]
             logits[list(FORBIDDEN)] = -torch.inf
             best, tokens = logits.softmax(-1).topk(min(CANDIDATES, len(logits)))
-            found = list(zip(tokens.tolist(), best.tolist(), strict=True))
-            steps.append(Step(read, written, found))
+            candidates = list(zip(tokens.tolist(), best.tolist(), strict=True))
+            steps.append(Step(read, written, candidates))
     return steps
 
 

@@ -191,11 +191,11 @@ def largest_difference(model: EncoderDecoder, text: TextFormat, folder: Path) ->
             torch.randint(len(text.specials), len(side), (length,), generator=generator)
             for side in names
         )
-        (found,) = translator.score_batch(
+        (scored,) = translator.score_batch(
             [[names[0][token] for token in source]], [[names[1][token] for token in target]]
         )
         expected = log_probabilities(model, source, target)
-        worst = max(worst, float((torch.tensor(found.log_probs) - expected).abs().max()))
+        worst = max(worst, float((torch.tensor(scored.log_probs) - expected).abs().max()))
     return worst
 
 

@@ -40,8 +40,8 @@ def check_folder(out: str, *, overwrite: bool) -> Path:
     """
     path = Path(os.path.realpath(out))
     if not out or (path.exists() and not path.is_dir()):
-        found = f"{out} is a file" if out else "is empty"
-        raise UserError(f"--out {found}; expected the name of a folder to write")
+        reason = f"{out} is a file" if out else "is empty"
+        raise UserError(f"--out {reason}; expected the name of a folder to write")
     if (why := why_unwritable(path.parent)) is not None:
         raise UserError(f"cannot write --out {out}: {why}; expected a folder that can be created")
     entries = sorted(path.iterdir()) if path.exists() else []

@@ -61,13 +61,13 @@ def write(source: Source, folder: Path) -> Written:
     if isinstance(model, EncoderDecoder):
         length = TRANSLATION_LENGTH
         _write_translator(model, folder, length)
-        found = compare_translator(model, folder, length)
+        result = compare_translator(model, folder, length)
         use = TRANSLATOR
     elif decoder is not None:
         length = decoder.length
         about |= decoder.about
         _write_decoder(decoder.model, classes, folder, length)
-        found = compare_decoder(decoder.model, classes, folder, length)
+        result = compare_decoder(decoder.model, classes, folder, length)
         use = DECODER
     else:
         raise UserError(
@@ -75,8 +75,8 @@ def write(source: Source, folder: Path) -> Written:
             f"without an encoder; this is a {type(model).__name__} of the domain "
             f"{source.domain}: expected --format safetensors"
         )
-    if not found.difference <= TOLERANCE:
-        raise RuntimeError(f"the graph gives other outputs: {found.difference:.2g}")
+    if not result.difference <= TOLERANCE:
+        raise RuntimeError(f"the graph gives other outputs: {result.difference:.2g}")
     about |= {"length": length, "vocabulary": None if files else source.header["vocabulary"]}
     for name, content in {**files, ABOUT: json_bytes(about)}.items():
         (folder / name).write_bytes(content)
@@ -88,10 +88,10 @@ def write(source: Source, folder: Path) -> Written:
         ),
         checks=[
             f"Largest difference between onnxruntime {version('onnxruntime')} and "
-            f"Triptych's step: {found.difference:.2g}, over the outputs at each of {length} "
+            f"Triptych's step: {result.difference:.2g}, over the outputs at each of {length} "
             f"positions of {ROWS} random sequences, float32 on a CPU.",
-            f"Processor time of a step of these {ROWS} rows: {found.seconds * 1e3:.2f} ms with "
-            f"onnxruntime, {found.own_seconds * 1e3:.2f} ms with Triptych.",
+            f"Processor time of a step of these {ROWS} rows: {result.seconds * 1e3:.2f} ms with "
+            f"onnxruntime, {result.own_seconds * 1e3:.2f} ms with Triptych.",
         ],
     )
 

@@ -64,8 +64,8 @@ def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> Comp
     names = [output.name for output in encoder.get_outputs()]
     with torch.no_grad():
         state = model.init_state(ROWS, length, condition=model.encode(source, padding))
-    found = dict(zip(names, encoder.run(None, inputs), strict=True))
-    feed = {**_arrays(state), **found, "padding": padding.numpy()}
+    outputs = dict(zip(names, encoder.run(None, inputs), strict=True))
+    feed = {**_arrays(state), **outputs, "padding": padding.numpy()}
     return _compare_steps(model, state, tokens, folder, feed)
 
 

@@ -22,11 +22,11 @@ def check_parts(config: TransformerConfig, name: str, **allowed: tuple[type, ...
     """
     classes = {"attention": (Full,), "second_attention": (Full, type(None)), "depth": (Layers,)}
     for key, kinds in (allowed | classes).items():
-        found: Any = getattr(config, key)
-        if type(found) not in kinds:
+        part: Any = getattr(config, key)
+        if type(part) not in kinds:
             expected = " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
             raise UserError(
-                f"{name} cannot represent model.transformer.{key} {type(found).__name__}; expected "
+                f"{name} cannot represent model.transformer.{key} {type(part).__name__}; expected "
                 f"{expected}, or --format safetensors"
             )
 

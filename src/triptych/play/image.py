@@ -82,7 +82,7 @@ def complete(
     filled = filled_pixels(part, *model.full_model.shape[:2]).numpy()
     image = read_drawing(model, drawing)[None]  # [1, H, W, C]
     index = _label(model, label)
-    made = model.complete(
+    completed = model.complete(
         image,
         filled,
         labels=None if index is None else [index],
@@ -92,7 +92,7 @@ def complete(
     )[0]  # [count, H, W, C]
     levels = model.full_model.levels
     given = render.hide(render.to_bytes(image, levels), filled)
-    cells = np.concatenate([given, render.in_colour(render.to_bytes(made, levels))])
+    cells = np.concatenate([given, render.in_colour(render.to_bytes(completed, levels))])
     return _enlarged(cells, min(len(cells), MAX_COLUMNS))
 
 
@@ -106,8 +106,8 @@ def sample(
 ) -> NDArray[np.uint8]:
     """Return sampled images of a class in a grid: RGB [H', W', 3]; errors as in `complete`."""
     options = sampling(seed, temperature, count)
-    made = model.sample(**options, label=_label(model, label), progress=progress)
-    cells = render.in_colour(render.to_bytes(made, model.full_model.levels))
+    sampled = model.sample(**options, label=_label(model, label), progress=progress)
+    cells = render.in_colour(render.to_bytes(sampled, model.full_model.levels))
     return _enlarged(cells, math.ceil(math.sqrt(len(cells))))
 
 
@@ -118,9 +118,9 @@ def example(
     from PIL import Image
 
     options = sampling(seed, temperature, 1)
-    made = model.sample(**options, label=_label(model, label), progress=progress)
+    sampled = model.sample(**options, label=_label(model, label), progress=progress)
     content = io.BytesIO()
-    shown = render.in_colour(render.to_bytes(made, model.full_model.levels))[0]
+    shown = render.in_colour(render.to_bytes(sampled, model.full_model.levels))[0]
     Image.fromarray(shown).save(content, format="PNG")
     return ADDRESS + base64.b64encode(content.getvalue()).decode()
 

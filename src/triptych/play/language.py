@@ -51,6 +51,6 @@ def label(model: LanguageModel, text: str) -> list[list[str]]:
     than the model reads.
     """
     lines = checked_text(text, MAX_CHARACTERS).splitlines()
-    (found,) = model.probabilities([[line.strip() for line in lines if line.strip()]])
-    ranked = sorted(found.items(), key=lambda each: -each[1])
+    (probabilities,) = model.probabilities([[line.strip() for line in lines if line.strip()]])
+    ranked = sorted(probabilities.items(), key=lambda each: -each[1])
     return [[name, f"{probability:.4f}"] for name, probability in ranked]

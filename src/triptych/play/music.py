@@ -131,14 +131,14 @@ def harmonise(
     within("Number of pieces", count, 1, MAX_PIECES)
     if options["temperature"] == 0:
         raise UserError("A harmony needs a temperature above 0")
-    made = model.complete(
+    pieces = model.complete(
         given_music(model, notes, upload),
         keep,
         particles=within("Particles", particles, 1, MAX_PARTICLES),
         progress=progress,
         **options,
     )
-    return _pieces(made, "Harmony", upload)
+    return _pieces(pieces, "Harmony", upload)
 
 
 def continue_music(
@@ -153,8 +153,10 @@ def continue_music(
 ) -> list[Piece]:
     """Return pieces that begin with the given music; errors as in `harmonise`."""
     primer = given_music(model, notes, upload)
-    made = model.sample(**_new(seconds, seed, temperature, count), primer=primer, progress=progress)
-    return _pieces(made, "Continuation", upload)
+    pieces = model.sample(
+        **_new(seconds, seed, temperature, count), primer=primer, progress=progress
+    )
+    return _pieces(pieces, "Continuation", upload)
 
 
 def accompany(
@@ -168,8 +170,8 @@ def accompany(
 ) -> list[Piece]:
     """Return pieces to the given melody, for a model that reads one; errors as in `harmonise`."""
     options = sampling(seed, temperature, within("Number of pieces", count, 1, MAX_PIECES))
-    made = model.sample(**options, melody=given_music(model, notes, upload), progress=progress)
-    return _pieces(made, "Accompaniment", upload)
+    pieces = model.sample(**options, melody=given_music(model, notes, upload), progress=progress)
+    return _pieces(pieces, "Accompaniment", upload)
 
 
 def compose(
@@ -181,8 +183,8 @@ def compose(
     progress: Progress | None = None,
 ) -> list[Piece]:
     """Return new pieces; errors as in `harmonise`."""
-    made = model.sample(**_new(seconds, seed, temperature, count), progress=progress)
-    return _pieces(made, "Piece")
+    pieces = model.sample(**_new(seconds, seed, temperature, count), progress=progress)
+    return _pieces(pieces, "Piece")
 
 
 def _new(seconds: Any, seed: Any, temperature: Any, count: Any) -> dict[str, Any]:

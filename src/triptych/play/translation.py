@@ -55,14 +55,19 @@ def search(
     beam = within("Beam", beam, 1, MAX_BEAM)
     layer = within("Layer", layer, 0, model.full_model.n_layers)
     head = within("Head", head, 0, model.settings.model.transformer.n_heads)
-    (found,) = model.search([line], beam=beam, n_best=beam, length_penalty=length_penalty)
-    (texts,) = model.texts([found])
+    (hypotheses,) = model.search([line], beam=beam, n_best=beam, length_penalty=length_penalty)
+    (texts,) = model.texts([hypotheses])
     rows = [
         [str(rank), translation, f"{one.score:.3f}", f"{one.log_probability:.3f}"]
-        for rank, (translation, one) in enumerate(zip(texts, found, strict=True), start=1)
+        for rank, (translation, one) in enumerate(zip(texts, hypotheses, strict=True), start=1)
     ]
     attended = sentence_attention(
-        model.full_model, model.vocabulary, line, found[0], layer=layer or None, head=head or None
+        model.full_model,
+        model.vocabulary,
+        line,
+        hypotheses[0],
+        layer=layer or None,
+        head=head or None,
     )
     return Translated(COLUMNS, rows, draw(attended, encoder=False)[0])
 

@@ -126,11 +126,11 @@ def _ticks(
     if low == high:
         low, high = (low, high + 1) if whole or low == 0 else (low - abs(low), low + abs(low))
     locator = MaxNLocator(nbins=count, steps=[1, 2, 2.5, 5, 10], integer=whole)
-    found = [float(value) for value in locator.tick_values(low, high)]
+    ticks = [float(value) for value in locator.tick_values(low, high)]
     if whole:  # an axis of steps ends with the last step
-        found = [value for value in found if low <= value <= high]
-        return found, (low, high)
-    return found, (found[0], found[-1])
+        ticks = [value for value in ticks if low <= value <= high]
+        return ticks, (low, high)
+    return ticks, (ticks[0], ticks[-1])
 
 
 def _rows(curves: Mapping[str, Curve]) -> list[tuple[int, list[str]]]:

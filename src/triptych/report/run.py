@@ -65,23 +65,23 @@ class Run:
         last = self.starts[-1] if self.starts else {}
         steps = [curve[-1][0] for curve in self.curves.values()]
         planned = self.settings.get("trainer.max_steps", "")
-        found: dict[str, str] = {}
+        rows: dict[str, str] = {}
         if steps:
             done = f"{max(steps):,}"
-            found["last step"] = f"{done} of {int(planned):,}" if planned.isdecimal() else done
+            rows["last step"] = f"{done} of {int(planned):,}" if planned.isdecimal() else done
         if isinstance(last.get("parameters"), int):
-            found["parameters"] = f"{last['parameters']:,}"
+            rows["parameters"] = f"{last['parameters']:,}"
         if "time/seconds" in self.curves:
-            found["time of training"] = duration(total(self.curves["time/seconds"]))
+            rows["time of training"] = duration(total(self.curves["time/seconds"]))
         if "time/tokens_per_s" in self.curves:
             rate = median(value for _, value in self.curves["time/tokens_per_s"])
-            found["tokens per second (median)"] = f"{rate:,.0f}"
+            rows["tokens per second (median)"] = f"{rate:,.0f}"
         for key in ("seed", "precision"):
             if last.get(key) is not None:
-                found[key] = str(last[key])
+                rows[key] = str(last[key])
         if self.starts:
-            found["starts"] = str(len(self.starts))
-        return found
+            rows["starts"] = str(len(self.starts))
+        return rows
 
     def languages(self) -> dict[str, str]:
         """Return the languages of the columns of a table of translations that are known."""
@@ -174,7 +174,7 @@ def check_is_run(folder: Path) -> None:
 
 def read_scores(folder: Path) -> list[Score]:
     """Read the results of `triptych evaluate --json` in a folder; other files are ignored."""
-    found = []
+    scores = []
     for path in sorted(folder.glob("*.json")):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -186,20 +186,20 @@ def read_scores(folder: Path) -> list[Score]:
         values = dict(_numbers(content["metrics"], ""))
         values |= dict(_numbers(details if isinstance(details, dict) else {}, ""))
         split, count = str(content.get("split", "")), content.get("count")
-        found.append(Score(path.name, split, count if isinstance(count, int) else 0, values))
-    return found
+        scores.append(Score(path.name, split, count if isinstance(count, int) else 0, values))
+    return scores
 
 
 def _numbers(content: dict[str, Any], prefix: str) -> list[tuple[str, float]]:
     """Return the numbers of nested mappings by name; ": " stands between the names of levels."""
-    found = []
+    numbers = []
     for key, value in content.items():
         if isinstance(value, dict):
-            found += _numbers(value, f"{prefix}{key}: ")
+            numbers += _numbers(value, f"{prefix}{key}: ")
         elif isinstance(value, int | float) and not isinstance(value, bool):
             with suppress(OverflowError):  # a whole number of hundreds of digits is no score
-                found.append((f"{prefix}{key}", float(value)))
-    return found
+                numbers.append((f"{prefix}{key}", float(value)))
+    return numbers
 
 
 def _read_starts(path: Path, notices: list[str]) -> list[dict[str, Any]]:

@@ -77,12 +77,12 @@ def read_validations(folder: Path, *, most: int) -> list[Validation]:
     most: largest number of validations that are read; of more, evenly spaced ones with the first
     and the last.
     """
-    found = sorted(
+    folders = sorted(
         (int(match[1]), path)
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := _STEP.fullmatch(path.name)) and path.is_dir()
     )
-    chosen = [found[index] for index in evenly_spaced(len(found), most)]
+    chosen = [folders[index] for index in evenly_spaced(len(folders), most)]
     return [Validation(step, read_items(path)) for step, path in chosen]
 
 

@@ -27,12 +27,12 @@ def read_settings(path: Path) -> FlatSettings:
         content = yaml.safe_load(path.read_bytes())
         if not isinstance(content, dict):
             raise ValueError(f"{path.name} holds no settings")
-        found = dict(islice(_flat(content, ""), MOST_SETTINGS + 1))
+        settings = dict(islice(_flat(content, ""), MOST_SETTINGS + 1))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from error
-    if len(found) > MOST_SETTINGS:
+    if len(settings) > MOST_SETTINGS:
         raise ValueError(f"{path.name} holds more than {MOST_SETTINGS:,} settings")
-    return found
+    return settings
 
 
 def _flat(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
@@ -52,9 +52,9 @@ def differences(runs: Sequence[FlatSettings]) -> dict[str, list[str | None]]:
     setting.
     """
     names = dict.fromkeys(name for settings in runs for name in settings)
-    found = {name: [settings.get(name) for settings in runs] for name in names}
+    values_of = {name: [settings.get(name) for settings in runs] for name in names}
     return {
         name: values
-        for name, values in found.items()
+        for name, values in values_of.items()
         if name not in IDENTITY and len(set(values)) > 1
     }

@@ -284,15 +284,15 @@ class RecurrentEncoderDecoder(SequenceToSequence):
         self, source: Tensor, target_input: Tensor, layer: int | None = None
     ) -> AttentionWeights:
         """As in `SequenceToSequence`; neither text has attention to itself."""
-        found: list[Tensor] = []
+        captured: list[Tensor] = []
         handle = self.decoder.attention.register_forward_pre_hook(
-            lambda module, inputs: found.append(module.weights(*inputs).detach())
+            lambda module, inputs: captured.append(module.weights(*inputs).detach())
         )
         try:
             self.features(source, None, target_input)
         finally:
             handle.remove()
-        return AttentionWeights(torch.cat(found, dim=1).unsqueeze(1))  # [B, 1, L, K]
+        return AttentionWeights(torch.cat(captured, dim=1).unsqueeze(1))  # [B, 1, L, K]
 
     def _advance(self, tokens: Tensor, state: DecodingState[Recurrence]) -> Tensor:
         """Read tokens int64 [B, P] after those in the state, in place: logits [B, P, V]."""

@@ -46,12 +46,12 @@ def curves() -> Curves:
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return the activations on the left and their derivatives on the right."""
     figure = new_figure(8.4, 3.2)
-    found = curves()
+    drawn_curves = curves()
     panels = figure.subplots(1, 2)
-    drawn = ((found.values, "activation"), (found.slopes, "derivative"))
+    drawn = ((drawn_curves.values, "activation"), (drawn_curves.slopes, "derivative"))
     for axes, (lines, title) in zip(panels, drawn, strict=True):
         for (name, line), colour in zip(lines.items(), COLOURS, strict=False):
-            axes.plot(found.z, line, color=colour, label=name)
+            axes.plot(drawn_curves.z, line, color=colour, label=name)
         axes.set(xlabel="z", xlim=(LOWEST, HIGHEST))
         axes.set_title(title, fontsize=10)
         axes.grid(color="#eeeeee")

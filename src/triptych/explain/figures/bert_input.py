@@ -52,26 +52,26 @@ def reading(seed: int) -> Reading:
 
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return a table with a column for each token."""
-    found = reading(options.seed)
+    inputs = reading(options.seed)
     figure = new_figure(
         11.0, 3.4, "blue: read as [MASK]; red: as a random token; green: as it is, and predicted"
     )
     axes = figure.subplots()
-    places = [str(place) for place in range(len(found.tokens))]
-    top = [("token", found.tokens), ("segment", found.segments), ("position", places)]
-    rows = top + [(f"draw {n}", words) for n, words in enumerate(found.read, start=1)]
+    places = [str(place) for place in range(len(inputs.tokens))]
+    top = [("token", inputs.tokens), ("segment", inputs.segments), ("position", places)]
+    rows = top + [(f"draw {n}", words) for n, words in enumerate(inputs.read, start=1)]
     for line, (name, words) in enumerate(rows):
         y = -line - (0.5 if line >= len(top) else 0.0)
         axes.text(-0.7, y, name, ha="right", va="center", fontsize=9, color=GREY)
         for place, word in enumerate(words):
             ground, text = "white", "black"
-            if line >= len(top) and found.predicted[line - len(top)][place]:
-                same = word == found.tokens[place]
+            if line >= len(top) and inputs.predicted[line - len(top)][place]:
+                same = word == inputs.tokens[place]
                 ground = BLUE if word == SPECIALS[MASK] else GREEN if same else RED
                 text = "white"
             box = {"facecolor": ground, "edgecolor": UNUSED, "boxstyle": "square,pad=0.35"}
             axes.text(place, y, word, ha="center", va="center", fontsize=8, color=text, bbox=box)
-    axes.set(xlim=(-2.2, len(found.tokens) - 0.4), ylim=(-len(rows) - 0.1, 0.6))
+    axes.set(xlim=(-2.2, len(inputs.tokens) - 0.4), ylim=(-len(rows) - 0.1, 0.6))
     axes.set_axis_off()
     return {"bert-input.png": png(figure)}
 

@@ -34,29 +34,31 @@ def completed(options: ExplainOptions, model: Any) -> Completed:
     filled = np.zeros(image.shape[:2], dtype=bool)  # [H, W]
     filled[len(filled) // 2 :] = True
     if first is None:
-        made = model.complete(image[None], filled, COUNT, seed=options.seed)  # [1, COUNT, H, W, C]
-        return Completed(image, filled, {None: made[0]})
+        completions = model.complete(
+            image[None], filled, COUNT, seed=options.seed
+        )  # [1, COUNT, H, W, C]
+        return Completed(image, filled, {None: completions[0]})
     labels = [(first + step) % n_classes for step in range(min(N_CLASSES, n_classes))]
     images = np.repeat(image[None], len(labels), axis=0)  # [N, H, W, C]
-    made = model.complete(images, filled, COUNT, labels=labels, seed=options.seed)
-    return Completed(image, filled, dict(zip(labels, made, strict=True)))
+    completions = model.complete(images, filled, COUNT, labels=labels, seed=options.seed)
+    return Completed(image, filled, dict(zip(labels, completions, strict=True)))
 
 
 def draw(options: ExplainOptions, model: Any) -> Content:
     """Return the image, its upper half, and a column of completions for each class."""
-    found = completed(options, model)
+    shown = completed(options, model)
     levels = model.full_model.levels
-    columns = 2 + len(found.by_class)
+    columns = 2 + len(shown.by_class)
     figure = new_figure(1.1 * columns, 1.1 * COUNT + 0.4)
     panels = figure.subplots(COUNT, columns, squeeze=False)
     for axes in panels.flat:
         axes.set_axis_off()
-    image = in_colour(to_bytes(found.image[None], levels))  # [1, H, W, 3]
+    image = in_colour(to_bytes(shown.image[None], levels))  # [1, H, W, 3]
     panels[0][0].imshow(image[0])
     panels[0][0].set_title("sampled", fontsize=9)
-    panels[0][1].imshow(hide(image, found.filled)[0])
+    panels[0][1].imshow(hide(image, shown.filled)[0])
     panels[0][1].set_title("given", fontsize=9)
-    for column, (label, completions) in enumerate(found.by_class.items(), start=2):
+    for column, (label, completions) in enumerate(shown.by_class.items(), start=2):
         title = "completed" if label is None else f"as class {label}"
         panels[0][column].set_title(title, fontsize=9)
         for row, shown in enumerate(in_colour(to_bytes(completions, levels))):

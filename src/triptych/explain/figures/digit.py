@@ -52,20 +52,20 @@ def frames(options: ExplainOptions, model: Any) -> tuple[NDArray[np.uint8], list
             labels = None if label is None else torch.tensor([label], device=device)
             logits = network.core(values, condition=network.condition(labels))[0]  # [L, V]
             probabilities = logits.softmax(-1).cpu().double().numpy()
-    found = []
+    shown = []
     for pixel, blocks in zip(pixels, attention_blocks(network, pixels), strict=True):
         at = int(position[pixel])
         levels = None if probabilities is None else probabilities[at]
-        found.append(Frame(pixel, (position < at).numpy(), blocks, levels))
-    return image, found
+        shown.append(Frame(pixel, (position < at).numpy(), blocks, levels))
+    return image, shown
 
 
 def draw(options: ExplainOptions, model: Any) -> Content:
     """Return a GIF of the image as it is sampled."""
-    image, found = frames(options, model)
+    image, shown = frames(options, model)
     scaled = to_bytes(image, model.full_model.levels)
-    drawn = [draw_frame(scaled, frame) for frame in found]
-    last = found[-1]._replace(known=np.ones_like(found[-1].known))
+    drawn = [draw_frame(scaled, frame) for frame in shown]
+    last = shown[-1]._replace(known=np.ones_like(shown[-1].known))
     return {"digit.gif": animation([*drawn, draw_frame(scaled, last, end=True)], milliseconds=250)}
 
 

@@ -27,18 +27,18 @@ class Event(NamedTuple):
 
 def events() -> list[Event]:
     """Return the events of the notes in order."""
-    found, time = [], 0.0
+    listed, time = [], 0.0
     for index in EventTokenizer().encode(Notes.of(NOTES)):
         symbol = SYMBOLS[index]
-        found.append(Event(symbol, time))
+        listed.append(Event(symbol, time))
         if symbol.startswith("shift"):
             time += int(symbol.split("_")[1]) / 1000
-    return found
+    return listed
 
 
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return the piano roll above the events, each joined with its time."""
-    found = events()
+    listed = events()
     figure = new_figure(10, 4.6, "above: three notes; below: their events from left to right, each "
                         "joined with the time at which it happens")  # fmt: skip
     axes = figure.subplots()
@@ -48,8 +48,8 @@ def draw(options: ExplainOptions, model: None) -> Content:
         axes.text((begin + stop) / 2, pitch, f"pitch {pitch}, velocity {velocity}, from {begin} s",
                   ha="center", va="center", fontsize=8)  # fmt: skip
     lowest = min(note[0] for note in NOTES)
-    width = end / len(found)
-    for index, event in enumerate(found):
+    width = end / len(listed)
+    for index, event in enumerate(listed):
         colour = next(colour for kind, colour in KINDS.items() if event.symbol.startswith(kind))
         middle = (index + 0.5) * width
         axes.bar(middle, 3.2, width * 0.92, bottom=lowest - 9, color=colour)

@@ -56,10 +56,10 @@ def draw(options: ExplainOptions, model: None) -> Content:
     """Return the losses on the left and the images of the circle on the right."""
     figure = new_figure(8.4, 3.6)
     left, right = figure.subplots(1, 2)
-    found = losses()
-    left.plot(found.logits, found.real, color=BLUE, label="discriminator, real image")
-    left.plot(found.logits, found.generated, color=RED, label="discriminator, generated image")
-    left.plot(found.logits, found.generator, color=GREEN, linestyle="--",
+    curves = losses()
+    left.plot(curves.logits, curves.real, color=BLUE, label="discriminator, real image")
+    left.plot(curves.logits, curves.generated, color=RED, label="discriminator, generated image")
+    left.plot(curves.logits, curves.generator, color=GREEN, linestyle="--",
               label="generator, generated image")  # fmt: skip
     left.set(xlabel="logit of the image", ylabel="loss", xlim=(LOWEST, HIGHEST))
     left.grid(color="#eeeeee")

@@ -47,11 +47,11 @@ def halted() -> Halted:
 
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return a bar of weights for each position, with the probabilities written into it."""
-    found = halted()
-    steps = steps_of(found.weights).tolist()
+    passes = halted()
+    steps = steps_of(passes.weights).tolist()
     figure = new_figure(8.4, 3.0, "a bar: weights of the steps of one position, which add up to 1")
     axes = figure.subplots()
-    for position, weights in enumerate(found.weights.tolist()):
+    for position, weights in enumerate(passes.weights.tolist()):
         left = 0.0
         for step, weight in enumerate(weights[: steps[position]]):
             p = PROBABILITIES[position][step]
@@ -64,7 +64,7 @@ def draw(options: ExplainOptions, model: None) -> Content:
                       color="white")  # fmt: skip
             left += weight
         axes.text(1.02, position, f"N = {steps[position]}, ponder cost "
-                  f"{float(found.ponder[position]):.2g}", va="center", fontsize=8)  # fmt: skip
+                  f"{float(passes.ponder[position]):.2g}", va="center", fontsize=8)  # fmt: skip
     axes.axvline(THRESHOLD, color=GREY, linestyle="--", linewidth=1)
     axes.set(xlabel="sum of the weights", ylabel="position", xlim=(0, 1))
     axes.set_yticks(range(len(PROBABILITIES)), [str(n + 1) for n in range(len(PROBABILITIES))])

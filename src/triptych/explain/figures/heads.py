@@ -23,12 +23,12 @@ def draw(options: ExplainOptions, model: Any) -> Content:
             f"{heads[0].source}  →  {heads[0].translation}   (layer {heads[0].layer})",
         )
         panels = figure.subplots(3, n_heads, squeeze=False)
-        for number, (found, column) in enumerate(zip(heads, panels.T, strict=True), start=1):
-            source, target = found.source_pieces, found.target_pieces
+        for number, (shown, column) in enumerate(zip(heads, panels.T, strict=True), start=1):
+            source, target = shown.source_pieces, shown.target_pieces
             drawn = (
-                ("encoder", found.encoder, source, source),
-                ("decoder", found.decoder, target, found.decoder_pieces),
-                ("cross", found.cross, target, source),
+                ("encoder", shown.encoder, source, source),
+                ("decoder", shown.decoder, target, shown.decoder_pieces),
+                ("cross", shown.cross, target, source),
             )
             for (kind, weights, queries, keys), axes in zip(drawn, column, strict=True):
                 first = number == 1  # the labels of the other columns are the same

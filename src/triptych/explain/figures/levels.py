@@ -24,16 +24,16 @@ def similarity(seed: int) -> dict[str, NDArray[np.float64]]:
 
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return the products as matrices, and those with the middle level as curves."""
-    found = similarity(options.seed)
+    products = similarity(options.seed)
     figure = new_figure(10.0, 3.2, f"products of the vectors of {LEVELS} levels, width {WIDTH}")
     *panels, last = figure.subplots(1, 3)
     titles = {"levels": "levels of an image: random Fourier features",
               "tokens": "tokens: independent vectors"}  # fmt: skip
-    for axes, (name, values) in zip(panels, found.items(), strict=True):
+    for axes, (name, values) in zip(panels, products.items(), strict=True):
         axes.imshow(values, cmap="RdBu_r", vmin=-1.2, vmax=1.2)
         axes.set_title(titles[name], fontsize=9)
         axes.tick_params(labelsize=7)
-    for (name, values), colour in zip(found.items(), (BLUE, RED), strict=True):
+    for (name, values), colour in zip(products.items(), (BLUE, RED), strict=True):
         last.plot(values[LEVELS // 2], color=colour, label=name)
     last.set(xlabel="level", ylabel=f"product with level {LEVELS // 2}")
     last.legend(fontsize=8, frameon=False)

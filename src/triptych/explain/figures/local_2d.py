@@ -43,14 +43,14 @@ def steps(order: Order) -> list[Step]:
     positions = torch.arange(generation.length)  # [L]
     block_of = pattern.windows.block_of(positions)  # [L]
     sees = pattern.visible(positions.unsqueeze(1), positions)  # [L, L]
-    found = []
+    queries = []
     for row, column in PIXELS:
         query = generation.positions[row, column, 0]
         same_block = block_of == block_of[query]  # [L]
         seen_by_block = sees[same_block].any(0)  # [L]
         rows = torch.stack([positions < query, sees[query], same_block, seen_by_block])  # [4, L]
-        found.append(Step(*generation.to_images(rows)[..., 0].numpy()))
-    return found
+        queries.append(Step(*generation.to_images(rows)[..., 0].numpy()))
+    return queries
 
 
 def draw(options: ExplainOptions, model: None) -> Content:

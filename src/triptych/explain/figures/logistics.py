@@ -38,8 +38,8 @@ def masses() -> Masses:
 
     def of_weights(log_weights: torch.Tensor) -> NDArray[np.float64]:
         parameters = torch.cat([log_weights, means, scales.log()]).expand(LEVELS, -1)  # [16, Z]
-        found: NDArray[np.float64] = (-head.nll(parameters, targets)).exp().numpy()
-        return found
+        probabilities: NDArray[np.float64] = (-head.nll(parameters, targets)).exp().numpy()
+        return probabilities
 
     alone = [
         weight * of_weights(torch.eye(len(WEIGHTS), dtype=torch.float64)[index].log())
@@ -62,8 +62,8 @@ def draw(options: ExplainOptions, model: None) -> Content:
     upper.legend(fontsize=8, frameon=False)
     upper.set(ylabel="density", xlim=(-0.5, LEVELS - 0.5))
     upper.set_title("three logistic densities over the bins of 16 levels", fontsize=9)
-    found, base = masses(), np.zeros(LEVELS)
-    for index, part in enumerate(found.of_components):
+    densities, base = masses(), np.zeros(LEVELS)
+    for index, part in enumerate(densities.of_components):
         lower.bar(range(LEVELS), part, bottom=base, width=0.9, color=COLOURS[index])
         base = base + part
     lower.set(xlabel="level", ylabel="probability", xlim=(-0.5, LEVELS - 0.5))

@@ -47,17 +47,21 @@ def masking(seed: int) -> Masking:
 
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return the four matrices next to each other."""
-    found = masking(options.seed)
+    matrices = masking(options.seed)
     figure = new_figure(11.0, 3.3, "query (row) and key (column); every query sees the keys up to "
                         "its own position")  # fmt: skip
     panels = figure.subplots(1, 4)
-    high = float(np.abs(found.logits).max())
+    high = float(np.abs(matrices.logits).max())
     signed: dict[str, Any] = {"limits": (-1.4 * high, 1.4 * high), "colours": "RdBu_r"}
-    matrix(panels[0], found.logits, title="logits  q kᵀ / √E", **signed)
-    matrix(panels[1], found.mask, title="+ mask", form="{:.0f}", limits=(-1, 1), colours="RdBu_r")
-    masked = found.logits + found.mask
+    matrix(panels[0], matrices.logits, title="logits  q kᵀ / √E", **signed)
+    matrix(
+        panels[1], matrices.mask, title="+ mask", form="{:.0f}", limits=(-1, 1), colours="RdBu_r"
+    )
+    masked = matrices.logits + matrices.mask
     matrix(panels[2], masked, title="= before softmax", **signed)
-    matrix(panels[3], found.weights, title="after softmax: each row adds up to 1", limits=(0, 1.1))
+    matrix(
+        panels[3], matrices.weights, title="after softmax: each row adds up to 1", limits=(0, 1.1)
+    )
     return {"mask.png": png(figure)}
 
 

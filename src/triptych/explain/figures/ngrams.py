@@ -30,17 +30,17 @@ class Matches(NamedTuple):
 
 def matches() -> Matches:
     """Return the n-grams of the translation, each right at most as often as in the reference."""
-    found, expected = TRANSLATION.split(), REFERENCE.split()
+    translation, expected = TRANSLATION.split(), REFERENCE.split()
     right = []
     for n in range(1, LONGEST + 1):
         left = Counter(ngrams(expected, n))
         row = []
-        for gram in ngrams(found, n):
+        for gram in ngrams(translation, n):
             row.append(left[gram] > 0)
             left[gram] -= 1
         right.append(row)
     scores = score_translations([TRANSLATION], [REFERENCE], tokenizer="13a")
-    brevity = min(1.0, math.exp(1 - len(expected) / len(found)))
+    brevity = min(1.0, math.exp(1 - len(expected) / len(translation)))
     return Matches(right, brevity, scores.metrics["bleu"])
 
 
@@ -51,11 +51,11 @@ def ngrams(words: list[str], n: int) -> list[tuple[str, ...]]:
 
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return a row of n-grams for each n, blue where the reference has them."""
-    found, words = matches(), TRANSLATION.split()
-    title = f"reference: {REFERENCE}\nbrevity penalty {found.brevity:.3f}, BLEU {found.bleu:.1f}"
+    scores, words = matches(), TRANSLATION.split()
+    title = f"reference: {REFERENCE}\nbrevity penalty {scores.brevity:.3f}, BLEU {scores.bleu:.1f}"
     figure = new_figure(9.0, 3.4, title)
     axes = figure.subplots()
-    for n, row in enumerate(found.right, start=1):
+    for n, row in enumerate(scores.right, start=1):
         for first, right in enumerate(row):
             # Each n-gram is a bar over its words; neighbours overlap, so they are stacked.
             level = -n - (first % n) * 0.8 / n

@@ -44,15 +44,15 @@ def visible() -> dict[str, Seen]:
     """Return what the queries of each variant see, from the mask rules."""
     position = torch.arange(LENGTH)
     query, key = position.unsqueeze(1), position
-    found = {}
+    patterns = {}
     for name, (variant, causal) in VARIANTS.items():
         shape = SHAPE if isinstance(variant, Local2D) else (LENGTH,)
         pattern = variant.mask_pattern(shape, causal)
         seen = pattern.visible(query, key).double()  # [L, L]
         if isinstance(pattern, CompressedPattern):
             seen = (seen + pattern.uncompressed_visible(query, key)) / 2
-        found[name] = Seen(seen.numpy(), pattern.visible_pairs(LENGTH))
-    return found
+        patterns[name] = Seen(seen.numpy(), pattern.visible_pairs(LENGTH))
+    return patterns
 
 
 def draw(options: ExplainOptions, model: None) -> Content:

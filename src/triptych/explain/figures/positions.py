@@ -19,8 +19,8 @@ CURVES = (0, 4, 16, 32)
 def encodings() -> NDArray[np.float64]:
     """Return the encoding of each position, as a model adds it: [50, 128]."""
     module = Sinusoidal().build(FEATURES, raster((POSITIONS,)))
-    found: NDArray[np.float64] = module(torch.arange(POSITIONS)).double().numpy()
-    return found
+    rows: NDArray[np.float64] = module(torch.arange(POSITIONS)).double().numpy()
+    return rows
 
 
 def draw(options: ExplainOptions, model: None) -> Content:

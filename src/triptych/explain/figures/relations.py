@@ -45,14 +45,14 @@ def relations() -> Relations:
 
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return one panel per relation."""
-    found = relations()
+    distances = relations()
     figure = new_figure(13.5, 4.9, "rows: the note that is predicted; columns: the note that was "
                         "read (S A T B: voices, 0 to 2: sixteenths)")  # fmt: skip
     names = [f"{VOICES[index % 4]}{index // 4}" for index in range(len(PITCHES))]
-    row, column = np.indices(found.distance.shape)
+    row, column = np.indices(distances.distance.shape)
     titles = ("distance, in positions", "time, in sixteenths",
               "interval to the pitch read last, in semitones")  # fmt: skip
-    for axes, values, title in zip(figure.subplots(1, 3), found, titles, strict=True):
+    for axes, values, title in zip(figure.subplots(1, 3), distances, titles, strict=True):
         matrix(
             axes,
             values,

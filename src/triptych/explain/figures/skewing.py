@@ -41,14 +41,14 @@ def skewing(seed: int) -> Skewing:
         vectors = bias.vectors(LENGTH - 1, 0)[:, 0]  # [H, L, E]
         by_distance = logits_of_vectors(q, vectors)[0]  # [H, L, L]
         by_key = skewed(by_distance.contiguous(), LENGTH)  # [H, L, L]
-    found = (q[0, 0], vectors[0], by_distance[0], by_key[0].clone())
-    return Skewing(*(tensor.numpy() for tensor in found))
+    tensors = (q[0, 0], vectors[0], by_distance[0], by_key[0].clone())
+    return Skewing(*(tensor.numpy() for tensor in tensors))
 
 
 def draw(options: ExplainOptions, model: None) -> Content:
     """Return the logits by distance and by key next to each other."""
-    found = skewing(options.seed)
-    high = 1.3 * float(np.abs(found.by_distance).max())
+    logits = skewing(options.seed)
+    high = 1.3 * float(np.abs(logits.by_distance).max())
     figure = new_figure(8.6, 4.2, "relative logits of 6 queries (rows): skewing moves each row so "
                         "that its last used number is on the diagonal")  # fmt: skip
     left, right = figure.subplots(1, 2)
@@ -56,7 +56,7 @@ def draw(options: ExplainOptions, model: None) -> Content:
     shared: dict[str, Any] = {"limits": (-high, high), "colours": "RdBu_r"}
     matrix(
         left,
-        found.by_distance,
+        logits.by_distance,
         title="before: one column per distance",
         unused=column < LENGTH - 1 - row,  # keys before the sequence
         columns=[str(distance) for distance in range(LENGTH - 1, -1, -1)],
@@ -65,7 +65,7 @@ def draw(options: ExplainOptions, model: None) -> Content:
     left.set(xlabel="distance from the query to the key", ylabel="query")
     matrix(
         right,
-        found.by_key,
+        logits.by_key,
         title="after: one column per key",
         unused=column > row,  # keys after the query
         **shared,

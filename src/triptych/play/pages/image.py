@@ -74,13 +74,13 @@ def layout(model: ImageModel, key: str) -> None:
                     js=f"(_, ...others) => [drawingOf('{canvas}'), ...others]",
                     primary=True,
                 )
-                made = run_button(
+                sampling = run_button(
                     "Example", partial(example, model), [label, seed, temperature],
                     [address], shown_on=[result],
                 )  # fmt: skip
                 run_button("New images", partial(sample, model), [label, *fields], [result])
                 stop_button()
-    made.success(None, address, address, js=f"(address) => showDrawing('{canvas}', address)")
+    sampling.success(None, address, address, js=f"(address) => showDrawing('{canvas}', address)")
     part.change(
         partial(passes_for, model), part, passes, js=f"(part) => hidePart('{canvas}', part)",
         queue=False, show_progress="hidden", api_visibility="private",

@@ -46,7 +46,7 @@ def layout(model: TranslationModel, key: str) -> None:
         return _shown(sample(model, *values[:-1]))
 
     # The results stand right of the fields, which name them.
-    found = result_table(CAPTION, COLUMNS, render=False)
+    results = result_table(CAPTION, COLUMNS, render=False)
     picture = result_image("Attention of the best translation", height=420)
     with gr.Row():
         with gr.Column():
@@ -59,13 +59,13 @@ def layout(model: TranslationModel, key: str) -> None:
                 elem_id=f"{key}-text",
             )
             inputs = [text, *_search_fields(model)]
-            run_button("Translate", searched, inputs, [found, picture], primary=True, enter=text)
+            run_button("Translate", searched, inputs, [results, picture], primary=True, enter=text)
             with gr.Accordion("Sample translations instead of searching the best", open=False):
                 fields = sampling_fields(count=4, most=MAX_COUNT, what="translations")
-                run_button("Sample", sampled, [text, *fields], [found, picture])
+                run_button("Sample", sampled, [text, *fields], [results, picture])
                 stop_button()
         with gr.Column():
-            found.render()
+            results.render()
             picture.render()
 
 
