@@ -54,8 +54,8 @@ def read_settings_file(path: Path) -> SettingsFile:
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         raise UserError(f"{path}{position} is not YAML: {problem}") from None
     if not isinstance(node, yaml.MappingNode):
-        found = "nothing" if content is None else f"a {type(content).__name__}"
-        raise UserError(f"{path} must hold groups of settings (`model:` ...), but holds {found}")
+        held = "nothing" if content is None else f"a {type(content).__name__}"
+        raise UserError(f"{path} must hold groups of settings (`model:` ...), but holds {held}")
     lines: dict[str, int] = {}
     _collect_lines(node, "", lines, path)
     return SettingsFile(path, text, content, lines)

@@ -69,13 +69,13 @@ def subclass_paths(base: type) -> list[str]:
     package = importlib.import_module(base.__module__.rpartition(".")[0] or base.__module__)
     for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    found, waiting = set(), [base]
+    paths, waiting = set(), [base]
     while waiting:
         cls = waiting.pop()
         waiting.extend(cls.__subclasses__())
         if cls is not base and not inspect.isabstract(cls):
-            found.add(f"{cls.__module__}.{cls.__qualname__}")
-    return sorted(found)
+            paths.add(f"{cls.__module__}.{cls.__qualname__}")
+    return sorted(paths)
 
 
 def import_kinds(cls: type) -> None:

@@ -58,12 +58,12 @@ def _flow(value: Any) -> str:
 def _find(node: yaml.Node, key: str) -> yaml.Node:
     """Return the node of a dotted key; `init_args` stands for nothing in it."""
     for name in key.split("."):
-        found = _child(node, name)
-        if found is None and (arguments := _child(node, "init_args")) is not None:
-            found = _child(arguments, name)
-        if found is None:
+        child = _child(node, name)
+        if child is None and (arguments := _child(node, "init_args")) is not None:
+            child = _child(arguments, name)
+        if child is None:
             raise KeyError(key)
-        node = found
+        node = child
     return node
 
 

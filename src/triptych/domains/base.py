@@ -272,8 +272,8 @@ class Domain:
 
     def config_class(self) -> type[RunSettings]:
         """Return the dataclass of a run's settings."""
-        found: type[RunSettings] = self._find("config", "Config")
-        return found
+        config: type[RunSettings] = self._find("config", "Config")
+        return config
 
     def prepare(
         self, config: Any, vocabulary: Any = None
@@ -283,9 +283,9 @@ class Domain:
         vocabulary: that of the checkpoint whose weights initialise the run; None for a new one.
         Raises UserError for missing data and for settings that do not fit the data.
         """
-        made: tuple[TrainingModule, ResumableLoader, FixedBatches]
-        made = self._find("task", "prepare")(config, vocabulary)
-        return made
+        prepared: tuple[TrainingModule, ResumableLoader, FixedBatches]
+        prepared = self._find("task", "prepare")(config, vocabulary)
+        return prepared
 
     def pack(self, config: Any, out: str) -> str:
         """Write the data into a folder that training reads; return a sentence about it.
@@ -311,8 +311,8 @@ class Domain:
         Calls `look` of the module `starter`. options: of the class `new_run_options`. Raises
         UserError for data that cannot be used.
         """
-        found: Starter = self._find("starter", "look")(options)
-        return found
+        starter: Starter = self._find("starter", "look")(options)
+        return starter
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
         """Return the trained model of a checkpoint's content, on a device.

@@ -64,8 +64,8 @@ def _read_package(package: str) -> tuple[Docstring, ...]:
         key=lambda path: path.relative_to(root).parts,
     )
     read = partial(_read_file, package, root)
-    found = read_in_order(read, paths, count=len(paths), what=f"files of {package}")
-    return tuple(each for of_file in found for each in of_file)
+    docstrings = read_in_order(read, paths, count=len(paths), what=f"files of {package}")
+    return tuple(each for of_file in docstrings for each in of_file)
 
 
 def package_folder(package: str) -> Path:
@@ -90,12 +90,12 @@ def _read_file(package: str, root: Path, path: Path) -> list[Docstring]:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError):
         return []
-    found = []
+    docstrings = []
     for name, text in _texts(tree, ""):
         if paragraphs := tuple(prose(text)):
             file = path.relative_to(root).as_posix()
-            found.append(Docstring(package, file, name, paragraphs))
-    return found
+            docstrings.append(Docstring(package, file, name, paragraphs))
+    return docstrings
 
 
 def _texts(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:

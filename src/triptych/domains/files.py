@@ -20,8 +20,8 @@ def check_input_file(path: str, option: str, *, expected: str) -> Path:
     file = Path(path)
     if path and os.path.exists(file) and not file.is_dir():
         return file
-    found = f"{path} {'is a folder' if os.path.isdir(file) else 'does not exist'}"
-    raise UserError(f"--{option} {found if path else 'is empty'}; expected {expected}")
+    reason = f"{path} {'is a folder' if os.path.isdir(file) else 'does not exist'}"
+    raise UserError(f"--{option} {reason if path else 'is empty'}; expected {expected}")
 
 
 def check_result_file(path: str, option: str, *, replaces: bool = True) -> Path:
@@ -32,8 +32,8 @@ def check_result_file(path: str, option: str, *, replaces: bool = True) -> Path:
     """
     file = Path(path)
     if not path or file.is_dir():
-        found = f"{path} is a folder" if path else "is empty"
-        raise UserError(f"--{option} {found}; expected the name of a file to write")
+        reason = f"{path} is a folder" if path else "is empty"
+        raise UserError(f"--{option} {reason}; expected the name of a file to write")
     if file.exists() and not file.is_file():  # a pipe or a device keeps nothing
         return file
     if (why := why_unwritable(file.parent)) is not None:

@@ -55,7 +55,7 @@ class Size:
 
     def settings(self, why: str) -> dict[str, Setting]:
         """Return the settings of the model; why: what its size is for."""
-        found = {
+        settings = {
             "model.transformer.n_layers": Setting(self.n_layers, why),
             "model.transformer.d_model": Setting(self.d_model),
             "model.transformer.n_heads": Setting(self.n_heads),
@@ -63,8 +63,8 @@ class Size:
             "model.transformer.dropout": Setting(self.dropout, "more of it if the model overfits"),
         }
         if self.learning_rate is not None:
-            found["optim.learning_rate"] = Setting(self.learning_rate)
-        return found
+            settings["optim.learning_rate"] = Setting(self.learning_rate)
+        return settings
 
 
 def size_for(amount: float, sizes: Iterable[Size]) -> Size:

@@ -75,8 +75,8 @@ def data_files(folder: Path, suffixes: Collection[str], what: str) -> list[Path]
     folder, one without such files, and one that holds data of another kind too.
     """
     if not folder.is_dir():
-        found = "is a file" if folder.exists() else "does not exist"
-        raise UserError(f"--data {folder} {found}; expected a folder of {what}")
+        reason = "is a file" if folder.exists() else "does not exist"
+        raise UserError(f"--data {folder} {reason}; expected a folder of {what}")
     files = sorted(path for path in visible(folder) if path.is_file())
     chosen = [path for path in files if path.name.lower().endswith(tuple(suffixes))]
     numbers = Counter(path.suffix.lower() for path in files)

@@ -164,8 +164,8 @@ def core_weights(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tens
 
 def check_domain(header: dict[str, Any], domain: str, named: object) -> None:
     """Raise UserError if the checkpoint is of another domain; named: its name in the message."""
-    found = header["domain"]
-    if found != domain:
+    own = header["domain"]
+    if own != domain:
         raise UserError(
-            f"{named} is of the domain {found}; expected a checkpoint of the domain {domain}"
+            f"{named} is of the domain {own}; expected a checkpoint of the domain {domain}"
         )

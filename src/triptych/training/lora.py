@@ -47,12 +47,12 @@ def linear_layers(weights: Mapping[str, Tensor]) -> list[str]:
 
     weights: by name. Embeddings and heads are no such layers: they may share their matrix.
     """
-    found = [
+    matrices = [
         name
         for name, weight in weights.items()
         if ".blocks." in f".{name}" and name.endswith(".weight") and weight.ndim == 2
     ]
-    return [name.removesuffix(".weight") for name in found]
+    return [name.removesuffix(".weight") for name in matrices]
 
 
 def add_adapters(model: nn.Module, layers: Iterable[str], *, rank: int, alpha: float) -> None:

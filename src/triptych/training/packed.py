@@ -108,9 +108,9 @@ class Pack:
         about, path = self._arrays[name], self.folder / name
         shape, dtype = tuple(about["shape"]), np.dtype(about["dtype"])
         expected = int(np.prod(shape)) * dtype.itemsize
-        found = path.stat().st_size if path.exists() else 0
-        if found != expected:
-            raise UserError(f"{path} has {found:,} bytes; expected {expected:,}: pack again")
+        size = path.stat().st_size if path.exists() else 0
+        if size != expected:
+            raise UserError(f"{path} has {size:,} bytes; expected {expected:,}: pack again")
         if not expected:  # an empty file cannot be mapped
             return np.zeros(shape, dtype)
         array = np.memmap(path, dtype, mode="c", shape=shape)  # torch warns of read-only arrays

@@ -175,26 +175,26 @@ def prepare_in_turn(prepare: Prepare, config: Any, vocabulary: Any) -> Prepared:
     rank, world = rank_and_world()
     if world == 1:
         return prepare(config, vocabulary)
-    made: list[Prepared] = []
+    prepared: list[Prepared] = []
 
     def first() -> Any:
-        made.append(prepare(config, vocabulary))
-        return made[0][0].metadata["vocabulary"]
+        prepared.append(prepare(config, vocabulary))
+        return prepared[0][0].metadata["vocabulary"]
 
     learnt = decided_by_rank_0(first)
     if rank > 0:
         with contextlib.redirect_stderr(io.StringIO()):  # rank 0 has said the same
-            made.append(prepare(config, learnt))
-    found: list[Any] = [None] * world
-    distributed.all_gather_object(found, data_hashes(*made[0]))
-    for other, hashes in enumerate(found):
-        differing = [name for name in hashes if hashes[name] != found[0][name]]
+            prepared.append(prepare(config, learnt))
+    hashes_of: list[Any] = [None] * world
+    distributed.all_gather_object(hashes_of, data_hashes(*prepared[0]))
+    for other, hashes in enumerate(hashes_of):
+        differing = [name for name in hashes if hashes[name] != hashes_of[0][name]]
         if differing:
             raise UserError(
                 f"process {other} has read other data than process 0: the hashes of the "
                 f"{' and the '.join(differing)} differ; all nodes need the same files"
             )
-    return made[0]
+    return prepared[0]
 
 
 HASHED_BATCHES = 32

@@ -94,10 +94,10 @@ def settings_of(metadata: dict[str, Any], config: Iterable[str]) -> dict[str, An
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return settings by their path: {"model": {"d_model": 64}} gives {"model.d_model": 64}."""
     if isinstance(value, dict) and value:
-        found: dict[str, Any] = {}
+        flat: dict[str, Any] = {}
         for key, item in value.items():
-            found |= _flat(item, f"{prefix}{key}.")
-        return found
+            flat |= _flat(item, f"{prefix}{key}.")
+        return flat
     return {prefix.rstrip("."): value}
 
 

@@ -96,7 +96,7 @@ def train(
     )
     start_processes(lightning)
     resumes = decided_by_rank_0(lambda: check_run_folder(folder, resume=resume))
-    found = find_checkpoint(folder) if resumes else None
+    latest = find_checkpoint(folder) if resumes else None
     first = lightning.is_global_zero
     is_new = first and not is_occupied(folder)
     full = False  # the memory of a GPU; the run starts again with smaller batches
@@ -108,11 +108,11 @@ def train(
     with stop.installed(), deleted_unless(folder_is_kept, folder):
         step = 0
         facts: dict[str, Any] = {"precision": precision}
-        if found is not None:
-            step = resume_run(task, train_loader, *found, arguments.get("max_epochs"))
+        if latest is not None:
+            step = resume_run(task, train_loader, *latest, arguments.get("max_epochs"))
         elif run.init_from is not None:
             initialize_from(task, run.init_from)
-        if run.word_vectors is not None and found is None:
+        if run.word_vectors is not None and latest is None:
             frozen = run.freeze_word_vectors
             facts["word_vectors"] = start_from_vectors(task, run.word_vectors, freeze=frozen)
         train_loader.workers = validation_loader.workers = run.data_workers
@@ -134,7 +134,7 @@ def train(
                 task,
                 train_dataloaders=train_loader,
                 val_dataloaders=validation_loader,
-                ckpt_path=str(found[0]) if found is not None else None,
+                ckpt_path=str(latest[0]) if latest is not None else None,
             )
         except torch.OutOfMemoryError:
             full = True

@@ -55,7 +55,7 @@ def with_rows(
     initial: weights of this model as they were drawn; new symbols keep their rows. A weight that
     the other model does not have, or has in another shape, is returned as it is there.
     """
-    found = dict(other)
+    weights = dict(other)
     for each in maps:
         known = [row for row, source in enumerate(each.rows) if source != NEW]
         sources = [source for source in each.rows if source != NEW]
@@ -66,5 +66,5 @@ def with_rows(
             now = initial[name].unflatten(0, (-1, len(each.rows))).clone()  # [groups, n, ...]
             if now[:, 0].shape == before[:, 0].shape:
                 now[:, known] = before[:, sources].to(now)
-                found[name] = now.flatten(0, 1)
-    return found
+                weights[name] = now.flatten(0, 1)
+    return weights

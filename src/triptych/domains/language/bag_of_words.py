@@ -29,17 +29,17 @@ def simple_accuracies(
     """
     expected = examples.labels[:limit]
     classes = np.bincount(training.labels)
-    found = {"most_frequent": float(np.mean(expected == classes.argmax()))}
+    accuracies = {"most_frequent": float(np.mean(expected == classes.argmax()))}
     rarity = _rarity(training)
     if training.n_rows > 2:
         chosen = [_most_shared(examples, item, rarity) for item in range(len(expected))]
-        return found | {"word_overlap": float(np.mean(expected == chosen))}
+        return accuracies | {"word_overlap": float(np.mean(expected == chosen))}
     columns = {word: column for column, word in enumerate(rarity)}
     known = _tf_idf(training, len(training), rarity, columns)
     weights = _logistic_regression(known, torch.from_numpy(training.labels))
     logits = _tf_idf(examples, len(expected), rarity, columns) @ weights[:-1] + weights[-1]
     right = logits.argmax(-1).numpy() == expected
-    return found | {"bag_of_words": float(np.mean(right))}
+    return accuracies | {"bag_of_words": float(np.mean(right))}
 
 
 def words_of(row: NDArray[np.int64]) -> list[tuple[int, int]]:

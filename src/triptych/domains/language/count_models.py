@@ -42,27 +42,27 @@ class CountModels:
 
     def after(self, context: int) -> NDArray[np.float64]:
         """Return P(token | context) of the bigram model for every token, [V]."""
-        found: NDArray[np.float64] = self.unigram * self._different[context]
+        row: NDArray[np.float64] = self.unigram * self._different[context]
         seen = slice(self._starts[context], self._starts[context + 1])
-        found[self._next[seen]] += self._counts[seen]
-        found /= self._total[context]
-        return found
+        row[self._next[seen]] += self._counts[seen]
+        row /= self._total[context]
+        return row
 
     def before(self, target: int) -> NDArray[np.float64]:
         """Return P(target | context) of the bigram model for every context, [V]."""
-        found: NDArray[np.float64] = self.unigram[target] * self._different
+        column: NDArray[np.float64] = self.unigram[target] * self._different
         seen = self._by_target[self._ends[target] : self._ends[target + 1]]
-        found[self._before[seen]] += self._counts[seen]
-        found /= self._total
-        return found
+        column[self._before[seen]] += self._counts[seen]
+        column /= self._total
+        return column
 
     def bigram(self, contexts: Ids, targets: Ids) -> NDArray[np.float64]:
         """Return P(target | context) of each pair, [N]."""
-        found = np.empty(len(contexts))
+        probabilities = np.empty(len(contexts))
         for context in np.unique(contexts):
             chosen = contexts == context
-            found[chosen] = self.after(int(context))[targets[chosen]]
-        return found
+            probabilities[chosen] = self.after(int(context))[targets[chosen]]
+        return probabilities
 
     def likeliest(self, contexts: Ids) -> Ids:
         """Return the most probable token after each context, [N]."""

@@ -194,8 +194,8 @@ class LanguageModel(TaskScores, TrainedModel):
         self._labelled_task()  # before a line is judged
         named = [f"line {number}" for number in range(1, len(lines) + 1)]
         texts = [read_cells(line, where, least=1) for line, where in zip(lines, named, strict=True)]
-        found = self.probabilities(texts, named)
-        return [max(row.items(), key=lambda each: each[1]) for row in found]
+        rows = self.probabilities(texts, named)
+        return [max(row.items(), key=lambda each: each[1]) for row in rows]
 
     def probabilities(
         self, examples: Sequence[Sequence[str]], named: Sequence[str] | None = None
@@ -218,14 +218,14 @@ class LanguageModel(TaskScores, TrainedModel):
             self.vocabulary,
             self.settings.max_length,
         )
-        found = task.probabilities(self.model, rows, MAX_TOKENS)  # [N, C]
-        if found.shape[1] > len(labels):
+        shares = task.probabilities(self.model, rows, MAX_TOKENS)  # [N, C]
+        if shares.shape[1] > len(labels):
             raise UserError(
-                f"{named[0]} has {found.shape[1]} candidates; expected at most {len(labels)}, as "
+                f"{named[0]} has {shares.shape[1]} candidates; expected at most {len(labels)}, as "
                 "in training"
             )
         # There may be fewer candidates than labels.
-        return [dict(zip(labels, row, strict=False)) for row in found.tolist()]
+        return [dict(zip(labels, row, strict=False)) for row in shares.tolist()]
 
     def _labelled_task(self) -> LabelledTask:
         """Return the task; UserError for one without labels."""

@@ -70,13 +70,13 @@ def look_at_labels(data: TextData) -> Starter:
     }
     labels = Counter(row.label for row in rows)
     counts = {split: own[split] - header * len(names) for split, names in data.names.items()}
-    found = [
+    sentences = [
         data.sentence(counts, "lines with labels"),
         f"{len(labels)} labels: {_shares(labels)}",
         texts.sentence,
     ]
     if header:
-        found.append("the first line of each file names the columns and is left out of the data")
+        sentences.append("the first line of each file names the columns; the data leave it out")
     advice = []
     if n_texts == 2:
         advice.append("each line has two texts, whose relation the label is taken for")
@@ -85,7 +85,7 @@ def look_at_labels(data: TextData) -> Starter:
             "few lines: to begin with the weights of a masked-token model of more text, with the "
             "same sizes under model, set run.init_from to its checkpoint"
         )
-    return Starter(TEMPLATE, found, settings, advice, sample=" --lines lines.txt")
+    return Starter(TEMPLATE, sentences, settings, advice, sample=" --lines lines.txt")
 
 
 def _check(data: TextData, rows: list[Labelled]) -> None:
@@ -98,10 +98,10 @@ def _check(data: TextData, rows: list[Labelled]) -> None:
     first = rows[0]
     odd = next((row for row in rows if len(row.texts) != len(first.texts)), None)
     if odd is not None or len(first.texts) not in TASKS:
-        found = f"; {first.where} has {len(first.texts) + 1}" if odd else ""
+        usual = f"; {first.where} has {len(first.texts) + 1}" if odd else ""
         odd = odd or first
         raise UserError(
-            f"{odd.where} has {len(odd.texts) + 1} cells{found}; expected a text and its label, or "
+            f"{odd.where} has {len(odd.texts) + 1} cells{usual}; expected a text and its label, or "
             "two texts and their label, in every line"
         )
     if len(labels) < 2 or len(rows) < REPEATED * len(labels):

@@ -54,11 +54,11 @@ class MaskedCounts:
 
     def between(self, left: int, right: int) -> NDArray[np.float64]:
         """Return P(token | left, right) of the Markov chain for every token, [V]."""
-        found = self.chain.after(left)
+        product = self.chain.after(left)
         if right != MASK:
-            found = found * self.chain.before(right)
-        found[:N_SPECIALS] = 0.0
-        total: NDArray[np.float64] = found / found.sum()
+            product = product * self.chain.before(right)
+        product[:N_SPECIALS] = 0.0
+        total: NDArray[np.float64] = product / product.sum()
         return total
 
 

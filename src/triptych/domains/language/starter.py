@@ -51,12 +51,12 @@ def look(options: LanguageNewRunOptions) -> Starter:
     """
     data = Path(options.data).expanduser()
     task = options.task or ("classification" if _is_table(data) else "next_token")
-    found = _find(data, options, labelled=task == "classification")
+    text = _find(data, options, labelled=task == "classification")
     if task == "classification":
         from triptych.domains.language.labelled_starter import look_at_labels
 
-        return look_at_labels(found)
-    return _look_at_text(found, masked=task == "masked")
+        return look_at_labels(text)
+    return _look_at_text(text, masked=task == "masked")
 
 
 def _is_table(data: Path) -> bool:
@@ -125,7 +125,7 @@ def _look_at_text(data: TextData, *, masked: bool) -> Starter:
         **size.settings(f"a size for about {n_tokens:,.0f} tokens"),
         **steps(batches=n_tokens / size.batch, epochs=epochs, least=200, most=20_000),
     }
-    found = [data.sentence(counts, "lines of text"), texts.sentence]
+    sentences = [data.sentence(counts, "lines of text"), texts.sentence]
     advice = [
         "for a model that continues text: --task next_token"
         if masked
@@ -138,14 +138,14 @@ def _look_at_text(data: TextData, *, masked: bool) -> Starter:
         )
     else:
         size_of = span([len(document) for document in documents], " lines")
-        found.insert(1, f"{len(documents):,} documents between blank lines: {size_of}")
+        sentences.insert(1, f"{len(documents):,} documents between blank lines: {size_of}")
     if longest > LONG_LINE:
-        found.append(f"the longest line has {longest:,} characters; expected a sentence a line")
+        sentences.append(f"the longest line has {longest:,} characters; expected a sentence a line")
     if n_tokens < SIZES[0].below:
-        found.append("little text: the model will repeat it, or write sentences without sense")
+        sentences.append("little text: the model will repeat it, or write sentences without sense")
     prompt = f" --prompt {shlex.quote(_with_mask(lines))}" if masked else ""
     template = "bert-multi30k" if masked else "lm-multi30k"
-    return Starter(template, found, settings, advice, sample=prompt)
+    return Starter(template, sentences, settings, advice, sample=prompt)
 
 
 def _check_text(data: TextData, source: TextFiles, lines: list[str]) -> None:

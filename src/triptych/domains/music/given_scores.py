@@ -73,14 +73,14 @@ def score_given(
                 if progress is not None:
                     progress(first + step * len(values), total)
 
-            _, found = particle_filter(
+            _, log_weights = particle_filter(
                 model,
                 Given(values, wanted),
                 particles=particles,
                 generator=generator,
                 progress=counted,
             )
-            return float(found.sum())
+            return float(log_weights.sum())
 
         nll = in_double(model.nll(values))  # [B, L]
         nats["forced"] += float(nll.masked_fill(given, 0.0).sum())

@@ -218,25 +218,25 @@ class MusicModel(MusicEvaluator):
         self, options: MusicAttentionOptions, out: OutputFolder, report: ProgressFactory
     ) -> str:
         """Write the attention weights that predicted one note of a piece."""
-        found = self.attention(**options.arguments_of(self.attention))
-        midi = self.tokenizer.to_midi(found.tokens)
-        out.write(DRAWING, render.attention_png(found, midi))
+        drawn = self.attention(**options.arguments_of(self.attention))
+        midi = self.tokenizer.to_midi(drawn.tokens)
+        out.write(DRAWING, render.attention_png(drawn, midi))
         out.write(PIECE, midi_bytes(midi))
-        window = found.tokens[found.first : found.query + 1]
+        window = drawn.tokens[drawn.first : drawn.query + 1]
         numbers = {
-            "layer": found.layer,
-            "head": found.head,
-            "query": found.query,
-            "first": found.first,
+            "layer": drawn.layer,
+            "head": drawn.head,
+            "query": drawn.query,
+            "first": drawn.first,
             "tokens": [self.tokenizer.symbols[token] for token in window],
-            "seconds": found.seconds.tolist(),
-            "weights": found.weights.tolist(),
-            "heads": found.heads.tolist(),
+            "seconds": drawn.seconds.tolist(),
+            "weights": drawn.weights.tolist(),
+            "heads": drawn.heads.tolist(),
         }
         out.write(NUMBERS, json_bytes(numbers))
         return (
-            f"{DRAWING}, {NUMBERS} and {PIECE} in {out}: the note at {found.seconds[-1]:.2f} s, "
-            f"token {found.query} of {len(found.tokens)}"
+            f"{DRAWING}, {NUMBERS} and {PIECE} in {out}: the note at {drawn.seconds[-1]:.2f} s, "
+            f"token {drawn.query} of {len(drawn.tokens)}"
         )
 
 

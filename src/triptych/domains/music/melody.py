@@ -64,18 +64,18 @@ class WindowMelody:
     def of_window(self, tokens: Ids, start: int, semitones: int = 0) -> Ids:
         """Return the melody of the window from token `start` of a piece, transposed: int64 [K]."""
         melody = _melody_of(self.tokenizer, tokens.tobytes(), tokens.dtype.str)
-        found = self.part(melody, tokens[:start].astype(np.int64)).astype(np.int64)
-        return np.where(found == MELODY_REST, MELODY_REST, found + semitones)
+        pitches = self.part(melody, tokens[:start].astype(np.int64)).astype(np.int64)
+        return np.where(pitches == MELODY_REST, MELODY_REST, pitches + semitones)
 
     def part(self, melody: NDArray[Any], before: Ids) -> NDArray[Any]:
         """Return the part of a piece's melody for the window that follows the tokens `before`."""
         step = self.tokenizer.melody_step
         assert step is not None
         first = self.tokenizer.elapsed(before)
-        found = melody[first : first + step * self.tokenizer.melody_steps(self.length)]  # [U]
-        missing = -len(found) % step if len(found) else step
-        found = np.pad(found, (0, missing), constant_values=MELODY_REST)  # whole steps
-        sounding = np.where(found == MELODY_REST, -1, found.astype(np.int64))
+        pitches = melody[first : first + step * self.tokenizer.melody_steps(self.length)]  # [U]
+        missing = -len(pitches) % step if len(pitches) else step
+        pitches = np.pad(pitches, (0, missing), constant_values=MELODY_REST)  # whole steps
+        sounding = np.where(pitches == MELODY_REST, -1, pitches.astype(np.int64))
         highest = sounding.reshape(-1, step).max(1)  # [K]
         return np.where(highest < 0, MELODY_REST, highest)
 

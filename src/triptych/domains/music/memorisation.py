@@ -65,14 +65,14 @@ def longest_shared_runs(pieces: Sequence[Ids], training: Sequence[Ids]) -> list[
         longer = length > best
         best, match = np.where(longer, length, best), np.where(longer, other, match)
 
-    found = []
+    runs = []
     for number in range(len(training), len(rows)):
         here = slice(starts[number] - n_training, ends[number] - n_training)
         start = int(best[here].argmax())
         place = match[here][start]
         row = int(np.searchsorted(ends, place, side="right"))
-        found.append(SharedRun(int(best[here][start]), start, row, int(place - starts[row])))
-    return found
+        runs.append(SharedRun(int(best[here][start]), start, row, int(place - starts[row])))
+    return runs
 
 
 def _window_numbers(text: Numbers, *, longest: int) -> list[Numbers]:

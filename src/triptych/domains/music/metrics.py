@@ -61,13 +61,13 @@ def mean_by_position(nats: Tensor, tokens: Tensor, edges: Sequence[int]) -> list
 
     nats, tokens [L]: sums by position in the window. first, last: positions from 0.
     """
-    found = []
+    means = []
     for first, stop in pairwise(edges):
         if n_tokens := int(tokens[first:stop].sum()):
             mean = float(nats[first:stop].sum()) / n_tokens
             bucket = {"first": first, "last": stop - 1}
-            found.append({**bucket, "tokens": n_tokens, "nats_per_token": mean})
-    return found
+            means.append({**bucket, "tokens": n_tokens, "nats_per_token": mean})
+    return means
 
 
 def count_models(

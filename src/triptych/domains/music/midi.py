@@ -90,8 +90,8 @@ class ParsedMidi:
         changes, tempos = np.array([(0, DEFAULT_TEMPO), *self.tempos], dtype=np.float64).T
         per_tick = tempos / 1e6 / self.ticks_per_quarter  # seconds
         starts = np.concatenate([[0.0], np.cumsum(np.diff(changes) * per_tick[:-1])])  # seconds
-        found = np.searchsorted(changes, at, side="right") - 1
-        seconds: NDArray[np.float64] = starts[found] + (at - changes[found]) * per_tick[found]
+        section = np.searchsorted(changes, at, side="right") - 1
+        seconds: NDArray[np.float64] = starts[section] + (at - changes[section]) * per_tick[section]
         return seconds
 
 

@@ -94,7 +94,7 @@ def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> 
     def ticks(quarters: Fraction) -> int:
         return round(quarters * TICKS_PER_QUARTER)
 
-    made = []
+    midi_parts = []
     for part, program in zip(parts, programs, strict=True):
         spans: list[list[Fraction | int]] = []  # onset, release, pitch
         open_notes: dict[tuple[int, Fraction], list[Fraction | int]] = {}  # by pitch and release
@@ -111,8 +111,8 @@ def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> 
             [(ticks(Fraction(a)), ticks(Fraction(b)), int(pitch)) for a, b, pitch in spans], program
         )
         if notes:
-            made.append(Part(part.name, False, notes, []))
-    if not made:
+            midi_parts.append(Part(part.name, False, notes, []))
+    if not midi_parts:
         raise UserError(f"{name} holds no notes")
     meters = {measure: (count, unit) for part in parts for measure, count, unit in part.meters}
     signatures: list[tuple[int, int, int]] = []
@@ -134,7 +134,7 @@ def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> 
         if tempo > 0
     }
     return ParsedMidi(
-        name, made, TICKS_PER_QUARTER, ticks(starts[-1]), sorted(tempos.items()), signatures
+        name, midi_parts, TICKS_PER_QUARTER, ticks(starts[-1]), sorted(tempos.items()), signatures
     )
 
 
@@ -153,7 +153,7 @@ def _one_at_a_time(spans: list[tuple[int, int, int]], program: int) -> list[Note
 
 def _read_part(part: ElementTree.Element, name: str) -> ScorePart:
     divisions, transposition = 1, 0
-    made = ScorePart(name)
+    score_part = ScorePart(name)
     for number, measure in enumerate(part.findall("measure")):
         now = end = onset = Fraction(0)
         for element in measure:
@@ -165,11 +165,11 @@ def _read_part(part: ElementTree.Element, name: str) -> ScorePart:
                     transposition = int(element.findtext("transpose/chromatic", 0)) + 12 * octaves
                 count, unit = element.findtext("time/beats", ""), element.findtext("time/beat-type")
                 if count.isdigit() and unit:  # not 3+2
-                    made.meters.append((number, int(count), int(unit)))
+                    score_part.meters.append((number, int(count), int(unit)))
             elif element.tag in ("direction", "sound"):
                 sound = element if element.tag == "sound" else element.find("sound")
                 if sound is not None and sound.get("tempo"):
-                    made.tempos.append((number, now, float(sound.get("tempo", ""))))
+                    score_part.tempos.append((number, now, float(sound.get("tempo", ""))))
             elif element.tag == "backup":
                 now -= duration
             elif element.tag == "forward":
@@ -181,10 +181,10 @@ def _read_part(part: ElementTree.Element, name: str) -> ScorePart:
                 if pitch is not None:
                     tied = any(tie.get("type") == "stop" for tie in element.findall("tie"))
                     sounding = _midi_pitch(pitch) + transposition
-                    made.notes.append(ScoreNote(number, onset, duration, sounding, tied))
+                    score_part.notes.append(ScoreNote(number, onset, duration, sounding, tied))
             end = max(end, now)
-        made.measures.append(end)
-    return made
+        score_part.measures.append(end)
+    return score_part
 
 
 def _midi_pitch(pitch: ElementTree.Element) -> int:

@@ -76,13 +76,13 @@ def round_trip(tokenizer: MusicTokenizer, midi: ParsedMidi) -> RoundTrip:
 
 def _spans(midi: ParsedMidi) -> dict[_Key, list[tuple[float, float]]]:
     """Return onset and release in quarters of all notes by program and pitch."""
-    found: dict[_Key, list[tuple[float, float]]] = defaultdict(list)
+    spans: dict[_Key, list[tuple[float, float]]] = defaultdict(list)
     for part in midi.parts:
         for note in part.notes:
             key = DRUMS if part.is_drum else note.program, note.pitch
             span = note.onset / midi.ticks_per_quarter, note.release / midi.ticks_per_quarter
-            found[key].append(span)
-    return found
+            spans[key].append(span)
+    return spans
 
 
 def _match(

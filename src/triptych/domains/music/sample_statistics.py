@@ -127,7 +127,7 @@ def text_lines(details: dict[str, Any]) -> list[str]:
     longest = []
     for kind, by_group in shared["runs"].items():
         table.append(
-            [kind, *(f"{_mean_and_std(found)}, max {found['max']}" for found in by_group.values())]
+            [kind, *(f"{_mean_and_std(row)}, max {row['max']}" for row in by_group.values())]
         )
         run = max(by_group["samples"]["runs"], key=lambda entry: entry["length"])
         if run["length"]:

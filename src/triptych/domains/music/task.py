@@ -79,8 +79,8 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         if tokenizer.end is not None:
             first = first[first != tokenizer.end]
         with suppress(UserError):  # a piece without notes
-            found = piece_attention(self.model, self.settings, first)
-            drawing = render.attention_png(found, tokenizer.to_midi(first))
+            attention = piece_attention(self.model, self.settings, first)
+            drawing = render.attention_png(attention, tokenizer.to_midi(first))
             (folder / ATTENTION).write_bytes(drawing)
 
 

@@ -53,16 +53,16 @@ def split_folders(directory: Path, paths: list[Path]) -> dict[str, str]:
     names = sorted({path.parts[0] for path in paths})
     others = [name for name in names if name.lower() not in SPLIT_FOLDERS]
     folders = [name for name in names if name.lower() in SPLIT_FOLDERS]
-    found = {SPLIT_FOLDERS[name.lower()]: name for name in folders}
-    if "train" not in found or (others and len(found) == 1):
+    name_of = {SPLIT_FOLDERS[name.lower()]: name for name in folders}
+    if "train" not in name_of or (others and len(name_of) == 1):
         return {}
-    if others or len(found) < len(folders):
+    if others or len(name_of) < len(folders):
         raise UserError(
             f"{directory} has the split folders {', '.join(folders)}"
             f"{f' and also {others[0]}' if others else ''}; expected one folder for each split "
             "(train, validation, test) with all images in them, or folders of classes only"
         )
-    return found
+    return name_of
 
 
 def list_split(directory: Path, split: str) -> Listing:

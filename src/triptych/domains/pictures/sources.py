@@ -160,16 +160,16 @@ class TrainingAndTestFiles(ImageSource):
         """Return the files of these names that exist, compressed or not; UserError for none."""
         root = Path(self.directory).expanduser()
         folder = root / self.folder if (root / self.folder).is_dir() else root
-        found = [
+        paths = [
             path for name in names if (path := find_plain_or_compressed(folder, name)) is not None
         ]
-        if not found:
+        if not paths:
             raise UserError(
                 f"{folder} does not exist or holds none of {', '.join(names)} (plain, .gz or .xz): "
                 f"set directory to the folder of the {type(self).__name__} files, or download to "
                 "true"
             )
-        return found
+        return paths
 
     def _download(self) -> None:
         from torchvision import datasets
@@ -260,21 +260,21 @@ class ImageFolder(ImageSource):
     def load(self, split: str) -> ImageDataset:
         """Read one split, or `all`, in the order of the hashes of its files."""
         listing = list_split(self._folder, split)
-        found, damaged = self._find(listing, split, decode=True)
-        self._report(listing, split, len(found), damaged)
-        return _dataset(listing, [(image.label, image.pixels) for image in found])
+        images, damaged = self._find(listing, split, decode=True)
+        self._report(listing, split, len(images), damaged)
+        return _dataset(listing, [(image.label, image.pixels) for image in images])
 
     def stream(self, split: str) -> Iterator[ImageDataset]:
         """Yield the images of `load` in parts; each file is read twice, hashed and then decoded."""
         listing = list_split(self._folder, split)
-        found, damaged = self._find(listing, split, decode=False)
+        images, damaged = self._find(listing, split, decode=False)
         read = partial(self._read, split=split, hashed=None, decode=True)
-        paths = [image.path for image in found]
+        paths = [image.path for image in images]
         n_found = 0
         with closing(
             read_in_order(read, paths, count=len(paths), what="decoded images")
         ) as results:
-            pairs = zip(found, results, strict=True)
+            pairs = zip(images, results, strict=True)
             while some := list(islice(pairs, CHUNK)):
                 damaged += [result for _, result in some if isinstance(result, str)]
                 part = [(one.label, got[1]) for one, got in some if isinstance(got, tuple)]
@@ -297,16 +297,16 @@ class ImageFolder(ImageSource):
         read = partial(self._read, split=split, hashed=hashed if by_hash else None, decode=decode)
         what = "decoded images" if decode else "hashed images"
         paths = [path for path, _ in listing.files]
-        found: list[_Found] = []
+        images: list[_Found] = []
         damaged: list[str] = []
         with closing(read_in_order(read, paths, count=len(paths), what=what)) as results:
             for (path, label), result in zip(listing.files, results, strict=True):
                 if isinstance(result, str):
                     damaged.append(result)
                 elif result is not None:
-                    found.append(_Found(result[0], label, path, result[1]))
-        found.sort(key=lambda image: image[:2])  # independent of names, mixed over the classes
-        return found, damaged
+                    images.append(_Found(result[0], label, path, result[1]))
+        images.sort(key=lambda image: image[:2])  # independent of names, mixed over the classes
+        return images, damaged
 
     def _read(
         self, path: Path, *, split: str, hashed: dict[str, float] | None, decode: bool

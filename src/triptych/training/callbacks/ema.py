@@ -56,9 +56,9 @@ class WeightAverage(Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start from the checkpoint's average, or from the weights."""
-        self.updates, found = self._loaded["updates"], self._loaded["average"]
+        self.updates, average = self._loaded["updates"], self._loaded["average"]
         self._average = {
-            parameter: found.get(name, parameter.detach()).to(
+            parameter: average.get(name, parameter.detach()).to(
                 parameter.device, torch.promote_types(parameter.dtype, torch.float32), copy=True
             )
             for name, parameter in pl_module.named_parameters()

@@ -97,10 +97,10 @@ class ShowProgress(Callback):
 
     def seconds_left(self, step: int, now: float) -> float | None:
         """Return the seconds until the last step; None if unknown."""
-        made = step - self._first_step
-        if self._total is None or made < 1:
+        steps = step - self._first_step
+        if self._total is None or steps < 1:
             return None
-        return max(0, self._total - step) * (now - self._began) / made
+        return max(0, self._total - step) * (now - self._began) / steps
 
     def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
         self._validation_began = time.monotonic()

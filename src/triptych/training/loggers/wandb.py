@@ -123,14 +123,14 @@ def choose_mode(wanted: str) -> tuple[Literal["online", "offline", "off"], str]:
     from requests.utils import get_netrc_auth  # a requirement of wandb
 
     # From the environment variables and the settings files of wandb.
-    found = wandb.setup(settings=wandb.Settings(**_SETTINGS)).settings
-    if found.mode == "disabled":
+    settings = wandb.setup(settings=wandb.Settings(**_SETTINGS)).settings
+    if settings.mode == "disabled":
         return "off", "WANDB_MODE is disabled"
     if wanted == "offline":
         return "offline", "as asked"
-    if found.mode in ("offline", "dryrun"):
-        return "offline", f"WANDB_MODE is {found.mode}"
-    if not (found.api_key or found.identity_token_file or get_netrc_auth(found.base_url)):
+    if settings.mode in ("offline", "dryrun"):
+        return "offline", f"WANDB_MODE is {settings.mode}"
+    if not (settings.api_key or settings.identity_token_file or get_netrc_auth(settings.base_url)):
         return "offline", "no key was found"
     return "online", "a key was found"
 

@@ -35,8 +35,8 @@ class Docstrings(TextSource):
         return ["train", "validation", "test"]
 
     def read(self, split: str) -> list[Document]:
-        found = split_docstrings(self.packages, self.held_out, split)
-        return [[sentence for part in new for sentence in part] for _, new in found]
+        docstrings = split_docstrings(self.packages, self.held_out, split)
+        return [[sentence for part in new for sentence in part] for _, new in docstrings]
 
 
 def split_docstrings(

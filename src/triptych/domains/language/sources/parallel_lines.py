@@ -96,12 +96,12 @@ class TranslationPairs(ParallelLines):
                 f"the {split} split has {len(sources):,} lines of {self.source_language} and "
                 f"{len(targets):,} of {self.target_language}; expected equal numbers"
             )
-        found = []
+        examples = []
         for number, other in zip(range(len(sources)), other_lines(targets), strict=True):
             for line, label in ((number, "translation"), (other, "other")):
                 if sources[number] and targets[line] and (line == number) == (label != "other"):
-                    found.append(Labelled((sources[number], targets[line]), label))
-        return found
+                    examples.append(Labelled((sources[number], targets[line]), label))
+        return examples
 
 
 def other_lines(lines: list[str]) -> Iterator[int]:

@@ -63,10 +63,10 @@ class ShuffledWords(LabelledSource):
         words = sentence.split()
         if draw.random() < 0.5:
             return Labelled((" ".join(words),), "original")
-        found = words
-        while [word.lower() for word in found] == [word.lower() for word in words]:
+        shuffled = words
+        while [word.lower() for word in shuffled] == [word.lower() for word in words]:
             groups = self._groups(words)
             for group in groups:
                 draw.shuffle(group)
-            found = [words[0], *(word for group in groups for word in group), words[-1]]
-        return Labelled((" ".join(found),), "shuffled")
+            shuffled = [words[0], *(word for group in groups for word in group), words[-1]]
+        return Labelled((" ".join(shuffled),), "shuffled")

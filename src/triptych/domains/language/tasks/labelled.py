@@ -185,13 +185,13 @@ class LabelledTask(Task):
     ) -> Tensor:
         """Return the probability of each class for each example: [N, C]."""
         batches = evaluation_batches(examples, max_tokens)
-        found: dict[int, Tensor] = {}
+        row_of: dict[int, Tensor] = {}
         with scoring(model), torch.no_grad():
             for items in batches.batches:
                 batch = to_device(examples.batch(items, None), device_of(model))
                 logits = self.logits(model, batch)  # [B, C]
-                found |= zip(map(int, items), logits.float().softmax(-1).cpu(), strict=True)
-        return torch.stack([found[item] for item in range(len(examples))])  # [N, C]
+                row_of |= zip(map(int, items), logits.float().softmax(-1).cpu(), strict=True)
+        return torch.stack([row_of[item] for item in range(len(examples))])  # [N, C]
 
     def table(
         self,

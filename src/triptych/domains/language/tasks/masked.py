@@ -116,13 +116,13 @@ class MaskedTokens(Task):
 
     def metrics(self, totals: dict[str, float]) -> dict[str, float]:
         tokens = max(totals["tokens"], 1.0)
-        found = {
+        values = {
             "nats_per_masked_token": totals["nats"] / tokens,
             "masked_accuracy": totals["correct"] / tokens,
         }
         if self.next_sentence:
-            found["next_sentence_accuracy"] = totals["ordered"] / totals["pairs"]
-        return found
+            values["next_sentence_accuracy"] = totals["ordered"] / totals["pairs"]
+        return values
 
     def table(
         self, model: MaskedTokenModel, examples: MaskedExamples, vocabulary: Vocabulary, seed: int
@@ -132,8 +132,8 @@ class MaskedTokens(Task):
         for item in range(min(SHOWN, len(examples))):
             batch = to_device(examples.batch([item], None), device)
             features = model.encoder(batch.tokens, batch.segments)[0]  # [L, D]
-            found = model.logits(features[batch.where]).argmax(-1)  # [M]
-            columns = {"read": batch.tokens[0], "predicted": found, "right": batch.expected}
+            best = model.logits(features[batch.where]).argmax(-1)  # [M]
+            columns = {"read": batch.tokens[0], "predicted": best, "right": batch.expected}
             rows.append(
                 {name: " ".join(symbols[t] for t in ids.tolist()) for name, ids in columns.items()}
             )
@@ -154,28 +154,28 @@ class MaskedTokens(Task):
         count = min(pseudo_examples, len(rows))
         # Spread over the split, which is in the order of its documents.
         chosen = rows[np.arange(count) * len(rows) // max(count, 1)]
-        found = FurtherScores()
+        scores = FurtherScores()
         if count:
-            found.metrics.update(
+            scores.metrics.update(
                 pseudo_scores(
                     model, examples.rows, chosen, max_tokens=max_tokens, progress=progress
                 )
             )
-            found.details["pseudo_examples"] = count
+            scores.details["pseudo_examples"] = count
         if training is not None:
             counted = MaskedCounts(training.rows, training.vocabulary)
             batches = evaluation_batches(examples, max_tokens, limit=limit)
             parts = zip(*(neighbours(batch) for batch in batches), strict=True)
             nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))
-            found.simple_models["nats_per_masked_token"] = nats
-            found.simple_models["masked_accuracy"] = accuracy
+            scores.simple_models["nats_per_masked_token"] = nats
+            scores.simple_models["masked_accuracy"] = accuracy
             if count:
                 texts = [examples.rows[int(row)].astype(np.int64) for row in chosen]
                 sides = [[row[:-2] for row in texts], [row[2:] for row in texts]]
                 inner = [row[1:-1] for row in texts]
                 nats, accuracy = counted.scores(*map(np.concatenate, [*sides, inner]))
-                found.simple_models["one_mask_accuracy"] = accuracy
-                found.simple_models["pseudo_perplexity"] = {
+                scores.simple_models["one_mask_accuracy"] = accuracy
+                scores.simple_models["pseudo_perplexity"] = {
                     name: float(np.exp(value)) for name, value in nats.items()
                 }
-        return found
+        return scores

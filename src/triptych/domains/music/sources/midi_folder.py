@@ -56,10 +56,10 @@ class MidiFolder(HashedSource):
         chosen = [file for file in files if not table or table.get(rows[file.name]) == split]
         by_hash = not table and split != ALL
         read = partial(self._read, split=split if by_hash else None, tokenizer=tokenizer)
-        found = read_in_order(read, contents(chosen), count=len(chosen), what="read MIDI files")
+        pieces = read_in_order(read, contents(chosen), count=len(chosen), what="read MIDI files")
         n_pieces, skipped = 0, []
-        with closing(found):  # ends the workers where the reading is given up
-            for file, piece in zip(chosen, found, strict=True):
+        with closing(pieces):  # ends the workers where the reading is given up
+            for file, piece in zip(chosen, pieces, strict=True):
                 if isinstance(piece, str):
                     skipped.append(piece)
                 elif piece is not None:

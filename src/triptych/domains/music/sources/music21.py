@@ -88,8 +88,8 @@ def corpus_files(composer: str) -> list[Path]:
 
     Raises UserError where the package is not installed.
     """
-    found = importlib.util.find_spec("music21")
-    folders = list(found.submodule_search_locations or []) if found else []
+    package = importlib.util.find_spec("music21")
+    folders = list(package.submodule_search_locations or []) if package else []
     files = [
         path
         for folder in folders

@@ -242,9 +242,9 @@ def _voice(name: str) -> int:
 
 def _steps_of_bars(word: str, n_steps: int, file: str) -> slice:
     """Return the steps of bars such as `bars:1-4` or `bars:3`; raises UserError as `given` does."""
-    found = re.fullmatch(r"bars:(\d+)(?:-(\d+))?", word)
+    match = re.fullmatch(r"bars:(\d+)(?:-(\d+))?", word)
     n_bars = -(-n_steps // STEPS_PER_BAR)
-    first, last = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= first <= last:
         raise UserError(f"keep names {word!r}; expected bars from 1 such as bars:1-4 or bars:3")
     if last > n_bars:

@@ -102,7 +102,7 @@ class Ensemble:
         is for the first instrument with it, and so on; further parts join the last one. Notes of
         other programs are left out.
         """
-        found: dict[int, list[Note]] = {}
+        notes_of: dict[int, list[Note]] = {}
         next_player: Counter[int] = Counter()
         for part in parts:
             named = part.name.strip().lower()
@@ -118,5 +118,5 @@ class Ensemble:
                 else:
                     player = players[min(next_player[program], len(players) - 1)]
                 next_player[program] = players.index(player) + 1
-                found.setdefault(player, []).extend(notes)
-        return {player: sorted(found[player]) for player in sorted(found)}
+                notes_of.setdefault(player, []).extend(notes)
+        return {player: sorted(notes_of[player]) for player in sorted(notes_of)}

@@ -272,8 +272,8 @@ class RemiTokenizer(MusicTokenizer):
 
         def latest(kind: int) -> Ids:
             """Place of the latest id of a kind, -1 before the first."""
-            found: Ids = np.maximum.accumulate(np.where(kinds == kind, places, -1))
-            return found
+            newest: Ids = np.maximum.accumulate(np.where(kinds == kind, places, -1))
+            return newest
 
         def in_force(values: NDArray[np.float64], kind: int, default: float) -> Any:
             at = latest(kind)
