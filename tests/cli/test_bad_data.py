@@ -21,15 +21,16 @@ def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -
         "trainer": {"max_steps": 1, "accelerator": "cpu"},
     }
     path.write_text(yaml.safe_dump(content))
-    return ["train", source.partition(".")[0], "--config", path.name]
+    package = source.partition(".")[0]
+    return ["train", {"pictures": "image"}.get(package, package), "--config", path.name]
 
 
 @pytest.mark.parametrize(
     ("source", "arguments"),
     [
-        ("image.sources.ImageFolder", {"height": 4, "width": 4}),
-        ("image.sources.MNIST", {}),
-        ("image.sources.CIFAR10", {}),
+        ("pictures.sources.ImageFolder", {"height": 4, "width": 4}),
+        ("pictures.sources.MNIST", {}),
+        ("pictures.sources.CIFAR10", {}),
         ("music.sources.midi_folder.MidiFolder", {}),
         ("music.sources.jsb.JSBChorales", {}),
         ("translation.sources.ParallelText", {}),
@@ -69,7 +70,7 @@ def test_a_picture_of_the_wrong_size(refused, tmp_path: Path) -> None:
         pixels = np.full(shape, index, dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"pictures/{index}.png")
     command = config(
-        tmp_path / "c.yaml", "image.sources.ImageFolder", directory="pictures", height=4, width=4
+        tmp_path / "c.yaml", "pictures.sources.ImageFolder", directory="pictures", height=4, width=4
     )
     refused(*command, says=["pictures/6.png is 4 wide and 5 high", "expected 4 wide and 4 high"])
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
@@ -133,6 +134,9 @@ class MusicTokenizer(Checked, ABC):
     """Tokens in one such step, the mean where it varies."""
     seconds_per_melody_step: ClassVar[float]
     """Seconds in one such step."""
+    constraint_module: ClassVar[str | None] = None
+    """Module with a function `build`, which returns the rules of `ConstraintOptions`, the most
+    important one first; None for music without constraints."""
     constraint_options: ClassVar[tuple[str, ...]] = ()
     """Fields of `ConstraintOptions` that constrain this music; the others are refused."""
     voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
@@ -274,7 +278,10 @@ class MusicTokenizer(Checked, ABC):
                     f"{self.name}; its constraints are: "
                     f"{', '.join(self.constraint_options) or 'none'}"
                 )
-        return []
+        if self.constraint_module is None:
+            return []
+        rules: list[LogitsConstraint] = import_module(self.constraint_module).build(options)
+        return rules
 
     def only_instruments(self, instruments: Sequence[str]) -> LogitsConstraint:
         """Return a rule that forbids notes of all other instruments.

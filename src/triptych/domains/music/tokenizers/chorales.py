@@ -39,8 +39,6 @@ from triptych.errors import UserError
 if TYPE_CHECKING:
     import pretty_midi
 
-    from triptych.decoding.sampling import LogitsConstraint
-    from triptych.domains.music.constraints.options import ConstraintOptions
 
 QUARTERS_PER_MINUTE = 75.0
 """Tempo of sampled chorales; a sixteenth is then 0.2 s, a whole number of ticks."""
@@ -55,6 +53,7 @@ class ChoraleTokenizer(MusicTokenizer):
 
     name = "chorales"
     content = "grids of four voices"
+    constraint_module = "triptych.domains.music.constraints.chorales"
     constraint_options = ("scale", "ranges", "no_parallels", "no_repeat")
     symbols = SYMBOLS
     pitch_range = LOWEST, HIGHEST
@@ -216,11 +215,6 @@ class ChoraleTokenizer(MusicTokenizer):
     @property
     def durations(self) -> Ids:
         return np.ones(self.vocabulary_size, dtype=np.int64)  # a quarter of a sixteenth each
-
-    def constraints(self, options: ConstraintOptions) -> list[LogitsConstraint]:
-        from triptych.domains.music.constraints import chorales
-
-        return [*super().constraints(options), *chorales.build(options)]
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids == REST, REST, ids + semitones)

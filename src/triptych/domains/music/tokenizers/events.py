@@ -57,8 +57,6 @@ from triptych.errors import UserError
 if TYPE_CHECKING:
     import pretty_midi
 
-    from triptych.decoding.sampling import LogitsConstraint
-    from triptych.domains.music.constraints.options import ConstraintOptions
 
 VELOCITIES_PER_BIN = 128 // N_VELOCITIES
 STEPS_PER_MELODY_STEP = 10
@@ -77,6 +75,7 @@ class EventTokenizer(MusicTokenizer):
 
     name = "events"
     content = "notes of one piano"
+    constraint_module = "triptych.domains.music.constraints.events"
     constraint_options = ("scale", "ranges", "grid", "max_polyphony", "no_repeat")
     symbols = SYMBOLS
     end = END
@@ -213,11 +212,6 @@ class EventTokenizer(MusicTokenizer):
     def melody_steps(self, length: int) -> int:
         # Twice the mean, so that most windows of slower music have all of their melody.
         return 2 * super().melody_steps(length)
-
-    def constraints(self, options: ConstraintOptions) -> list[LogitsConstraint]:
-        from triptych.domains.music.constraints import events
-
-        return [*super().constraints(options), *events.build(options)]
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids < SHIFT, ids + semitones, ids)
