@@ -77,6 +77,25 @@ def test_the_tokenizer_of_music_moves_to_the_model(script: ModuleType, named: st
     assert after["data"]["source"]["init_args"] == {"directory": "midi"}
 
 
+def test_a_task_of_images_goes_and_a_gan_is_of_its_own_domain(script: ModuleType) -> None:
+    package = "triptych.domains.image.tasks"
+    header = older(read_checkpoint(pretrained.find("mnist"))["triptych"])
+    header["config"]["task"] = {"class_path": f"{package}.autoregressive.Autoregressive"}
+    after = script.converted(header)
+    assert after["domain"] == "image"
+    assert "task" not in after
+    sizes = {"latent": 4, "channels": 8, "n_blocks": 1, "attention_side": 14}
+    gan = {**sizes, "class_conditional": True, "discriminator_rate": 2.0}
+    header["config"] |= {
+        "optim": {"optimizer": "adam", "schedule": "constant", "betas": [0.0, 0.9]},
+        "task": {"class_path": f"{package}.gan.Gan", "init_args": gan},
+    }
+    after = script.converted(header)
+    assert (after["domain"], after["discriminator_rate"]) == ("gan", 2.0)
+    assert after["model"] == {**sizes, "class_conditional": True}
+    assert after["data"]["source"]["class_path"] == "triptych.domains.pictures.sources.MNIST"
+
+
 def test_another_file_is_refused(
     script: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
