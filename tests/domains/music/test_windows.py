@@ -188,11 +188,11 @@ def test_longer_windows_with_smaller_weights():
             r"size mismatch for .*table",
         ),
         (Full(), {"sequence_length": 100}, "sequence_length must be a multiple of 64"),
-        (Full(), {"sequence_length": 0}, "overlap must be from 0 to less"),
+        (Full(), {"sequence_length": 0}, "sequence_length must be at least 1"),
         (
             Full(),
             {"sequence_length": 128, "overlap": 128},
-            "overlap must be from 0 to less than sequence_length",
+            "overlap must be less than sequence_length",
         ),
     ],
 )

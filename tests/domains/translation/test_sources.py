@@ -322,8 +322,8 @@ def test_one_table_without_splits_is_shared_out_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("shares", "says"),
     [
-        ({"validation_share": 1.0}, "validation_share is 1.0"),
-        ({"test_share": -0.1}, "test_share is -0.1"),
+        ({"validation_share": 1.0}, "validation_share must be from 0 to below 1"),
+        ({"test_share": -0.1}, "test_share must be from 0 to below 1"),
         ({"validation_share": 0.5, "test_share": 0.5}, "leave items to train on"),
         (
             {"validation_share": 0.1, "files": {"train": ["a | b"], "validation": ["c | d"]}},

@@ -243,8 +243,8 @@ def test_evaluation_reports_the_entropy_of_the_source(task: TranslationTrainingM
     [
         ({"n_words": 1}, "2 to 26"),
         ({"n_words": 27}, "2 to 26"),
-        ({"min_words": 0}, "not a range"),
-        ({"min_words": 11}, "not a range"),
+        ({"min_words": 0}, "min_words must be at least 1"),
+        ({"min_words": 11}, "at least min_words"),
         ({"change": 0.0}, "above 0"),
         ({"validation_size": 0}, "at least 1"),
     ],
