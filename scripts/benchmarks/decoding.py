@@ -15,8 +15,9 @@ from benchmarks.goals import GPT2, SDPA
 from benchmarks.measure import Run, Table, measure
 from benchmarks.models import Shape
 from benchmarks.setting import DTYPES, Setting, missing
-from triptych.decoding.generate import Draft, generate
+from triptych.decoding.generate import generate
 from triptych.decoding.quantize import quantize
+from triptych.decoding.request import Draft, SampleRequest
 from triptych.decoding.sampling import Sampling
 
 GREEDY = Sampling(temperature=0.0)
@@ -46,9 +47,9 @@ def generation(setting: Setting, sizes: Sizes, batch: int) -> Table:
         return lambda: model.generate(batch, count)
 
     def ours(dtype: str) -> Run:
-        options = {"batch": batch, "length": count, "sampling": GREEDY}
+        options = {"count": batch, "length": count, "sampling": GREEDY}
         model = our_model(setting, shape, dtype)
-        return lambda: generate(model, **options)
+        return lambda: generate(model, SampleRequest(**options))
 
     builders = {}
     for dtype in ("fp32", "bf16", "int8"):
@@ -75,7 +76,7 @@ def drafts(setting: Setting, sizes: Sizes) -> Table:
             return forbidden
 
         options = {"sampling": GREEDY, "constraint": constraint, "draft": draft}
-        return lambda: generate(model, batch=1, length=count, **options)
+        return lambda: generate(model, SampleRequest(count=1, length=count, **options))
 
     builders = {
         "without drafts": partial(forced, lambda t: 0, None),

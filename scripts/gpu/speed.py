@@ -24,7 +24,9 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
-from triptych.decoding.generate import CompiledSteps, generate
+from triptych.decoding.compiled import CompiledSteps
+from triptych.decoding.generate import generate
+from triptych.decoding.request import SampleRequest
 from triptych.training.flops import attention_flops, peak_flops
 
 Way = Callable[..., Tensor]
@@ -121,16 +123,16 @@ def decoding(setting: Setting) -> Iterator[Row]:
     """Section 6: steps without waits, tokens per second of decoding, translation beside Marian."""
     shape = Shape(24, 16, 16, 1, 2) if setting.tiny else Shape(512, 512, 512, 6, 8)
     model = models.decoder_only(shape).to(setting.device).eval()
-    generate(model, batch=2, length=4)
+    generate(model, SampleRequest(count=2, length=4))
     with setting.no_waits():
-        generate(model, batch=2, length=min(50, shape.length))
+        generate(model, SampleRequest(count=2, length=min(50, shape.length)))
     yield {"case": "50 steps without a wait", "passed": True}
     for rows in (1, 16, 64):
         for how in ("eager",) if setting.tiny else ("eager", "graph"):
             steps = CompiledSteps(model) if how == "graph" else None
 
             def call(rows: int = rows, steps: CompiledSteps | None = steps) -> None:
-                generate(model, batch=rows, length=shape.length, compiled=steps)
+                generate(model, SampleRequest(count=rows, length=shape.length, compiled=steps))
 
             seconds = setting.seconds(call, 1)
             rate = rows * shape.length / seconds

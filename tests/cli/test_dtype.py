@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import triptych
+from triptych.decoding.request import SampleRequest
 from triptych.errors import UserError
 
 
@@ -42,9 +43,7 @@ def test_sample_takes_a_dtype(cli, checkpoint, tmp_path: Path, domain: str, dtyp
 def test_float32_draws_what_the_plain_model_draws(image_checkpoint: Path) -> None:
     model = triptych.load(image_checkpoint, device="cpu")
     labels = model.full_model.cyclic_labels(3)
-    plain = model.full_model.sample(
-        3, labels=labels, generator=torch.Generator().manual_seed(4)
-    ).numpy()
+    plain = model.full_model.sample(SampleRequest(3, seed=4), labels=labels).numpy()
     assert (model.sample(3, seed=4) == plain).mean() > 0.99
 
 

@@ -14,6 +14,7 @@ from triptych.core.positions import Rotary
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -107,10 +108,17 @@ def test_sampling_at_temperature_zero_is_greedy_search() -> None:
     state = each.init_state(2, 5, condition=each.encode(source))
     greedy = beam_search(each, state, beam=1, start=START, end=END, max_lengths=[5, 5])
     rows = generate(
-        each, batch=2, length=5, sampling=Sampling(temperature=0.0), end=END,
-        previous=torch.full((2,), START), condition=each.encode(source),
-        generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
+        each,
+        SampleRequest(
+            count=2,
+            length=5,
+            sampling=Sampling(temperature=0.0),
+            end=END,
+            previous=torch.full((2,), START),
+            condition=each.encode(source),
+            seed=0,
+        ),
+    )
     for row, result in zip(rows.tolist(), greedy, strict=True):
         tokens = row[: row.index(END)] if END in row else row
         assert tokens == result.best[0].tokens

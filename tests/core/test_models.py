@@ -32,6 +32,7 @@ from triptych.core.universal import Universal
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
 from triptych.decoding.penalty import LengthPenalty
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -346,7 +347,10 @@ def test_a_recurrent_model_is_sampled_without_a_change_to_decoding(end: int | No
     condition = Condition(initial.unsqueeze(1))
     greedy = Sampling(temperature=0.0)
     found = generate(
-        model, batch=6, length=length, prefix=prefix, condition=condition, sampling=greedy, end=end
+        model,
+        SampleRequest(
+            count=6, length=length, prefix=prefix, condition=condition, sampling=greedy, end=end
+        ),
     )
     for row in range(6):
         hidden, values = initial[row : row + 1], found[row].tolist()

@@ -13,6 +13,7 @@ from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.quantize import quantize
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
@@ -180,9 +181,15 @@ def test_samples_do_not_depend_on_finished_rows() -> None:
     previous = torch.full((3,), START)
     options = {"length": 12, "sampling": Sampling(), "end": END}
     rows = generate(
-        each, batch=3, previous=previous, condition=each.encode(source, padding),
-        generator=torch.Generator().manual_seed(1), **options,
-    )  # fmt: skip
+        each,
+        SampleRequest(
+            count=3,
+            previous=previous,
+            condition=each.encode(source, padding),
+            seed=1,
+            **options,
+        ),
+    )
     assert rows.shape == (3, 12)
     for row in rows.tolist():
         if END in row:

@@ -11,7 +11,7 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.conditioner import NO_CONDITION, Condition
+from triptych.core.conditioner import Condition
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
@@ -21,7 +21,9 @@ from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
 from triptych.decoding import threads
-from triptych.decoding.generate import CompiledSteps, StepRunner, generate
+from triptych.decoding.compiled import CompiledSteps
+from triptych.decoding.generate import StepRunner, generate
+from triptych.decoding.request import Draft, SampleRequest
 from triptych.decoding.sampling import Sampling, sample_value
 
 GREEDY = Sampling(temperature=0.0)
@@ -63,7 +65,8 @@ def test_no_step_keeps_a_graph_and_the_result_can_be_trained_on(model: DecoderOn
     """A step that autograd follows holds all steps before it in memory."""
     seen = []
     sampled = generate(
-        model, batch=2, length=6, progress=lambda *_: seen.append(torch.is_grad_enabled())
+        model,
+        SampleRequest(count=2, length=6, progress=lambda *_: seen.append(torch.is_grad_enabled())),
     )
     assert seen == [False] * 6
     assert not sampled.is_inference()
@@ -73,7 +76,7 @@ def test_no_step_keeps_a_graph_and_the_result_can_be_trained_on(model: DecoderOn
 def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: DecoderOnly) -> None:
     """Every position, the last included, is drawn from its own distribution."""
     prefix = torch.randint(6, (64, 10))
-    values = generate(model, batch=64, length=20, sampling=GREEDY, prefix=prefix)
+    values = generate(model, SampleRequest(count=64, length=20, sampling=GREEDY, prefix=prefix))
     assert model.training  # it was put back
     assert torch.equal(model.eval()(values).argmax(-1)[:, 10:], values[:, 10:])
     assert (values[:, -1] != values[:, -2]).any()  # else the last two would be mixed up unseen
@@ -81,15 +84,15 @@ def test_greedy_sampling_is_the_argmax_of_the_training_pass(model: DecoderOnly) 
 
 def test_a_prefix_is_kept_and_continued(model: DecoderOnly) -> None:
     prefix = torch.randint(6, (2, 7))
-    values = generate(model, batch=2, length=15, sampling=GREEDY, prefix=prefix)
+    values = generate(model, SampleRequest(count=2, length=15, sampling=GREEDY, prefix=prefix))
     assert torch.equal(values[:, :7], prefix)
     assert torch.equal(model.eval()(values).argmax(-1)[:, 7:], values[:, 7:])
-    assert torch.equal(generate(model, batch=2, length=7, prefix=prefix), prefix)
+    assert torch.equal(generate(model, SampleRequest(count=2, length=7, prefix=prefix)), prefix)
 
 
 def test_the_first_value_follows_its_distribution(model: DecoderOnly) -> None:
     generator = torch.Generator().manual_seed(2)
-    values = generate(model, batch=20_000, length=2, generator=generator)
+    values = generate(model, SampleRequest(count=20_000, length=2, generator=generator))
     expected = model.eval()(values[:1]).softmax(-1)[0, 0]
     share = values[:, 0].bincount(minlength=6) / len(values)
     torch.testing.assert_close(share.double(), expected, rtol=0.0, atol=0.015)
@@ -97,14 +100,14 @@ def test_the_first_value_follows_its_distribution(model: DecoderOnly) -> None:
 
 def test_each_row_stops_at_its_own_end(model: DecoderOnly) -> None:
     generator = torch.Generator().manual_seed(2)
-    values = generate(model, batch=50, length=20, generator=generator, end=5)
+    values = generate(model, SampleRequest(count=50, length=20, generator=generator, end=5))
     lengths = set()
     for row in values.tolist():
         first = row.index(5) if 5 in row else 20
         assert all(value == 5 for value in row[first:])
         lengths.add(first)
     assert len(lengths) > 3
-    free = generate(model, batch=50, length=20, generator=torch.Generator().manual_seed(2))
+    free = generate(model, SampleRequest(count=50, length=20, seed=2))
     started = (values == 5).cumsum(1) == 0
     assert torch.equal(values[started], free[started])  # an ended row disturbs nobody
 
@@ -113,7 +116,9 @@ def test_a_batch_that_has_ended_does_no_more_work(model: DecoderOnly) -> None:
     seen: list[int] = []
     with torch.no_grad():
         model.head.logits.bias[5] += 1000
-    generate(model, batch=2, length=20, end=5, progress=lambda done, of: seen.append(done))
+    generate(
+        model, SampleRequest(count=2, length=20, end=5, progress=lambda done, of: seen.append(done))
+    )
     assert seen == [1]
 
 
@@ -124,7 +129,7 @@ def test_forbidden_values_never_come(model: DecoderOnly) -> None:
             forbidden.scatter_(1, so_far[:, -1:], True)
         return forbidden
 
-    values = generate(model, batch=30, length=20, constraint=no_repeats)
+    values = generate(model, SampleRequest(count=30, length=20, constraint=no_repeats))
     assert (values[:, 1:] != values[:, :-1]).all()
 
 
@@ -132,13 +137,12 @@ def test_a_constraint_needs_a_categorical_head(model: DecoderOnly) -> None:
     model.head = MixtureOfLogisticsHead(12, levels=6, channels=1, components=2)  # 6 parameters
     forbidden = torch.zeros(2, 6, dtype=torch.bool)
     with pytest.raises(ValueError, match="categories"):
-        generate(model, batch=2, length=3, constraint=lambda values: forbidden)
+        generate(model, SampleRequest(count=2, length=3, constraint=lambda values: forbidden))
 
 
 def test_a_seed_gives_the_same_again(model: DecoderOnly) -> None:
     one, other, third = (
-        generate(model, batch=2, length=20, generator=torch.Generator().manual_seed(seed))
-        for seed in (1, 1, 2)
+        generate(model, SampleRequest(count=2, length=20, seed=seed)) for seed in (1, 1, 2)
     )
     assert torch.equal(one, other)
     assert not torch.equal(one, third)
@@ -190,7 +194,7 @@ def test_a_seed_gives_what_the_plain_slow_loop_gives(
     monkeypatch.setattr(generation, "CHECK_INTERVAL", room)
     model = tiny(attention).double().eval()
     generator = torch.Generator().manual_seed(3)
-    values = generate(model, batch=9, length=40, generator=generator, end=end)
+    values = generate(model, SampleRequest(count=9, length=40, generator=generator, end=end))
     assert torch.equal(values, slow_generate(model, 9, 40, 3, end))
 
 
@@ -207,14 +211,19 @@ def test_rows_that_have_ended_leave_the_batch(
     monkeypatch.setattr(DecoderOnly, "step", counted)
     condition = Condition(torch.randn(40, 1, 12, dtype=torch.float64))
     generator = torch.Generator().manual_seed(2)
-    generate(model, batch=40, length=20, generator=generator, end=5, condition=condition)
+    generate(
+        model, SampleRequest(count=40, length=20, generator=generator, end=5, condition=condition)
+    )
     assert sizes[:15] == [40] * 15
     assert 0 < sizes[15] < 30
 
 
 @pytest.mark.parametrize("lookahead", [0, 7])
 def test_a_step_reads_the_filled_part_of_the_cache(lookahead: int) -> None:
-    runner = StepRunner(tiny(Full()).eval(), 2, 70, NO_CONDITION, lookahead=lookahead)
+    runner = StepRunner(
+        tiny(Full()).eval(),
+        SampleRequest(2, 70, draft=Draft(1, lookahead) if lookahead else None),
+    )
     values = torch.zeros(2, 70, dtype=torch.int64)
     runner.prefill(values[:, :0], None)
     for t in (1, 2, 15, 16, 40):
@@ -227,16 +236,19 @@ def test_no_step_waits_for_the_device(model: DecoderOnly) -> None:
     """A meta tensor raises where its values are read on the host."""
     model = model.to("meta")
     condition = Condition(torch.empty(3, 1, 12, device="meta", dtype=torch.float64))
-    assert generate(model, batch=3, length=15, end=5, condition=condition).shape == (3, 15)
+    assert generate(model, SampleRequest(count=3, length=15, end=5, condition=condition)).shape == (
+        3,
+        15,
+    )
     with pytest.raises(RuntimeError, match="meta"):  # a look for finished rows, every 16 positions
-        generate(model, batch=3, length=20, end=5, condition=condition)
+        generate(model, SampleRequest(count=3, length=20, end=5, condition=condition))
 
 
 @torch.no_grad()
 def test_a_step_can_be_taken_again() -> None:
     model = tiny(Full()).double().eval()
     values = torch.randint(19, (1, 40))
-    runner = StepRunner(model, 1, 40, NO_CONDITION)
+    runner = StepRunner(model, SampleRequest(1, 40))
     runner.prefill(values[:, :0], None)
     first = [runner.step(values, t) for t in range(1, 40)]
     expected = model(values)  # [1, 40, 19]
@@ -252,12 +264,18 @@ def test_a_compiled_step_samples_the_same_and_is_compiled_once(
     reused = CompiledSteps(model)
     plain, compiled, again = (
         generate(
-            model, batch=2, length=20, compiled=steps, end=5,
-            generator=torch.Generator().manual_seed(1),
-            progress=lambda *_: seen.append(torch.is_grad_enabled()),
+            model,
+            SampleRequest(
+                count=2,
+                length=20,
+                compiled=steps,
+                end=5,
+                seed=1,
+                progress=lambda *_: seen.append(torch.is_grad_enabled()),
+            ),
         )
         for steps in (None, reused, reused)
-    )  # fmt: skip
+    )
     assert torch.equal(plain, compiled)
     assert torch.equal(plain, again)
     assert not any(seen)
@@ -274,11 +292,13 @@ def test_a_kept_cache_takes_the_condition_of_each_batch(
     for vectors in torch.randn(2, 3, 1, 12, dtype=torch.float64):
         plain, compiled = (
             generate(
-                model, batch=3, length=12, condition=Condition(vectors), compiled=which,
-                generator=torch.Generator().manual_seed(1),
+                model,
+                SampleRequest(
+                    count=3, length=12, condition=Condition(vectors), compiled=which, seed=1
+                ),
             )
             for which in (None, steps)
-        )  # fmt: skip
+        )
         assert torch.equal(plain, compiled)
     assert len(compiler) == 1
 
@@ -291,9 +311,16 @@ def test_an_encoder_decoder_is_sampled_with_the_memory_of_each_row() -> None:
     model = with_random_head(model).double().eval()
     source, start = torch.randint(9, (30, 5)), torch.ones(30, dtype=torch.int64)
     values = generate(
-        model, batch=30, length=40, condition=model.encode(source), previous=start, end=5,
-        generator=torch.Generator().manual_seed(3),
-    )  # fmt: skip
+        model,
+        SampleRequest(
+            count=30,
+            length=40,
+            condition=model.encode(source),
+            previous=start,
+            end=5,
+            seed=3,
+        ),
+    )
     generator, expected = torch.Generator().manual_seed(3), torch.zeros_like(values)
     for t in range(40):
         logits = model(source, None, torch.cat([start.unsqueeze(1), expected[:, :t]], 1))
@@ -318,7 +345,9 @@ def test_small_steps_run_in_one_thread(
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        generate(model, batch=5, length=6, prefix=torch.zeros(5, 3, dtype=torch.int64))
+        generate(
+            model, SampleRequest(count=5, length=6, prefix=torch.zeros(5, 3, dtype=torch.int64))
+        )
         assert threads_of == [(4, 2), (1, 1 if small else 2), (1, 1 if small else 2)]
         assert torch.get_num_threads() == 2
     finally:

@@ -16,7 +16,8 @@ from triptych.core.heads import MixtureOfLogisticsHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import AxialEmbedding
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.generate import Draft, generate
+from triptych.decoding.generate import generate
+from triptych.decoding.request import Draft, SampleRequest
 from triptych.decoding.resample import resample
 from triptych.decoding.sampling import Given, Sampling
 
@@ -24,9 +25,9 @@ from triptych.decoding.sampling import Given, Sampling
 def test_known_values_that_come_first_condition_exactly() -> None:
     model, fixed = categorical(), {0: 2, 1: 0, 2: 1}
     found = generate(
-        model, batch=N_DRAWS, length=6, given=given(fixed),
-        generator=torch.Generator().manual_seed(1),
-    )  # fmt: skip
+        model,
+        SampleRequest(count=N_DRAWS, length=6, given=given(fixed), seed=1),
+    )
     assert_distributed_as(found, enumerated(model, fixed))
 
 
@@ -45,13 +46,25 @@ def test_resampling_has_the_exact_conditional_distribution(
     model, exact = categorical(), enumerated(categorical(), fixed, temperature)
     generator = torch.Generator().manual_seed(1)
     forced = generate(
-        model, batch=N_DRAWS, length=6, given=given(fixed), generator=generator,
-        sampling=Sampling(temperature=temperature),
-    )  # fmt: skip
+        model,
+        SampleRequest(
+            count=N_DRAWS,
+            length=6,
+            given=given(fixed),
+            generator=generator,
+            sampling=Sampling(temperature=temperature),
+        ),
+    )
     found, accepted = resample(
-        model, given(fixed, forced), passes=12, block=block, temperature=temperature,
-        generator=generator,
-    )  # fmt: skip
+        model,
+        SampleRequest(
+            given=given(fixed, forced),
+            sampling=Sampling(temperature=temperature),
+            generator=generator,
+        ),
+        passes=12,
+        block=block,
+    )
     assert 0.1 < accepted < 1
     assert_distributed_as(found, exact)
     with pytest.raises(AssertionError):  # forcing alone does not see the known values ahead
@@ -68,23 +81,29 @@ def test_known_values_come_back_unchanged_in_each_row() -> None:
     ))  # fmt: skip
     values, known = torch.randint(7, (5, 12, 3)), torch.rand(5, 12) < 0.5
     condition = Condition(torch.randn(5, 1, D))
-    found = generate(model, batch=5, length=12, given=Given(values, known), condition=condition)
+    found = generate(
+        model, SampleRequest(count=5, length=12, given=Given(values, known), condition=condition)
+    )
     assert torch.equal(found[known], values[known])
     assert not torch.equal(found[~known], values[~known])
-    again, _ = resample(model, Given(found, known), passes=2, block=4, condition=condition)
+    again, _ = resample(
+        model, SampleRequest(given=Given(found, known), condition=condition), passes=2, block=4
+    )
     assert torch.equal(again[known], values[known])
     with pytest.raises(ValueError, match="categorical"):
-        resample(model, Given(found, known), passes=1, block=4, temperature=0.9)
+        resample(
+            model,
+            SampleRequest(given=Given(found, known), sampling=Sampling(temperature=0.9)),
+            passes=1,
+            block=4,
+        )
 
 
 def test_drafts_give_the_same_values_with_known_ones() -> None:
     model = categorical()
     some = Given(torch.randint(LEVELS, (4, 6)), torch.rand(4, 6) < 0.5)
     plain, drafted = (
-        generate(
-            model, batch=4, length=6, given=some, draft=draft,
-            generator=torch.Generator().manual_seed(5),
-        )
+        generate(model, SampleRequest(count=4, length=6, given=some, draft=draft, seed=5))
         for draft in (None, Draft(2, 3))
     )  # fmt: skip
     assert torch.equal(plain, drafted)

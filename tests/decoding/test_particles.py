@@ -10,7 +10,8 @@ from enumerable import N_DRAWS, D, assert_distributed_as, categorical, enumerate
 
 from triptych.core.conditioner import Condition
 from triptych.decoding.particles import particle_filter
-from triptych.decoding.sampling import Given
+from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import Given, Sampling
 
 FIXED = {1: 1, 3: 2, 5: 0}
 
@@ -37,19 +38,23 @@ def rows(fixed: dict[int, int], count: int) -> Given:
 def test_the_estimate_is_unbiased_and_closes_in_with_more_particles() -> None:
     generator = torch.Generator().manual_seed(1)
     model, expected = categorical(), exact(FIXED)
-    _, few = particle_filter(model, rows(FIXED, N_DRAWS), particles=3, generator=generator)
+    _, few = particle_filter(
+        model, SampleRequest(given=rows(FIXED, N_DRAWS), generator=generator), particles=3
+    )
     p = few.exp()
     error = float(p.std()) / math.sqrt(N_DRAWS)
     assert abs(float(p.mean()) - math.exp(expected)) < 4 * error
     assert float(few.mean()) < expected
-    _, many = particle_filter(model, rows(FIXED, 20), particles=2_000, generator=generator)
+    _, many = particle_filter(
+        model, SampleRequest(given=rows(FIXED, 20), generator=generator), particles=2_000
+    )
     assert float(many.mean()) == pytest.approx(expected, abs=0.03)
     assert float(many.std()) < float(few.std()) / 5
 
 
 def test_known_values_that_come_first_are_exact_with_one_particle() -> None:
     fixed = {0: 2, 1: 0, 2: 1}
-    values, found = particle_filter(categorical(), rows(fixed, 3), particles=1)
+    values, found = particle_filter(categorical(), SampleRequest(given=rows(fixed, 3)), particles=1)
     assert found.tolist() == pytest.approx([exact(fixed)] * 3, abs=1e-5)
     assert (values[:, :3] == torch.tensor([2, 0, 1])).all()
 
@@ -59,10 +64,10 @@ def test_drawn_values_tend_to_the_exact_conditional_distribution(count: int) -> 
     model = categorical()
     p = enumerated(model, FIXED)
     every, generator = rows(FIXED, count), torch.Generator().manual_seed(2)
-    found, _ = particle_filter(model, every, particles=60, generator=generator)
+    found, _ = particle_filter(model, SampleRequest(given=every, generator=generator), particles=60)
     assert (found[every.known] == every.values[every.known]).all()
     assert_distributed_as(found, p)
-    one, _ = particle_filter(model, every, particles=1, generator=generator)
+    one, _ = particle_filter(model, SampleRequest(given=every, generator=generator), particles=1)
     with pytest.raises(AssertionError):  # one copy does not see the known values ahead
         assert_distributed_as(one, p)
 
@@ -74,7 +79,10 @@ def test_temperature_prefix_and_condition() -> None:
     every = given({**prefix, 4: 0, 5: 1}, count=4_000)
     generator = torch.Generator().manual_seed(4)
     found, log_p = particle_filter(
-        model, every, particles=40, n_prefix=1, temperature=0.8, generator=generator
+        model,
+        SampleRequest(given=every, sampling=Sampling(temperature=0.8), generator=generator),
+        particles=40,
+        n_prefix=1,
     )
     exact_p = enumerated(model, {**prefix, 4: 0, 5: 1}, 0.8)
     assert_distributed_as(found, exact_p)
@@ -86,13 +94,19 @@ def test_temperature_prefix_and_condition() -> None:
     condition = Condition(torch.randn(3, 1, D))
     few = rows(FIXED, 3)
     one, _ = particle_filter(
-        model, few, particles=4, condition=condition, generator=generator.manual_seed(1)
+        model,
+        SampleRequest(given=few, condition=condition, generator=generator.manual_seed(1)),
+        particles=4,
     )
     assert (one[few.known] == few.values[few.known]).all()
     first = Condition(condition.vectors[:1].expand(3, -1, -1))
     fixed = {0: 2, 1: 0, 2: 1}
-    _, by_row = particle_filter(model, rows(fixed, 3), particles=2, condition=condition)
-    _, by_first = particle_filter(model, rows(fixed, 3), particles=2, condition=first)
+    _, by_row = particle_filter(
+        model, SampleRequest(given=rows(fixed, 3), condition=condition), particles=2
+    )
+    _, by_first = particle_filter(
+        model, SampleRequest(given=rows(fixed, 3), condition=first), particles=2
+    )
     assert by_row[0] == pytest.approx(float(by_first[0]))
     assert by_row[1] != pytest.approx(float(by_first[1]))
 
@@ -102,6 +116,8 @@ def test_a_constraint_concerns_unknown_values_alone() -> None:
         return torch.tensor([[False, False, True]]).expand(len(values), -1)
 
     some = rows({2: 2}, 200)
-    found, _ = particle_filter(categorical(1.0), some, particles=3, constraint=never_two)
+    found, _ = particle_filter(
+        categorical(1.0), SampleRequest(given=some, constraint=never_two), particles=3
+    )
     assert (found[:, 2] == 2).all()
     assert not (found[~some.known] == 2).any()

@@ -21,6 +21,7 @@ from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.quantize import quantize
+from triptych.decoding.request import SampleRequest
 from triptych.errors import UserError
 
 SIZES = TransformerConfig(
@@ -85,7 +86,9 @@ def test_the_given_model_stays_as_it_is(model: DecoderOnly, dtype: str) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
-    assert generate(reduced, batch=3, length=5).float().std() > 0  # shares no storage with it
+    assert (
+        generate(reduced, SampleRequest(count=3, length=5)).float().std() > 0
+    )  # shares no storage with it
     assert quantize(model, "fp32") is model
 
 
@@ -126,7 +129,7 @@ def test_no_warning_reaches_the_user(model: DecoderOnly) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for dtype in ("fp32", "bf16", "int8"):
-                generate(quantize(model, dtype), batch=1, length=3)
+                generate(quantize(model, dtype), SampleRequest(count=1, length=3))
     finally:
         torch.set_warn_always(False)
 

@@ -18,7 +18,8 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import LearnedEmbedding
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.generate import Draft, generate
+from triptych.decoding.generate import generate
+from triptych.decoding.request import Draft, SampleRequest
 from triptych.decoding.sampling import Sampling
 
 GREEDY = Sampling(temperature=0.0)
@@ -78,12 +79,10 @@ def test_a_draft_changes_no_value(
         for draft in (None, Draft(lag=3, count=count)):
             passes.clear()
             seeded = torch.Generator().manual_seed(4)
-            results.append(
-                generate(
-                    model, batch=batch, length=60, prefix=prefix[:batch], end=end,
-                    generator=seeded, draft=draft,
-                )
-            )  # fmt: skip
+            request = SampleRequest(
+                batch, 60, prefix=prefix[:batch], end=end, generator=seeded, draft=draft
+            )
+            results.append(generate(model, request))
             n_passes.append(len(passes))
         assert torch.equal(*results)
         assert n_passes[1] < n_passes[0]  # some guesses did hold
@@ -107,8 +106,8 @@ def test_finished_rows_leave_the_batch_and_reject_no_draft(monkeypatch: pytest.M
     for draft in (None, Draft(lag=3, count=4)):
         rows.clear()
         generator = torch.Generator().manual_seed(4)
-        options = {"batch": 12, "length": 60, "end": 5, "generator": generator}
-        results.append(generate(model, draft=draft, **options))
+        options = {"count": 12, "length": 60, "end": 5, "generator": generator}
+        results.append(generate(model, SampleRequest(draft=draft, **options)))
     assert torch.equal(*results)
     assert rows[-1] < 12
 
@@ -117,7 +116,10 @@ def test_a_wrong_guess_costs_no_value() -> None:
     """Guesses that hardly hold: the same values, in hardly fewer passes."""
     model = stubborn(Full(), (60,))
     plain, drafted = (
-        generate(model, batch=2, length=60, generator=torch.Generator().manual_seed(4), draft=draft)
+        generate(
+            model,
+            SampleRequest(count=2, length=60, seed=4, draft=draft),
+        )
         for draft in (None, Draft(lag=1, count=5))
     )
     assert torch.equal(plain, drafted)
@@ -129,7 +131,9 @@ def test_a_draft_keeps_the_distribution() -> None:
     model.head.logits.weight.data.div_(3)  # less sure, so that more cells are filled
     counts = torch.zeros(6, 6, dtype=torch.float64)
     for _ in range(n):
-        row = generate(model, batch=1, length=3, draft=Draft(1), generator=generator)[0]
+        row = generate(
+            model, SampleRequest(count=1, length=3, draft=Draft(1), generator=generator)
+        )[0]
         counts[row[0], row[1]] += 1
     with torch.no_grad():
         first = model(torch.zeros(1, 1, dtype=torch.int64))[0, 0].softmax(-1)

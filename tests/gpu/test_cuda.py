@@ -14,6 +14,7 @@ from torch import Tensor
 from triptych.core.attention.base import Example
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.decoding.generate import generate
+from triptych.decoding.request import SampleRequest
 
 pytestmark = [
     pytest.mark.cuda,
@@ -118,9 +119,9 @@ def test_20_decoding_steps_never_wait(config: str) -> None:
     if hasattr(model, "target_embedding"):
         start = torch.zeros(2, dtype=torch.int64, device=DEVICE)
         options = {"condition": model.encode(small.make_batch().source[:2]), "previous": start}
-    generate(model, batch=2, length=21, **options)
+    generate(model, SampleRequest(count=2, length=21, **options))
     with no_wait():
-        generate(model, batch=2, length=21, **options)
+        generate(model, SampleRequest(count=2, length=21, **options))
 
 
 def test_a_planted_wait_is_found() -> None:

@@ -17,6 +17,7 @@ from torch import Tensor
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import generate
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.domains.music.constraints.options import ConstraintOptions
 from triptych.domains.music.melody import condition_of
@@ -76,7 +77,7 @@ def decoding_launches(step: Step, length: int, **options: Any) -> Counter[str]:
         if getattr(batch, "melody", None) is not None:
             options["condition"] = condition_of(model, batch.melody[:2])
         launches.by_name.clear()
-        made = generate(model, batch=2, length=length, **options)
+        made = generate(model, SampleRequest(count=2, length=length, **options))
         assert made.device.type == "cuda"
         return launches.by_name.copy()
 
@@ -113,7 +114,9 @@ def test_sampling_under_the_grammar_of_events_never_waits() -> None:
     with fake_cuda(task):
         grammar = task.settings.tokenizer.grammar(2, seconds=9.0, n_prompt=0)
         sampling = Sampling(0.9, top_p=0.95)
-        made = generate(task.model, batch=2, length=9, constraint=grammar, sampling=sampling)
+        made = generate(
+            task.model, SampleRequest(count=2, length=9, constraint=grammar, sampling=sampling)
+        )
         assert made.device.type == "cuda"
 
 
@@ -126,7 +129,7 @@ def test_sampling_chosen_instruments_never_waits() -> None:
             tokenizer.grammar(2, seconds=9.0, n_prompt=0),
             tokenizer.only_instruments(["violin", "cello"]),
         ]
-        made = generate(task.model, batch=2, length=9, constraint=ByPriority(rules))
+        made = generate(task.model, SampleRequest(count=2, length=9, constraint=ByPriority(rules)))
         assert made.device.type == "cuda"
 
 
@@ -157,7 +160,7 @@ def test_sampling_under_constraints_never_waits(config: str, options: dict[str, 
         grammar = tokenizer.grammar(2, seconds=9.0, n_prompt=0)
         rules = tokenizer.constraints(ConstraintOptions(**options))
         rules = rules if grammar is None else [grammar, *rules]
-        made = generate(task.model, batch=2, length=19, constraint=ByPriority(rules))
+        made = generate(task.model, SampleRequest(count=2, length=19, constraint=ByPriority(rules)))
         assert made.device.type == "cuda"
 
 

@@ -10,6 +10,7 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import SampleOptions
@@ -95,10 +96,14 @@ class TrainedToy(Scores, TrainedModel):
         return Evaluation(self.domain, split, self.metrics(totals), limit or ITEMS)
 
     def write_samples(self, options, out, report):
-        sampling = Sampling(temperature=options.temperature)
-        generator = torch.Generator().manual_seed(options.seed)
-        settings = {"sampling": sampling, "generator": generator, "progress": report("numbers")}
-        rows = generate(self.model, batch=options.count, length=LENGTH, **settings)
+        request = SampleRequest(
+            options.count,
+            LENGTH,
+            sampling=Sampling(temperature=options.temperature),
+            seed=options.seed,
+            progress=report("numbers"),
+        )
+        rows = generate(self.model, request)
         path = out.write("numbers.txt", "".join(f"{row}\n" for row in rows.tolist()).encode())
         return f"{options.count} sequences in {path}"
 

@@ -7,14 +7,11 @@ import math
 import torch
 from torch import Tensor
 
-from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import (
-    AutoregressiveModel,
-)
-from triptych.decoding.generate import StepRunner
-from triptych.decoding.sampling import Given, LogitsConstraint, Sampling, sample_value
-from triptych.types import Progress
+from triptych.core.models.base import AutoregressiveModel
+from triptych.decoding.generate import StepRunner, on_model
+from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import Given, Sampling, sample_value
 
 MIN_EFFECTIVE_SHARE = 0.5
 """Effective share of the particles below which they are drawn anew."""
@@ -22,22 +19,14 @@ MIN_EFFECTIVE_SHARE = 0.5
 
 @torch.no_grad()
 def particle_filter(
-    model: AutoregressiveModel,
-    given: Given,
-    *,
-    particles: int,
-    n_prefix: int = 0,
-    temperature: float = 1.0,
-    generator: torch.Generator | None = None,
-    previous: Tensor | None = None,
-    condition: Condition = NO_CONDITION,
-    constraint: LogitsConstraint | None = None,
-    progress: Progress | None = None,
+    model: AutoregressiveModel, request: SampleRequest, *, particles: int, n_prefix: int = 0
 ) -> tuple[Tensor, Tensor]:
     """Draw the unknown values given the known ones, and estimate log p(known values) in nats.
 
-    given: the known values of B rows, all of the first n_prefix among them. Returns the values,
-    int64 [B, L] or [B, L, C], and the estimates given the prefix, float64 [B].
+    The request gives the known values of B rows, all of the first n_prefix among them, and the
+    temperature, above 0; another one than 1 needs a categorical head, and there is no top-k and
+    top-p (ValueError). The constraint concerns unknown values alone. Returns the values, int64
+    [B, L] or [B, L, C], and the estimates given the prefix, float64 [B].
 
     Each row has `particles` copies. A copy samples the unknown values in order; at a known one its
     weight is multiplied by the model's probability of that value. Copies are drawn anew in
@@ -46,11 +35,14 @@ def particle_filter(
     particles its distribution tends to that of the unknown values given all known ones, and with
     one particle it is that of `generate`. The estimate of p is unbiased, so that of log p is on
     average too low; it is exact where the known values come first.
-
-    temperature: of the model's distribution at each position, above 0; other than 1 needs a
-    categorical head (ValueError). previous, condition, constraint: as in `generate`, of B rows; the
-    constraint concerns unknown values alone. progress: called with (positions done, positions).
     """
+    request = on_model(model, request)
+    given, constraint, generator = request.given, request.constraint, request.generator
+    temperature, previous = request.sampling.temperature, request.previous
+    if given is None:
+        raise ValueError("a particle filter needs known values")
+    if request.sampling != Sampling(temperature=temperature):
+        raise ValueError("a particle filter takes no top_k and no top_p")
     if (temperature != 1 or constraint is not None) and not isinstance(model.head, CategoricalHead):
         raise ValueError("a temperature other than 1 and a constraint need a categorical head")
     batch, length = given.known.shape
@@ -71,7 +63,9 @@ def particle_filter(
     was_training = model.training
     model.eval()
     try:
-        runner = StepRunner(model, batch * n, length, condition.repeated(n))
+        condition = request.condition.repeated(n)
+        copied = SampleRequest(count=batch * n, length=length, condition=condition)
+        runner = StepRunner(model, copied)
         if previous is not None:
             previous = previous.repeat_interleave(n)  # [B n]
         for t in range(n_prefix, length):
@@ -95,8 +89,8 @@ def particle_filter(
                 runner.state.reorder(rows)
                 log_p += (log_w.logsumexp(1) - math.log(n)) * few.squeeze(1)
                 log_w = log_w.masked_fill(few, 0.0)
-            if progress is not None:
-                progress(t + 1 - n_prefix, length - n_prefix)
+            if request.progress is not None:
+                request.progress(t + 1 - n_prefix, length - n_prefix)
         chosen = values.index_select(0, draw(1).flatten())  # [B, L] or [B, L, C]
         return chosen, log_p + log_w.logsumexp(1) - math.log(n)
     finally:

@@ -7,32 +7,23 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.decoding.generate import generate
+from triptych.decoding.generate import generate, on_model
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Given, Sampling
-from triptych.types import Progress
 
 
 @torch.no_grad()
 def resample(
-    model: DecoderOnly,
-    given: Given,
-    *,
-    passes: int,
-    block: int = 8,
-    temperature: float = 1.0,
-    generator: torch.Generator | None = None,
-    previous: Tensor | None = None,
-    condition: Condition = NO_CONDITION,
-    progress: Progress | None = None,
+    model: DecoderOnly, request: SampleRequest, *, passes: int, block: int = 8
 ) -> tuple[Tensor, float]:
     """Unknown values after `passes` passes of a Markov chain, and the share of accepted proposals.
 
-    given: the known values, and for the unknown ones the start of the chain, such as the result of
-    `generate`, which sees only the known values before each position. Returns int64 [B, L] or
-    [B, L, C].
+    The request gives the known values, and for the unknown ones the start of the chain, such as the
+    result of `generate`, which sees only the known values before each position. Its temperature is
+    above 0; another one than 1 needs a categorical head (ValueError). Without constraint, top-k and
+    top-p (ValueError). Returns int64 [B, L] or [B, L, C].
 
     The chain has the model's distribution of the unknown values given all known ones as its
     stationary distribution. A pass visits runs of `block` positions, from a random offset; longer
@@ -40,19 +31,22 @@ def resample(
     in order with the known ones forced, and accepts them by the rule of Metropolis and Hastings
     (Hastings 1970): with probability min(1, r), where r is the ratio of new to old probability of
     all values that were not proposed. Rows accept independently.
-
-    temperature: of the model's distribution at each position, above 0; other than 1 needs a
-    categorical head (ValueError). progress: called with (blocks done, blocks in all).
     """
+    request = on_model(model, request)
+    given, temperature, generator = request.given, request.sampling.temperature, request.generator
+    if given is None:
+        raise ValueError("resampling needs known values")
+    sampling = Sampling(temperature=temperature)
+    if request.constraint is not None or sampling != request.sampling:
+        raise ValueError("resampling takes no constraint, no top_k and no top_p")
     if temperature != 1 and not isinstance(model.head, CategoricalHead):
         raise ValueError("resampling at a temperature other than 1 needs a categorical head")
     values, known = given.values.clone(), given.known
     batch, length = known.shape
-    sampling = Sampling(temperature=temperature)
 
     def nll_of(values: Tensor) -> Tensor:
         """Negative log-likelihood of each position at the temperature, float64 [B, L]."""
-        parameters = model(values, previous, condition)  # [B, L, Z]
+        parameters = model(values, request.previous, request.condition)  # [B, L, Z]
         if temperature != 1:
             parameters = parameters / temperature
         return model.head.nll(parameters, values).double()
@@ -69,17 +63,17 @@ def resample(
                 if not any(unknown_anywhere[start:stop]):
                     continue
                 proposal = values.clone()
-                proposal[:, :stop] = generate(
-                    model,
-                    batch=batch,
+                part = SampleRequest(
+                    count=batch,
                     length=stop,
                     sampling=sampling,
                     generator=generator,
                     prefix=values[:, :start],
-                    previous=previous,
-                    condition=condition,
+                    previous=request.previous,
+                    condition=request.condition,
                     given=Given(values[:, :stop], known[:, :stop]),
                 )
+                proposal[:, :stop] = generate(model, part)
                 proposed = ~known
                 proposed[:, :start], proposed[:, stop:] = False, False
                 new_nll = nll_of(proposal)  # [B, L]
@@ -90,8 +84,8 @@ def resample(
                 values[accept] = proposal[accept]
                 accepted += accept.float().mean()
                 n_proposals += 1
-                if progress is not None:
-                    progress(done * length + stop, passes * length)
+                if request.progress is not None:
+                    request.progress(done * length + stop, passes * length)
     finally:
         model.train(was_training)
     return values, float(accepted) / max(1, n_proposals)

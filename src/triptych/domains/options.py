@@ -126,6 +126,16 @@ class SampleOptions(FolderOptions):
 
     description = "Sample from a trained model."
 
+    def arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """As in `ModelOptions`; also those of `SampleKeywords` for a function with `options`."""
+        from triptych.decoding.request import SampleKeywords
+
+        arguments = super().arguments_of(function)
+        if "options" in inspect.signature(function).parameters:
+            names = SampleKeywords.__annotations__.keys() & vars(self).keys()
+            arguments |= {name: getattr(self, name) for name in names}
+        return arguments
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.compile and self.dtype == "int8":

@@ -17,6 +17,7 @@ from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.domains.image.model import ImageTransformer, ModelConfig
 
@@ -137,7 +138,7 @@ def test_an_overfitted_model_draws_its_training_image(
     model = tiny(head=head, attention=attention, levels=7)
     fit(model, image)
     for temperature in (0.0, 0.1):
-        drawn = model.sample(2, sampling=Sampling(temperature=temperature))
+        drawn = model.sample(SampleRequest(2, sampling=Sampling(temperature=temperature)))
         assert torch.equal(drawn, image.expand(2, -1, -1, -1))
 
 
@@ -148,7 +149,7 @@ def test_every_pixel_is_drawn_from_its_own_distribution(head: HeadConfig) -> Non
     image = torch.arange(1, 13, dtype=torch.uint8).view(1, 3, 4, 1)
     model = tiny(head=head, shape=(3, 4, 1), levels=14)
     fit(model, image)
-    drawn = model.sample(1, sampling=Sampling(temperature=0.0))
+    drawn = model.sample(SampleRequest(1, sampling=Sampling(temperature=0.0)))
     assert drawn.flatten().tolist() == list(range(1, 13))
 
 
@@ -188,7 +189,7 @@ def test_local_1d_serves_images_too() -> None:
     image = random_images(1, (3, 5, 3), 5)
     model = tiny(attention=Local1D(block=8, memory=4), shape=(3, 5, 3))
     fit(model, image)
-    assert torch.equal(model.sample(1, sampling=Sampling(temperature=0.0)), image)
+    assert torch.equal(model.sample(SampleRequest(1, sampling=Sampling(temperature=0.0))), image)
 
 
 # --- channels -------------------------------------------------------------------------------
@@ -209,7 +210,7 @@ def test_green_and_blue_follow_the_red_of_their_own_pixel(
     loss = fit(model, images, steps=250)
     # Independent channels could not go below log(levels) a sub-pixel; linked ones reach a third.
     assert loss < 0.5 * math.log(levels)
-    drawn = model.sample(64, generator=torch.Generator().manual_seed(1)).int()
+    drawn = model.sample(SampleRequest(64, seed=1)).int()
     assert len(drawn[..., 0].unique()) == levels
     assert (drawn[..., 1] == drawn[..., 0]).float().mean() > agreement
     assert (drawn[..., 2] == levels - 1 - drawn[..., 0]).float().mean() > agreement
@@ -231,7 +232,7 @@ def test_probabilities_of_all_images_sum_to_one(head: HeadConfig) -> None:
 @pytest.mark.parametrize("levels", [2, 17, 256])
 def test_drawn_values_lie_on_the_levels(head: HeadConfig, levels: int) -> None:
     model = tiny(head=head, shape=(3, 5, 3), levels=levels)
-    drawn = model.sample(32, sampling=Sampling(temperature=2.0))
+    drawn = model.sample(SampleRequest(32, sampling=Sampling(temperature=2.0)))
     assert drawn.dtype == torch.uint8
     assert drawn.shape == (32, 3, 5, 3)
     assert int(drawn.max()) <= levels - 1
@@ -244,14 +245,14 @@ def test_the_class_vector_decides_the_image(head: HeadConfig) -> None:
     images = middle_images(2)
     model = tiny(head=head, n_classes=2, levels=7)
     fit(model, images, torch.tensor([0, 1]))
-    drawn = model.sample(3, labels=torch.tensor([1, 0, 1]), sampling=Sampling(temperature=0.0))
+    drawn = model.sample(
+        SampleRequest(3, sampling=Sampling(temperature=0.0)), labels=torch.tensor([1, 0, 1])
+    )
     assert torch.equal(drawn, images[[1, 0, 1]])
 
 
 def test_a_seed_gives_the_same_images() -> None:
     model = tiny()
-    first, again, other = (
-        model.sample(4, generator=torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)
-    )
+    first, again, other = (model.sample(SampleRequest(4, seed=seed)) for seed in (1, 1, 2))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)

@@ -19,6 +19,7 @@ from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
+from triptych.decoding.request import SampleRequest
 from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel, restore
 from triptych.domains.image.model import ModelConfig
@@ -272,8 +273,7 @@ def test_the_label_reaches_every_sample_and_dropout_is_off(folder: Path) -> None
     )  # so that the class matters
     for label in (0, 1):
         labels = torch.full((3,), label)
-        generator = torch.Generator().manual_seed(5)
-        expected = model.full_model.sample(3, labels=labels, generator=generator)
+        expected = model.full_model.sample(SampleRequest(3, seed=5), labels=labels)
         assert np.array_equal(model.sample(3, label=label, seed=5), expected.numpy())
     assert not np.array_equal(model.sample(3, label=0, seed=5), model.sample(3, label=1, seed=5))
     assert not any(module.training for module in model.model.modules())

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.domains.language.count_models import INITIAL_COUNT, CountModels
 from triptych.domains.language.data import evaluation_batches
@@ -130,7 +131,7 @@ def test_masks_are_filled_from_left_to_right_given_all_other_tokens(
     for position in (t for t, token in enumerate(tokens) if token == MASK):
         logits = model(expected)[0, position]
         expected[0, position] = N_SPECIALS + 1 + int(logits[N_SPECIALS + 1 :].argmax())
-    found = fill_masks(model, tokens, 2, sampling=Sampling(temperature=0), seed=0)
+    found = fill_masks(model, tokens, SampleRequest(2, sampling=Sampling(temperature=0), seed=0))
     assert found == [expected[0].tolist()] * 2
     at_once = model(torch.tensor([tokens]))[0, :, N_SPECIALS + 1 :].argmax(-1) + N_SPECIALS + 1
     masked = torch.tensor(tokens) == MASK

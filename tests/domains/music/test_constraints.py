@@ -18,8 +18,10 @@ from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
+from triptych.decoding.compiled import CompiledSteps
 from triptych.decoding.constraints import ByPriority
-from triptych.decoding.generate import CompiledSteps, Draft, generate
+from triptych.decoding.generate import generate
+from triptych.decoding.request import Draft, SampleRequest
 from triptych.decoding.sampling import LogitsConstraint, Sampling
 from triptych.domains.music.chorale_grid import LOWEST, REST, VOICE_RANGES
 from triptych.domains.music.config import Config, ModelConfig
@@ -81,7 +83,8 @@ PIANIST = model_of(Performances(), length=120, overlap=40)
 def sampled(model: MusicModel, options: ConstraintOptions | None, **length: Any) -> list[Any]:
     """Tokens of eight pieces, some windows long."""
     rules = [] if options is None else model.tokenizer.constraints(options)
-    return sample_pieces(model.model, model.settings, 8, constraints=rules, **length)
+    request = SampleRequest(8, seed=0)
+    return sample_pieces(model.model, model.settings, request, constraints=rules, **length)
 
 
 def rule_of(
@@ -218,14 +221,16 @@ def test_a_draft_and_a_compiled_step_sample_the_same(monkeypatch: pytest.MonkeyP
     plain, *others = (
         continue_tokens(
             model,
-            torch.zeros(3, 0, dtype=torch.int64),
-            n_new=60,
-            length=128,
+            SampleRequest(
+                prefix=torch.zeros(3, 0, dtype=torch.int64),
+                length=60,
+                constraint=rule_of(None, CHORALES, options),
+                sampling=Sampling(0.7),
+                seed=1,
+                **way,
+            ),
+            window=128,
             overlap=64,
-            constraint=rule_of(None, CHORALES, options),
-            sampling=Sampling(0.7),
-            generator=torch.Generator().manual_seed(1),
-            **way,
         )
         for way in ways
     )
@@ -261,10 +266,15 @@ def test_a_constraint_removes_values_and_renormalises_step_by_step() -> None:
     assert list(expected.values()).count(0) >= 8
     count = 40_000
     drawn = generate(
-        model, batch=count, length=8, prefix=prefix.expand(count, -1),
-        constraint=rule_of(None, CHORALES, options),
-        generator=torch.Generator().manual_seed(0),
-    )  # fmt: skip
+        model,
+        SampleRequest(
+            count=count,
+            length=8,
+            prefix=prefix.expand(count, -1),
+            constraint=rule_of(None, CHORALES, options),
+            seed=0,
+        ),
+    )
     model.float()
     steps = Counter(map(tuple, CHORALES.decode(drawn.reshape(-1).numpy())[1::2].tolist()))
     assert set(steps) <= {step for step, p in expected.items() if p > 0}

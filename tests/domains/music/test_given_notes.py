@@ -16,6 +16,7 @@ from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Given
 from triptych.domains.music.chorale_grid import SILENT, VOICES
 from triptych.domains.music.config import Config, ModelConfig
@@ -143,7 +144,7 @@ def test_the_rest_of_a_tiny_chorale_has_the_exact_conditional_distribution() -> 
 
     def completed(**how: int) -> torch.Tensor:
         found = complete_tokens(
-            model, every, length=6, overlap=2, generator=torch.Generator().manual_seed(3), **how
+            model, SampleRequest(given=every, seed=3), window=6, overlap=2, **how
         )
         assert (found[every.known] == every.values[every.known]).all()
         return found
@@ -160,7 +161,12 @@ def test_given_tokens_are_forced_in_every_window() -> None:
     some = Given(torch.randint(LEVELS, (3, 19)), torch.rand(3, 19) < 0.4)
     for particles, passes in ((1, 0), (4, 0), (2, 1)):
         found = complete_tokens(
-            model, some, length=6, overlap=2, particles=particles, passes=passes
+            model,
+            SampleRequest(given=some),
+            window=6,
+            overlap=2,
+            particles=particles,
+            passes=passes,
         )
         assert found.shape == (3, 19)
         assert torch.equal(found[some.known], some.values[some.known])

@@ -12,6 +12,7 @@ from triptych.core.attention.relative import Relative
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
@@ -147,12 +148,9 @@ def test_sampling_beyond_the_window_sees_what_the_evaluation_sees(attention, n_p
     prompt = torch.randint(47, (2, n_prompt), generator=torch.Generator().manual_seed(1))
     tokens = continue_tokens(
         model,
-        prompt,
-        n_new=150,
-        length=length,
+        SampleRequest(prefix=prompt, length=n_prompt + 150, sampling=Sampling(temperature=0)),
+        window=length,
         overlap=overlap,
-        sampling=Sampling(temperature=0),
-        generator=torch.Generator(),
     )
     assert tokens.shape == (2, n_prompt + 150)
     assert torch.equal(tokens[:, :n_prompt], prompt)
@@ -187,13 +185,9 @@ def test_a_row_that_has_ended_stays_ended_in_later_windows(overlap):
         model.head.logits.bias[END] += 2.5
     tokens = continue_tokens(
         model,
-        torch.zeros(40, 0, dtype=torch.int64),
-        n_new=150,
-        length=40,
+        SampleRequest(prefix=torch.zeros(40, 0, dtype=torch.int64), length=150, seed=0, end=END),
+        window=40,
         overlap=overlap,
-        sampling=Sampling(),
-        generator=torch.Generator().manual_seed(0),
-        end=END,
     )
     ended = (tokens == END).cumsum(1) > 0
     assert (tokens[ended] == END).all()
@@ -225,14 +219,15 @@ def test_sampled_performances_hold_nothing_that_says_nothing():
     kind = pianist.tokenizer
     tokens = continue_tokens(
         pianist.model,
-        torch.zeros(20, 0, dtype=torch.int64),
-        n_new=300,
-        length=60,
+        SampleRequest(
+            prefix=torch.zeros(20, 0, dtype=torch.int64),
+            length=300,
+            seed=0,
+            end=END,
+            constraint=kind.grammar(20, seconds=None, n_prompt=0),
+        ),
+        window=60,
         overlap=20,
-        sampling=Sampling(),
-        generator=torch.Generator().manual_seed(0),
-        end=END,
-        constraint=kind.grammar(20, seconds=None, n_prompt=0),
     )
     for row in tokens.tolist():
         sounding = set()

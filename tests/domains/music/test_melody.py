@@ -14,6 +14,7 @@ from triptych.core.attention.full import Full
 from triptych.core.feed_forward import GELU
 from triptych.core.positions import Sinusoidal
 from triptych.core.transformer import TransformerConfig
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.domains.music.chorale_grid import SILENT
 from triptych.domains.music.config import Config
@@ -228,22 +229,16 @@ def test_sampling_sees_the_melody_and_windows_of_the_evaluation(source, busy_pie
 
     tokens = continue_tokens(
         model,
-        torch.zeros(2, 0, dtype=torch.int64),
-        n_new=200,
-        length=length,
+        SampleRequest(prefix=torch.zeros(2, 0, dtype=torch.int64), length=200, seed=0),
+        window=length,
         overlap=overlap,
-        sampling=Sampling(temperature=1.0),
-        generator=torch.Generator().manual_seed(0),
         condition=condition,
     )
     greedy = continue_tokens(
         model,
-        tokens[:, :170],
-        n_new=50,
-        length=length,
+        SampleRequest(prefix=tokens[:, :170], length=220, sampling=Sampling(temperature=0)),
+        window=length,
         overlap=overlap,
-        sampling=Sampling(temperature=0),
-        generator=torch.Generator(),
         condition=condition,
     )
     with torch.no_grad():

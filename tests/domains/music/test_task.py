@@ -20,7 +20,7 @@ from triptych.core.positions import (
 )
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
-from triptych.decoding.generate import Draft
+from triptych.decoding.request import Draft, SampleRequest
 from triptych.domains.music import piece_generation
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import PADDING, DataConfig, evaluation_batches
@@ -267,13 +267,14 @@ def test_guessing_held_notes_changes_no_piece(count, drafted, monkeypatch):
     drafts = []
     original = generation.generate
 
-    def noted(*arguments, **options):
-        drafts.append(options["draft"])
-        return original(*arguments, **options)
+    def noted(model, request):
+        drafts.append(request.draft)
+        return original(model, request)
 
     monkeypatch.setattr(generation, "generate", noted)
     task = with_random_head(MusicTrainingModule(config())).double().eval()
-    sample = partial(sample_pieces, task.model, task.settings, count, length=12, seed=3)
+    request = SampleRequest(count, seed=3)
+    sample = partial(sample_pieces, task.model, task.settings, request, length=12)
     pieces = sample()
     assert all(draft == (Draft(4) if drafted else None) for draft in drafts)
     monkeypatch.setattr(piece_generation, "MAX_DRAFTED_ROWS", 0)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from triptych.core.heads import CategoricalHead
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.request import SampleKeywords, SampleRequest
 from triptych.domains.base import TrainedModel
 from triptych.domains.image.model import ImageSettings, ImageTransformer
 from triptych.errors import UserError
 from triptych.training.evaluate import device_of
-from triptych.types import Progress
 
 DEFAULT_PASSES = 5
 """Passes of resampling where given pixels come after filled ones."""
@@ -30,34 +29,18 @@ class ImageGenerator(TrainedModel):
     model: Any  # ImageTransformer
 
     def sample(
-        self,
-        count: int,
-        *,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        label: int | None = None,
-        compile: bool = False,
-        progress: Progress | None = None,
+        self, count: int, *, label: int | None = None, **options: Unpack[SampleKeywords]
     ) -> NDArray[np.uint8]:
         """Sample images: uint8 [count, H, W, C] with values 0 .. levels-1.
 
         label: class of all images of a class-conditional model; None for one class after the other.
-        compile: as in `ImageTransformer.sample`. progress: called with (positions sampled,
-        positions in all).
+        options: see `SampleKeywords`; the progress counts sampled positions.
         Raises UserError for a label that the model does not have, and for top_k and top_p on a
         mixture of logistics.
         """
         self.needs_no_small_image("sampling without pictures")
-        pixels: torch.Tensor = self.model.sample(
-            count,
-            labels=self.labels_for(count, label),
-            sampling=self._sampling(temperature, top_k, top_p),
-            generator=torch.Generator(device_of(self.full_model)).manual_seed(seed),
-            compile=compile,
-            progress=progress,
-        )
+        request, labels = self._request(count, options), self.labels_for(count, label)
+        pixels: torch.Tensor = self.model.sample(request, labels=labels)
         return pixels.cpu().numpy()
 
     def complete(
@@ -68,39 +51,32 @@ class ImageGenerator(TrainedModel):
         *,
         labels: Sequence[int] | None = None,
         passes: int | None = None,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        progress: Progress | None = None,
+        **options: Unpack[SampleKeywords],
     ) -> NDArray[np.uint8]:
         """Sample some pixels of images given the others: uint8 [N, count, H, W, C].
 
         images: values [N, H, W, C]. filled: [H, W], True for a pixel to sample; the others stay.
         labels: class of each image, for class-conditional models. passes: of resampling, so that
         given pixels count that come later in the generation order; None for 0 where there are none,
-        else 5. Raises UserError for settings with which a model cannot be resampled.
+        else 5. options: see `SampleKeywords`. Raises UserError for settings with which a model
+        cannot be resampled.
         """
         self.needs_no_small_image("completion")
         model, device = self.full_model, device_of(self.full_model)
-        unknown = torch.from_numpy(filled)
+        unknown, request = torch.from_numpy(filled), self._request(count, options)
         if passes is None:
             passes = 0 if model.given_first(unknown) else DEFAULT_PASSES
         categorical = isinstance(model.core.head, CategoricalHead)
-        if passes and (not temperature or top_k or top_p or (temperature != 1 and not categorical)):
+        how, temperature = request.sampling, request.sampling.temperature
+        filters = how.top_k or how.top_p
+        if passes and (not temperature or filters or (temperature != 1 and not categorical)):
             raise UserError(
                 "passes need a temperature above 0, without top_k and top_p, and of 1 for a model "
                 "of logistics: set them so, or passes to 0"
             )
         pixels = torch.from_numpy(images).to(device).repeat_interleave(count, 0)
         made: torch.Tensor = self.model.complete(
-            pixels,
-            unknown,
-            passes=passes,
-            labels=self._repeated_labels(labels, count),
-            sampling=self._sampling(temperature, top_k, top_p),
-            generator=torch.Generator(device).manual_seed(seed),
-            progress=progress,
+            pixels, unknown, request, passes=passes, labels=self._repeated_labels(labels, count)
         )
         return made.cpu().numpy().reshape(-1, count, *images.shape[1:])
 
@@ -110,28 +86,20 @@ class ImageGenerator(TrainedModel):
         count: int = 1,
         *,
         labels: Sequence[int] | None = None,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        compile: bool = False,
-        progress: Progress | None = None,
+        **options: Unpack[SampleKeywords],
     ) -> NDArray[np.uint8]:
         """Sample images from small ones: [N, h, w, C] -> uint8 [N, count, H, W, C].
 
-        small: values 0 .. levels-1, such as the means of squares of pixels. labels, compile: as in
-        `complete` and `sample`. Raises UserError for a model without super-resolution.
+        small: values 0 .. levels-1, such as the means of squares of pixels. labels: as in
+        `complete`. options: see `SampleKeywords`. Raises UserError for a model without
+        super-resolution.
         """
         model, _ = self.upscaling_model()
-        device = device_of(model)
+        given = torch.from_numpy(small).to(device_of(model)).repeat_interleave(count, 0)
         made: torch.Tensor = self.model.sample(
-            len(small) * count,
+            self._request(len(given), options),
             labels=self._repeated_labels(labels, count),
-            small=torch.from_numpy(small).to(device).repeat_interleave(count, 0),
-            sampling=self._sampling(temperature, top_k, top_p),
-            generator=torch.Generator(device).manual_seed(seed),
-            compile=compile,
-            progress=progress,
+            small=given,
         )
         return made.cpu().numpy().reshape(len(small), count, *model.shape)
 
@@ -163,14 +131,16 @@ class ImageGenerator(TrainedModel):
             return None
         return torch.tensor(labels, device=device_of(self.full_model)).repeat_interleave(count)
 
-    def _sampling(self, temperature: float, top_k: int | None, top_p: float | None) -> Sampling:
-        """Return settings of sampling; UserError for those that the model's head does not have."""
-        if not isinstance(self.full_model.core.head, CategoricalHead) and (top_k or top_p):
+    def _request(self, count: int, options: SampleKeywords) -> SampleRequest:
+        """Return the request; UserError for settings that the model's head does not have."""
+        request = SampleRequest.of(count, **options)
+        filters = request.sampling.top_k or request.sampling.top_p
+        if not isinstance(self.full_model.core.head, CategoricalHead) and filters:
             raise UserError(
                 "top_k and top_p need a categorical head; this model predicts a mixture of "
                 "logistics: use temperature"
             )
-        return Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
+        return request
 
     def labels_for(self, count: int, label: int | None) -> torch.Tensor | None:
         if label is None:

@@ -4,7 +4,7 @@ Parmar et al. 2018, "Image Transformer", 1802.05751. The attention variant deter
 which training, sampling and likelihoods share.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,9 +16,10 @@ from triptych.core.heads import Categorical, HeadConfig
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.generate import CompiledSteps, generate
+from triptych.decoding.generate import generate, on_model
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.resample import resample
-from triptych.decoding.sampling import Given, Sampling
+from triptych.decoding.sampling import Given
 from triptych.domains.image.conditioner import ImageConditioner
 from triptych.domains.image.super_resolution import SuperResolution, average_down
 from triptych.training.model_settings import ModelSettings
@@ -159,63 +160,52 @@ class ImageTransformer(nn.Module):
 
     def sample(
         self,
-        count: int,
+        request: SampleRequest,
         *,
         labels: Tensor | None = None,
         small: Tensor | None = None,
-        compile: bool = False,
-        progress: Progress | None = None,
-        **options: Any,
     ) -> Tensor:
-        """Sample images: uint8 [count, H, W, C].
+        """Sample `count` images: uint8 [count, H, W, C].
 
-        labels: int64 [count]. small: uint8 [count, h, w, C], as from `small`. compile: run the
-        steps of all batches through torch.compile, into a CUDA graph on a GPU. progress: called
-        with (positions sampled, positions in all). options: sampling and generator of `generate`.
+        labels: int64 [count]. small: uint8 [count, h, w, C], as from `small`.
         """
-        length = self.order.length
+        request, length = on_model(self.core, request), self.order.length
         with torch.no_grad():
             condition = self.condition(labels, small)
-        compiled = CompiledSteps(self.core) if compile else None
         images = []
-        for start in range(0, count, SAMPLE_BATCH):
+        for start in range(0, count := request.count, SAMPLE_BATCH):
             size = min(SAMPLE_BATCH, count - start)
 
             def report(step: int, _: int, start: int = start, size: int = size) -> None:
-                if progress is not None:
-                    progress(start * length + step * size, count * length)
+                if request.progress is not None:
+                    request.progress(start * length + step * size, count * length)
 
-            values = generate(
-                self.core,
-                batch=size,
+            part = replace(
+                request,
+                count=size,
                 length=length,
                 condition=condition.rows(slice(start, start + size)),
-                compiled=compiled,
                 progress=report,
-                **options,
-            )  # [N, L] or [N, L, C]
-            images.append(self.to_images(values))
+            )
+            images.append(self.to_images(generate(self.core, part)))
         return torch.cat(images)
 
     def complete(
         self,
         pixels: Tensor,
         filled: Tensor,
+        request: SampleRequest,
         *,
         passes: int = 0,
         labels: Tensor | None = None,
-        sampling: Sampling | None = None,
-        generator: torch.Generator | None = None,
-        progress: Progress | None = None,
     ) -> Tensor:
         """Sample some pixels of images given the others: uint8 [B, H, W, C].
 
         pixels: uint8 [B, H, W, C]. filled: bool [H, W], True for a pixel to sample; all others come
         back unchanged. A pixel is sampled given the known ones before it in the generation order;
-        `passes` of `resample` make those after it count too. labels: int64 [B]. progress: called
-        with (positions done, positions in all).
+        `passes` of `resample` make those after it count too. labels: int64 [B].
         """
-        sampling = sampling or Sampling()
+        request = on_model(self.core, request)
         known = self.known_positions(filled)  # [L]
         n_prefix = int(known.long().cumprod(0).sum())
         count, length = len(pixels), self.order.length
@@ -227,36 +217,27 @@ class ImageTransformer(nn.Module):
             values = self.to_sequence(pixels[start : start + SAMPLE_BATCH])  # [N, L] or [N, L, C]
             size = len(values)
             given = Given(values, known.expand(size, -1))
-            of_rows = condition.rows(slice(start, start + size))
 
             def report(done: int, _: int, first: int = start, size: int = size) -> None:
-                if progress is not None:
-                    progress(first * total // count + done * size, total)
+                if request.progress is not None:
+                    request.progress(first * total // count + done * size, total)
 
             def report_pass(done: int, _: int, report: Progress = report) -> None:
                 report(length - n_prefix + done, 0)
 
-            values = generate(
-                self.core,
-                batch=size,
+            part = replace(
+                request,
+                count=size,
                 length=length,
                 prefix=values[:, :n_prefix],
                 given=given,
-                condition=of_rows,
-                sampling=sampling,
-                generator=generator,
+                condition=condition.rows(slice(start, start + size)),
                 progress=report,
             )
+            values = generate(self.core, part)
             if passes:
-                values, _ = resample(
-                    self.core,
-                    Given(values, given.known),
-                    passes=passes,
-                    temperature=sampling.temperature,
-                    generator=generator,
-                    condition=of_rows,
-                    progress=report_pass,
-                )
+                chain = replace(part, given=Given(values, given.known), progress=report_pass)
+                values, _ = resample(self.core, chain, passes=passes)
             images.append(self.to_images(values))
         return torch.cat(images)
 

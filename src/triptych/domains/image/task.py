@@ -2,6 +2,7 @@
 
 import math
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from triptych.core.heads import CategoricalHead
 from triptych.core.transformer import take_auxiliary_loss
+from triptych.decoding.request import SampleRequest
 from triptych.domains.image.attention_maps import attention_maps
 from triptych.domains.image.config import Config
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
@@ -83,11 +85,10 @@ class ImageTrainingModule(ImageScores, TrainingModule):
         count, model = self.config.data.samples, self.model
         if count == 0:
             return
-        file, generator = folder / "samples.png", torch.Generator(self.device)
-        generator.manual_seed(self.config.run.seed)
+        file, request = folder / "samples.png", SampleRequest(count, seed=self.config.run.seed)
         if model.factor is None:
             labels = model.cyclic_labels(count)
-            pixels = model.sample(count, labels=labels, generator=generator)  # [N, H, W, C]
+            pixels = model.sample(request, labels=labels)  # [N, H, W, C]
             write_grid(file, pixels.cpu(), model.levels, model.n_classes)
             image, (height, width, _) = pixels[0].cpu().numpy(), model.shape  # [H, W, C]
             at = [(2 * height // 3, width // 2)]
@@ -101,7 +102,8 @@ class ImageTrainingModule(ImageScores, TrainingModule):
             originals = self.examples.pixels.to(self.device)
             labels = None if self.examples.labels is None else self.examples.labels.to(self.device)
             small = model.small(originals)
-            made = model.sample(len(originals), labels=labels, small=small, generator=generator)
+            request = replace(request, count=len(originals))
+            made = model.sample(request, labels=labels, small=small)
             columns = [repeat(small, model.factor), made, originals]
             write_rows(file, [to_bytes(column.cpu(), model.levels) for column in columns])
 

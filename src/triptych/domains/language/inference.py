@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from torch import Tensor, nn
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import MaskedTokenModel
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.request import SampleKeywords, SampleRequest
 from triptych.domains.base import Decoder, ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, read_input_lines
 from triptych.domains.language.data import Examples, evaluation_batches
@@ -140,36 +141,23 @@ class LanguageModel(TaskScores, TrainedModel):
         *,
         prompt: str = "",
         length: int | None = None,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        compile: bool = False,
-        progress: Progress | None = None,
+        **options: Unpack[SampleKeywords],
     ) -> list[str]:
         """Return texts: continuations of the prompt, or the prompt with its masks filled.
 
         A masked-token model fills each "[MASK]" of the prompt with one token. length: maximum in
-        tokens, prompt included; None for that of the training's examples. Raises UserError for a
-        prompt that is too long and for one without a mask where the model fills masks.
+        tokens, prompt included; None for that of the training's examples. options: see
+        `SampleKeywords`. Raises UserError for a prompt that is too long and for one without a mask
+        where the model fills masks.
         """
         model, tokenizer = self.model, self.vocabulary.tokenizer
-        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         most = self.settings.max_length
+        request = SampleRequest.of(count, **options)
+        request = replace(request, length=most if length is None else length)
         if isinstance(model, DecoderOnly):
-            length = most if length is None else length
             tokens = tokenizer.encode(prompt)
-            check_length(len(tokens), length, most)
-            rows = continue_text(
-                model,
-                tokens,
-                count,
-                length=length,
-                sampling=sampling,
-                seed=seed,
-                compile=compile,
-                progress=progress,
-            )
+            check_length(len(tokens), request.length, most)
+            rows = continue_text(model, tokens, request)
         elif isinstance(model, MaskedTokenModel):
             tokens = encode_masked(tokenizer, prompt)
             if MASK not in tokens or len(tokens) > most:
@@ -178,7 +166,7 @@ class LanguageModel(TaskScores, TrainedModel):
                     f"masked-token model fills masks: expected one or more, and at most {most} "
                     "tokens (data.max_length)"
                 )
-            rows = fill_masks(model, tokens, count, sampling=sampling, seed=seed)
+            rows = fill_masks(model, tokens, request)
         else:
             raise UserError(
                 f"a model of the task {type(self.settings.task).__name__} writes no text; expected "

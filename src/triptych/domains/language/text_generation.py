@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,8 +11,9 @@ from torch import Tensor
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.constraints import Forbidden
-from triptych.decoding.generate import CompiledSteps, generate
-from triptych.decoding.sampling import Sampling, sample_value
+from triptych.decoding.generate import generate
+from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import sample_value
 from triptych.domains.language.tokenizers.base import (
     CLS,
     MASK,
@@ -24,37 +26,19 @@ from triptych.domains.language.tokenizers.base import (
 )
 from triptych.errors import UserError
 from triptych.training.evaluate import device_of, scoring
-from triptych.types import Progress
 
 
 def continue_text(
-    model: DecoderOnly,
-    tokens: Sequence[int],
-    count: int,
-    *,
-    length: int,
-    sampling: Sampling,
-    seed: int,
-    compile: bool = False,
-    progress: Progress | None = None,
+    model: DecoderOnly, tokens: Sequence[int], request: SampleRequest
 ) -> list[list[int]]:
-    """Return `count` texts of at most `length` tokens that begin with these, without their ends.
+    """Return texts of at most `length` tokens that begin with these, without their ends.
 
-    Special ids and [UNK] are not sampled. progress: called with (tokens sampled, largest number).
+    Special ids and [UNK] are not sampled.
     """
     device = device_of(model)
-    rows = generate(
-        model,
-        batch=count,
-        length=length,
-        prefix=torch.tensor(tokens, dtype=torch.int64, device=device).expand(count, -1),
-        sampling=sampling,
-        generator=torch.Generator(device).manual_seed(seed),
-        end=SEP,
-        constraint=Forbidden([PAD, CLS, MASK, UNK], model.head.n_parameters, device),
-        compiled=CompiledSteps(model) if compile else None,
-        progress=progress,
-    )
+    prefix = torch.tensor(tokens, dtype=torch.int64, device=device).expand(request.count, -1)
+    constraint = Forbidden([PAD, CLS, MASK, UNK], model.head.n_parameters, device)
+    rows = generate(model, replace(request, prefix=prefix, end=SEP, constraint=constraint))
     return [[token for token in row if token >= N_SPECIALS] for row in rows.tolist()]
 
 
@@ -68,7 +52,7 @@ def encode_masked(tokenizer: TextTokenizer, text: str) -> list[int]:
 
 
 def fill_masks(
-    model: MaskedTokenModel, tokens: Sequence[int], count: int, *, sampling: Sampling, seed: int
+    model: MaskedTokenModel, tokens: Sequence[int], request: SampleRequest
 ) -> list[list[int]]:
     """Return `count` copies of a text with a sampled token in place of each [MASK].
 
@@ -76,15 +60,15 @@ def fill_masks(
     included. tokens: of `encode_masked`.
     """
     device = device_of(model)
-    generator = torch.Generator(device).manual_seed(seed)
-    rows = torch.tensor(tokens, device=device).repeat(count, 1)  # [B, L]
+    generator = request.generator_on(device)
+    rows = torch.tensor(tokens, device=device).repeat(request.count, 1)  # [B, L]
     forbidden = torch.zeros(model.head.n_parameters, dtype=torch.bool, device=device)
     forbidden[: UNK + 1] = True
     with scoring(model):
         for position in (rows[0] == MASK).nonzero().squeeze(1).tolist():
             logits: Tensor = model.logits(model.encoder(rows)[:, position])  # [B, V]
             logits = logits.masked_fill(forbidden, -torch.inf)
-            rows[:, position] = sample_value(model.head, logits, sampling, generator)
+            rows[:, position] = sample_value(model.head, logits, request.sampling, generator)
     filled: list[list[int]] = rows.tolist()
     return filled
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.decoding.request import SampleRequest
 from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.domain import (
@@ -196,7 +197,10 @@ class MusicEvaluator(MusicScores, TrainedModel):
             median = np.median([len(piece.tokens) for piece in pieces])
             sample_length = max(1, round(median / tokenizer.tokens_per_unit))
         drawn = sample_pieces(
-            self.model, self.settings, count, length=sample_length, seed=seed, progress=progress
+            self.model,
+            self.settings,
+            SampleRequest(count, seed=seed, progress=progress),
+            length=sample_length,
         )
         samples = [
             NamedPiece.of(f"sample-{number:02d}", tokens, tokenizer)

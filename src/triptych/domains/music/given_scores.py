@@ -13,6 +13,7 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.particles import particle_filter
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Given
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.training.evaluate import in_double
@@ -73,14 +74,11 @@ def score_given(
                 if progress is not None:
                     progress(first + step * len(values), total)
 
-            _, log_weights = particle_filter(
-                model,
-                Given(values, wanted),
-                particles=particles,
-                generator=generator,
-                progress=counted,
+            request = SampleRequest(
+                given=Given(values, wanted), generator=generator, progress=counted
             )
-            return float(log_weights.sum())
+            _, estimates = particle_filter(model, request, particles=particles)
+            return float(estimates.sum())
 
         nll = in_double(model.nll(values))  # [B, L]
         nats["forced"] += float(nll.masked_fill(given, 0.0).sum())

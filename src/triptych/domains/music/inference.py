@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, Unpack
 
 import torch
 
 from triptych.decoding.constraints import ByPriority
+from triptych.decoding.request import SampleKeywords, SampleRequest
 from triptych.decoding.sampling import Given, Sampling
 from triptych.domains.base import Decoder, ProgressFactory
 from triptych.domains.files import OutputFolder, json_bytes
@@ -52,13 +53,8 @@ class MusicModel(MusicEvaluator):
         primer: GivenMidi | None = None,
         instruments: str | None = None,
         melody: GivenMidi | None = None,
-        seed: int = 0,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        compile: bool = False,
         constraints: ConstraintOptions | None = None,
-        progress: Progress | None = None,
+        **options: Unpack[SampleKeywords],
     ) -> list[pretty_midi.PrettyMIDI]:
         """Sample pieces, or continuations that begin with the primer itself.
 
@@ -69,8 +65,8 @@ class MusicModel(MusicEvaluator):
         instruments: the only ones that play, as in `MusicSampleOptions`. melody: MIDI file whose
         melody (see `music.melody`) the pieces accompany, in its length; for a model with an encoder
         of melodies.
-        compile: run each step through torch.compile. constraints: on the new music. progress:
-        called with (tokens sampled, largest number of tokens).
+        constraints: on the new music. options: see `SampleKeywords`; progress: called with (tokens
+        sampled, largest number of tokens).
         Raises UserError for a file that cannot be read, for instruments that the model does not
         play, for constraints that its music does not have, for a melody where the model has no
         encoder and for no melody where it has one.
@@ -94,16 +90,12 @@ class MusicModel(MusicEvaluator):
         pieces = sample_pieces(
             self.model,
             self.settings,
-            count,
+            SampleRequest.of(count, **options),
             seconds=seconds,
             length=length,
             prompt=None if primer is None else self._prompt(primer),
             constraints=rules,
             melody=given,
-            seed=seed,
-            sampling=Sampling(temperature=temperature, top_k=top_k, top_p=top_p),
-            progress=progress,
-            compile=compile,
         )
         return [self.tokenizer.to_midi(ids) for ids in pieces]
 
@@ -138,15 +130,17 @@ class MusicModel(MusicEvaluator):
         parts = (torch.from_numpy(part).to(device) for part in (piece.ids, piece.known))
         tokens = complete_tokens(
             self.model,
-            Given(*(part.expand(count, -1) for part in parts)),
-            length=settings.sequence_length,
+            SampleRequest(
+                given=Given(*(part.expand(count, -1) for part in parts)),
+                sampling=Sampling(temperature=temperature),
+                seed=seed,
+                constraint=ByPriority(rules) if rules else None,
+                progress=progress,
+            ),
+            window=settings.sequence_length,
             overlap=settings.overlap,
             particles=particles,
             passes=passes,
-            temperature=temperature,
-            constraint=ByPriority(rules) if rules else None,
-            generator=torch.Generator(device).manual_seed(seed),
-            progress=progress,
         )
         return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
 
@@ -185,7 +179,7 @@ class MusicModel(MusicEvaluator):
                 "this model accompanies a melody; expected a MIDI file of a whole piece as primer"
             )
         else:
-            tokens = sample_pieces(model, settings, 1, seconds=seconds, seed=seed)[0]
+            tokens = sample_pieces(model, settings, SampleRequest(seed=seed), seconds=seconds)[0]
             if self.tokenizer.end is not None:
                 tokens = tokens[tokens != self.tokenizer.end]
         return piece_attention(model, settings, tokens, at=at, layer=layer, head=head)

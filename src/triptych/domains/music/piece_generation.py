@@ -9,8 +9,8 @@ scored.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +20,15 @@ from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
 from triptych.decoding.constraints import ByPriority
-from triptych.decoding.generate import CompiledSteps, Draft
+from triptych.decoding.generate import on_model
 from triptych.decoding.particles import particle_filter
+from triptych.decoding.request import Draft, SampleRequest
 from triptych.decoding.resample import resample
 from triptych.decoding.sampling import Given, LogitsConstraint
 from triptych.domains.music.data import window_starts
 from triptych.domains.music.melody import WindowMelody
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.tokenizers.base import Ids
-from triptych.types import Progress
 
 MAX_DRAFTED_ROWS = 4
 """Largest number of pieces sampled with drafts; all rows wait for the worst draft."""
@@ -37,47 +37,48 @@ MAX_DRAFTED_ROWS = 4
 def sample_pieces(
     model: DecoderOnly,
     settings: MusicSettings,
-    count: int,
+    request: SampleRequest,
     *,
     seconds: float | None = None,
     length: int | None = None,
     prompt: Ids | None = None,
     constraints: Sequence[LogitsConstraint] = (),
     melody: Ids | None = None,
-    seed: int = 0,
-    compile: bool = False,
-    **options: Any,
 ) -> list[Ids]:
     """Sample `count` pieces as tokens, each beginning with the prompt.
 
     settings: the windows and the tokenizer. seconds or length: see
     `MusicModel.sample`. constraints: rules besides the tokenizer's own, which come first; see
-    `ByPriority`. melody: of the whole piece, for a model with an encoder. options: sampling and
-    progress of `continue_tokens`. After the end of a piece its tokens are END.
+    `ByPriority`. melody: of the whole piece, for a model with an encoder. After the end of a piece
+    its tokens are END.
     """
-    tokenizer = settings.tokenizer
+    tokenizer, count = settings.tokenizer, request.count
     device = model.start.device
     draft = None  # of held notes, where it makes sampling faster
-    if tokenizer.repeat_lag and count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not compile:
+    few = count <= MAX_DRAFTED_ROWS and device.type == "cpu" and not request.compile
+    if tokenizer.repeat_lag and few:
         draft = Draft(tokenizer.repeat_lag)
     first = np.zeros(0, dtype=np.int64) if prompt is None else prompt
     grammar = tokenizer.grammar(count, seconds=seconds, n_prompt=len(first))
     rules = [*constraints] if grammar is None else [grammar, *constraints]
+    condition = None
     if melody is not None:
         reader = WindowMelody(tokenizer, settings.sequence_length)
-        options["condition"] = partial(reader.condition, model, melody)
-    tokens = continue_tokens(
-        model,
-        torch.from_numpy(first).to(device).expand(count, -1),
-        n_new=tokenizer.n_tokens(seconds=seconds, length=length),
-        length=settings.sequence_length,
-        overlap=settings.overlap,
-        generator=torch.Generator(device).manual_seed(seed),
+        condition = partial(reader.condition, model, melody)
+    request = replace(
+        request,
+        prefix=torch.from_numpy(first).to(device).expand(count, -1),
+        length=len(first) + tokenizer.n_tokens(seconds=seconds, length=length),
         end=tokenizer.end,
         constraint=ByPriority(rules) if rules else None,
-        compiled=CompiledSteps(model) if compile else None,
         draft=draft,
-        **options,
+    )
+    tokens = continue_tokens(
+        model,
+        request,
+        window=settings.sequence_length,
+        overlap=settings.overlap,
+        condition=condition,
     )
     rows = tokens.cpu().numpy()
     return [tokenizer.trim(row, seconds=seconds, n_prompt=len(first)) for row in rows]
@@ -85,116 +86,104 @@ def sample_pieces(
 
 def continue_tokens(
     model: DecoderOnly,
-    prompt: Tensor,
+    request: SampleRequest,
     *,
-    n_new: int,
-    length: int,
+    window: int,
     overlap: int,
-    end: int | None = None,
-    constraint: LogitsConstraint | None = None,
     condition: Callable[[Tensor], Condition] | None = None,
-    progress: Progress | None = None,
-    **options: Any,
 ) -> Tensor:
-    """Continue prompt, int64 [B, P] with P from 0, by n_new tokens: [B, P + n_new] at most.
+    """Continue the prefix, int64 [B, P] with P from 0, to `length` tokens at most: [B, length].
 
-    length, overlap: of the windows, in tokens. end: a row that samples it is filled with it; stops
-    when all rows have. constraint: called with all tokens from the prompt's first one on.
-    condition: called with the tokens before each window, int64 [B, t]. progress: called with (new
-    tokens, n_new), and where all rows ended earlier with (new tokens, new tokens).
-    options: sampling, generator, compiled and draft of `decoding.generate.generate`.
+    window, overlap: of the windows, in tokens. A row that samples `end` is filled with it; stops
+    when all rows have. The constraint is called with all tokens from the first one of the prefix
+    on. condition: called with the tokens before each window, int64 [B, t]. The progress counts new
+    tokens; where all rows ended earlier the last call is (new tokens, new tokens).
     """
-    tokens = prompt
-    total = prompt.shape[1] + n_new
+    request = on_model(model, request)
+    assert request.prefix is not None
+    tokens, total, end = request.prefix, request.length, request.end
+    n_prompt = tokens.shape[1]
     start = 0
     while tokens.shape[1] < total:
         # The window in which the evaluation would score the next token.
-        while tokens.shape[1] >= start + length:
-            start += length - overlap
+        while tokens.shape[1] >= start + window:
+            start += window - overlap
         before = tokens[:, :start]
         n_known = tokens.shape[1] - start
 
-        def counted(step: int, _: int, done: int = tokens.shape[1] - prompt.shape[1]) -> None:
+        def counted(step: int, _: int, done: int = tokens.shape[1] - n_prompt) -> None:
             """Count over all windows."""
-            if progress is not None:
-                progress(done + step, n_new)
+            if request.progress is not None:
+                request.progress(done + step, total - n_prompt)
 
-        sampled = generation.generate(
-            model,
-            batch=len(tokens),
-            length=min(length, total - start),
+        part = replace(
+            request,
+            count=len(tokens),
+            length=min(window, total - start),
             prefix=tokens[:, start:],
             previous=before[:, -1] if start else None,
-            end=end,
-            constraint=_after(before, constraint),
+            constraint=_after(before, request.constraint),
             condition=NO_CONDITION if condition is None else condition(before),
             progress=counted,
-            **options,
         )
+        sampled = generation.generate(model, part)
         if end is not None and tokens.shape[1]:
             # A window without overlap does not show that a row has ended.
             ended = tokens[:, -1:] == end  # [B, 1]
             sampled[:, n_known:] = sampled[:, n_known:].masked_fill(ended, end)
         tokens = torch.cat([before, sampled], dim=1)
         if end is not None and bool((tokens[:, -1] == end).all()):
-            if progress is not None:
-                n_sampled = int((tokens != end).any(0).sum()) + 1 - prompt.shape[1]
-                progress(n_sampled, n_sampled)
+            if request.progress is not None:
+                n_sampled = int((tokens != end).any(0).sum()) + 1 - n_prompt
+                request.progress(n_sampled, n_sampled)
             break
     return tokens
 
 
 def complete_tokens(
     model: DecoderOnly,
-    given: Given,
+    request: SampleRequest,
     *,
-    length: int,
+    window: int,
     overlap: int,
     particles: int,
     passes: int = 0,
-    temperature: float = 1.0,
-    constraint: LogitsConstraint | None = None,
-    generator: torch.Generator | None = None,
-    progress: Progress | None = None,
 ) -> Tensor:
     """Sample the unknown tokens of pieces given the known ones: int64 [B, L].
 
     In each window the unknown tokens are drawn by `particle_filter`, so that known tokens later in
-    the window count too, and then again by `passes` of `resample`. length, overlap: of the windows,
-    in tokens. constraint: on the unknown tokens, a function of all tokens so far; not with passes
-    (ValueError). progress: called with (tokens drawn, L).
+    the window count too, and then again by `passes` of `resample`. window, overlap: of the windows,
+    in tokens. The constraint is on the unknown tokens, a function of all tokens so far; not with
+    passes (ValueError). progress: called with (tokens drawn, L).
     """
-    if passes and constraint is not None:
+    if passes and request.constraint is not None:
         raise ValueError("resampling does not take a constraint")
-    values, known = given.values.clone(), given.known.clone()
+    request = on_model(model, request)
+    assert request.given is not None
+    values, known = request.given.values.clone(), request.given.known.clone()
     total = values.shape[1]
-    for start in window_starts(total, length=length, overlap=overlap):
-        stop = min(start + length, total)
+    for start in window_starts(total, length=window, overlap=overlap):
+        stop = min(start + window, total)
         n_prefix = overlap if start else 0
-        window = Given(values[:, start:stop], known[:, start:stop])
         before = values[:, :start].repeat_interleave(particles, 0)  # [B n, start]
 
         def counted(done: int, _: int, first: int = start + n_prefix) -> None:
             """Count over all windows."""
-            if progress is not None:
-                progress(first + done, total)
+            if request.progress is not None:
+                request.progress(first + done, total)
 
-        common: dict[str, Any] = {
-            "temperature": temperature,
-            "generator": generator,
-            "previous": values[:, start - 1] if start else None,
-        }
-        drawn, _ = particle_filter(
-            model,
-            window,
-            particles=particles,
-            n_prefix=n_prefix,
-            constraint=_after(before, constraint),
+        given = Given(values[:, start:stop], known[:, start:stop])
+        part = replace(
+            request,
+            given=given,
+            previous=values[:, start - 1] if start else None,
+            constraint=_after(before, request.constraint),
             progress=counted,
-            **common,
         )
+        drawn, _ = particle_filter(model, part, particles=particles, n_prefix=n_prefix)
         if passes:
-            drawn, _ = resample(model, Given(drawn, window.known), passes=passes, **common)
+            chain = replace(part, given=Given(drawn, given.known), progress=None)
+            drawn, _ = resample(model, chain, passes=passes)
         values[:, start:stop], known[:, start:stop] = drawn, True
     return values
 

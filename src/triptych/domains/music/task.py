@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.transformer import take_auxiliary_loss
+from triptych.decoding.request import SampleRequest
 from triptych.domains.music import render
 from triptych.domains.music.attention_maps import piece_attention
 from triptych.domains.music.config import Config
@@ -66,9 +67,8 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         pieces = sample_pieces(
             self.model,
             self.settings,
-            data.samples,
+            SampleRequest(data.samples, seed=self.config.run.seed),
             seconds=data.sample_seconds,
-            seed=self.config.run.seed,
             melody=self.sampled_melody,
         )
         for number, ids in enumerate(pieces):

@@ -17,6 +17,7 @@ from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
 from triptych.decoding.generate import generate
 from triptych.decoding.hypotheses import SearchResult
 from triptych.decoding.penalty import LengthPenalty
+from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.decoding.threads import threads_of_steps
 from triptych.domains.translation.data import pad_rows
@@ -95,9 +96,8 @@ def sample_sources(
         limits = [constraints.limit(sources[key]) for key in keys]
         rules = [forbidden, *constraints.rules(sources[keys[0]], device)]
         with scoring(model):
-            rows = generate(
-                model,
-                batch=len(keys),
+            request = SampleRequest(
+                count=len(keys),
                 length=max(limits),
                 sampling=sampling,
                 generator=generator,
@@ -106,6 +106,7 @@ def sample_sources(
                 end=END,
                 constraint=ByPriority(rules),
             )
+            rows = generate(model, request)
         for key, row, limit in zip(keys, rows.tolist(), limits, strict=True):
             tokens = row[:limit]
             yield key, tokens[: tokens.index(END)] if END in tokens else tokens

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.transformer import take_auxiliary_loss
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.request import SampleRequest
 from triptych.domains.language.count_models import CountModels
 from triptych.domains.language.data import Examples, encode_documents
 from triptych.domains.language.model import ModelConfig
@@ -126,7 +126,7 @@ class NextToken(Task):
     ) -> list[dict[str, str]]:
         """Return sampled texts."""
         length = int(examples.lengths.max())
-        rows = continue_text(model, [], SHOWN, length=length, sampling=Sampling(), seed=seed)
+        rows = continue_text(model, [], SampleRequest(SHOWN, length, seed=seed))
         return [{"text": text} for text in vocabulary.tokenizer.decode_batch(rows)]
 
     def further_scores(
