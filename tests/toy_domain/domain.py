@@ -90,10 +90,11 @@ class ToyModule(Scores, TrainingModule):
 class TrainedToy(Scores, TrainedModel):
     settings_class = ToySettings
 
-    def evaluate(self, split="test", *, data=None, batch_size=None, limit=None, progress=None):
-        batches = FixedBatches([range(limit or ITEMS)], make_batch)
+    def score_split(self, request, progress=None):
+        count = request.limit or ITEMS
+        batches = FixedBatches([range(count)], make_batch)
         totals = sum_scores(self.model, self.score, batches, progress)
-        return Evaluation(self.domain, split, self.metrics(totals), limit or ITEMS)
+        return Evaluation(self.domain, request.split, self.metrics(totals), count)
 
     def write_samples(self, options, out, report):
         request = SampleRequest(

@@ -73,8 +73,7 @@ def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluatio
 
     try:
         with out_of_memory_advice("lower --batch_size"):
-            arguments = options.arguments_of(model.evaluate)
-            return model.evaluate(**arguments, progress=ProgressLine(what))
+            return model.score_split(options, ProgressLine(what))
     except UserError as error:
         source = getattr(model.data_settings, "source", None)
         folder = getattr(source, "directory", None)

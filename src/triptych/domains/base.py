@@ -23,6 +23,7 @@ from triptych.domains.options import (
     EvaluateOptions,
     FolderOptions,
     NewRunOptions,
+    ScoreRequest,
     TranslateOptions,
 )
 from triptych.errors import UserError
@@ -75,6 +76,8 @@ class TrainedModel(ABC):
 
     domain: ClassVar[str]
     """Name of the domain, as in the header of its checkpoints."""
+    score_request: ClassVar[type[ScoreRequest]] = ScoreRequest
+    """Requests of `score_split`; options of `triptych evaluate` are such requests."""
     settings_class: ClassVar[type[ModelSettings]]
     """Settings with which a model of the domain is opened."""
     settings: Any
@@ -181,21 +184,32 @@ class TrainedModel(ABC):
         """
         return None
 
-    @abstractmethod
     def evaluate(
         self,
         split: str = "test",
         *,
         data: str | Path | None = None,
-        batch_size: int | None = None,
-        limit: int | None = None,
         progress: Progress | None = None,
+        **options: Any,
     ) -> Evaluation:
-        """Score a whole split of the data. Domains may add keyword arguments with defaults.
+        """Score a whole split of the data, see `score_split`.
 
-        data: folder or file in place of the one that the model was trained from. batch_size: items
-        scored at a time, None for the model's own number; no effect on the score. limit: number of
-        items to score, None for all. Raises UserError for missing data.
+        data, options: fields of the domain's class of requests, such as `limit`, see
+        `ScoreRequest`. progress: called with (batches done, batches in all).
+        """
+        where = None if data is None else str(data)
+        try:
+            request = self.score_request(split=split, data=where, **options)
+        except ValueError as error:  # a number outside its limits
+            raise UserError(str(error)) from error
+        return self.score_split(request, progress)
+
+    @abstractmethod
+    def score_split(self, request: Any, progress: Progress | None = None) -> Evaluation:
+        """Score a whole split of the data.
+
+        request: of the class `score_request`; batch_size has no effect on the score. Raises
+        UserError for missing data.
         """
 
     def check_evaluation(self, options: Any) -> None:

@@ -52,8 +52,8 @@ class ModelOptions(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(ModelOptions):
-    """Options of `triptych evaluate`."""
+class ScoreRequest(Checked):
+    """What to score; a domain with options of its own has a subclass."""
 
     split: str = "test"
     """Part of the data to score: validation, test, or another name that the source knows."""
@@ -63,6 +63,12 @@ class EvaluateOptions(ModelOptions):
     """Items scored at a time, without influence on the score; null for the model's own number."""
     limit: PositiveInt | None = None
     """Number of items to score, from the first on; null for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(ScoreRequest, ModelOptions):
+    """Options of `triptych evaluate`."""
+
     json: str | None = None
     """File for the score as JSON; an existing file is replaced."""
     dtype: Dtype = "fp32"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -16,7 +15,7 @@ from triptych.domains.files import OutputFolder, json_bytes
 from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.metrics import FrechetScore
 from triptych.domains.gan.model import GanSettings, SelfAttentionGan
-from triptych.domains.options import EvaluateOptions, counted
+from triptych.domains.options import EvaluateOptions, ScoreRequest, counted
 from triptych.domains.pictures import render
 from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_names
 from triptych.domains.pictures.splits import read_to_score
@@ -55,15 +54,7 @@ class GanModel(TrainedModel):
         pixels: NDArray[np.uint8] = made.cpu().numpy()
         return pixels
 
-    def evaluate(
-        self,
-        split: str = "test",
-        *,
-        data: str | Path | None = None,
-        batch_size: int | None = None,
-        limit: int | None = None,
-        progress: Progress | None = None,
-    ) -> Evaluation:
+    def score_split(self, request: ScoreRequest, progress: Progress | None = None) -> Evaluation:
         """Return the Fréchet distance of samples to the training images, see `FrechetScore`.
 
         There are as many samples as images in the split, of the same classes. Since a distance on
@@ -72,9 +63,7 @@ class GanModel(TrainedModel):
         the model.
         """
         train = self.data_settings.read("train")
-        _, images = read_to_score(
-            self.data_settings, split, self.vocabulary, classes=True, data=data, limit=limit
-        )
+        _, images = read_to_score(self.data_settings, request, self.vocabulary, classes=True)
         score, labels = FrechetScore(train), images.labels
         if len(images) < 2 or labels is None:
             raise UserError("the Fréchet distance needs at least two images with classes")
@@ -102,7 +91,7 @@ class GanModel(TrainedModel):
         }
         if progress is not None:
             progress(1, 1)
-        return Evaluation(self.domain, split, metrics, len(images), details)
+        return Evaluation(self.domain, request.split, metrics, len(images), details)
 
     def check_evaluation(self, options: EvaluateOptions) -> None:
         self.with_dtype(options.dtype)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from triptych.domains.image.domain import (
 from triptych.domains.image.given_pictures import filled_pixels
 from triptych.domains.image.image_generation import ImageGenerator
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
-from triptych.domains.options import check_layer_and_head, counted
+from triptych.domains.options import ScoreRequest, check_layer_and_head, counted
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.data import ImageDataset
@@ -50,15 +49,7 @@ class ImageModel(ImageScores, ImageGenerator):
         order = {"order": model.order.coordinates.tolist()}
         return Decoder(model.core, model.order.length, model.conditioner.classes, order)
 
-    def evaluate(
-        self,
-        split: str = "test",
-        *,
-        data: str | Path | None = None,
-        batch_size: int | None = None,
-        limit: int | None = None,
-        progress: Progress | None = None,
-    ) -> Evaluation:
+    def score_split(self, request: ScoreRequest, progress: Progress | None = None) -> Evaluation:
         """Return bits per dim over all sub-pixels of a split, and the bits per dim of baselines.
 
         split: train, validation, test, or all for every image of the folder `data`. batch_size: no
@@ -66,13 +57,13 @@ class ImageModel(ImageScores, ImageGenerator):
         for missing data and for data that do not fit the model.
         """
         model = self.full_model
-        settings, images = self._read_split(split, data, limit)
+        settings, images = self._read_split(request)
         given = ["class"] if model.n_classes else []
         given += ["image averaged down"] if model.factor else []
         sums = sum_scores(
             self.model,
             self.score,
-            images.fixed_batches(batch_size or settings.evaluation_batch_size),
+            images.fixed_batches(request.batch_size or settings.evaluation_batch_size),
             progress,
         )
         details = {
@@ -81,10 +72,14 @@ class ImageModel(ImageScores, ImageGenerator):
             **({"given": " and the ".join(given)} if given else {}),
             "sub_pixels": int(sums["dims"]),
             "uniform_bits_per_dim": math.log2(model.levels),
-            "histogram_bits_per_dim": None if split == ALL else _histogram(settings, images),
+            "histogram_bits_per_dim": None
+            if request.split == ALL
+            else _histogram(settings, images),
             **known_entropy(settings.source),
         }
-        return Evaluation(self.domain, split, self.metrics(sums), int(sums["images"]), details)
+        return Evaluation(
+            self.domain, request.split, self.metrics(sums), int(sums["images"]), details
+        )
 
     def check_evaluation(self, options: ImageEvaluateOptions) -> None:
         if options.samples:
@@ -100,7 +95,7 @@ class ImageModel(ImageScores, ImageGenerator):
         found: dict[str, Any] = {}
         if options.mask is None and not options.samples:
             return found
-        _, images = self._read_split(options.split, options.data, options.limit)
+        _, images = self._read_split(options)
         if options.mask is not None:
             filled = self._filled(options.mask)
             found |= completion_scores(
@@ -117,14 +112,10 @@ class ImageModel(ImageScores, ImageGenerator):
     def _filled(self, mask: str) -> torch.Tensor:
         return filled_pixels(mask, *self.full_model.shape[:2])
 
-    def _read_split(
-        self, split: str, data: str | Path | None, limit: int | None
-    ) -> tuple[DataConfig, ImageDataset]:
-        """Return the data settings and the first `limit` images of a split; as in `evaluate`."""
+    def _read_split(self, request: ScoreRequest) -> tuple[DataConfig, ImageDataset]:
+        """Return the data settings and the first `limit` images of a split."""
         classes = self.full_model.n_classes > 0
-        return read_to_score(
-            self.data_settings, split, self.vocabulary, classes=classes, data=data, limit=limit
-        )
+        return read_to_score(self.data_settings, request, self.vocabulary, classes=classes)
 
     def attention(
         self,

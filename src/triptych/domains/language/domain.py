@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from triptych.domains.base import Domain
-from triptych.domains.options import EvaluateOptions, NewRunOptions, SampleOptions
+from triptych.domains.options import EvaluateOptions, NewRunOptions, SampleOptions, ScoreRequest
 from triptych.types import NonNegativeInt, PositiveInt
 
 STANDARD_INPUT = "-"
@@ -15,12 +15,17 @@ LABELS = "labels.tsv"
 
 
 @dataclass(frozen=True, kw_only=True)
-class LanguageEvaluateOptions(EvaluateOptions):
-    """Options of `triptych evaluate language`."""
+class LanguageScoreRequest(ScoreRequest):
+    """What to score of a model of text."""
 
     pseudo_examples: NonNegativeInt = 100
     """Number of examples, spread over the split, of which each token is masked in turn for the
     pseudo-perplexity of a masked-token model; 0 for none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageEvaluateOptions(LanguageScoreRequest, EvaluateOptions):
+    """Options of `triptych evaluate language`."""
 
     def report(self, result: dict[str, Any]) -> list[str]:
         lines = []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
 from torch import Tensor, nn
@@ -16,7 +15,12 @@ from triptych.decoding.request import SampleKeywords, SampleRequest
 from triptych.domains.base import Decoder, ProgressFactory, TrainedModel
 from triptych.domains.files import OutputFolder, read_input_lines
 from triptych.domains.language.data import Examples, evaluation_batches
-from triptych.domains.language.domain import LABELS, STANDARD_INPUT, LanguageSampleOptions
+from triptych.domains.language.domain import (
+    LABELS,
+    STANDARD_INPUT,
+    LanguageSampleOptions,
+    LanguageScoreRequest,
+)
 from triptych.domains.language.model import LanguageSettings
 from triptych.domains.language.sources.labelled import Labelled
 from triptych.domains.language.sources.tab_separated import read_cells
@@ -59,6 +63,7 @@ class TaskScores:
 class LanguageModel(TaskScores, TrainedModel):
     """Trained model of text."""
 
+    score_request = LanguageScoreRequest
     settings_class = LanguageSettings
     read_vocabulary = staticmethod(Vocabulary.from_plain)
 
@@ -80,44 +85,34 @@ class LanguageModel(TaskScores, TrainedModel):
             return None
         return Decoder(model, self.settings.max_length)
 
-    def evaluate(
-        self,
-        split: str = "test",
-        *,
-        data: str | Path | None = None,
-        batch_size: int | None = None,
-        limit: int | None = None,
-        pseudo_examples: int = 100,
-        progress: Progress | None = None,
+    def score_split(
+        self, request: LanguageScoreRequest, progress: Progress | None = None
     ) -> Evaluation:
         """Return the scores of the run's task on a split, and those of simple models.
 
-        data: folder in place of the source's directory. batch_size: examples of full length scored
-        at a time, None for those of the training; no effect on the scores. limit: number of
-        examples from the first on. pseudo_examples: number of examples whose tokens are masked in
-        turn, for a masked-token model. Raises UserError for missing data.
+        batch_size: examples of full length scored at a time, None for those of the training.
+        Raises UserError for missing data.
         """
-        trained_on, task = self.data_settings, self.settings.task
-        max_length = self.settings.max_length
-        source = source_to_score(trained_on.source, split, data)
-        examples = task.encode(source, split, self.vocabulary, max_length)
-        max_tokens = trained_on.max_tokens
-        if batch_size is not None:
-            max_tokens = batch_size * max_length
+        settings, task = self.data_settings, self.settings.task
+        split, limit, most = request.split, request.limit, self.settings.max_length
+        source = source_to_score(settings.source, split, request.data)
+        examples = task.encode(source, split, self.vocabulary, most)
+        max_tokens = settings.max_tokens
+        if request.batch_size is not None:
+            max_tokens = request.batch_size * most
         batches = evaluation_batches(examples, max_tokens, limit=limit)
         totals = sum_scores(self.model, self.score, batches, progress)
         training: Examples | None = None
         not_scored = {}
         try:
-            training = task.encode(trained_on.source, "train", self.vocabulary, max_length)
+            training = task.encode(settings.source, "train", self.vocabulary, most)
         except UserError as error:
             not_scored["simple models"] = str(error)
         further = task.further_scores(
             self.model,
             examples,
             training,
-            limit=limit,
-            pseudo_examples=pseudo_examples,
+            request,
             max_tokens=max_tokens,
             progress=progress,
         )

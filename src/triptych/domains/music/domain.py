@@ -9,7 +9,13 @@ from typing import Any, ClassVar
 from triptych.domains.base import Domain
 from triptych.domains.files import json_bytes
 from triptych.domains.music.constraints.options import ConstraintOptions
-from triptych.domains.options import AttentionOptions, EvaluateOptions, NewRunOptions, SampleOptions
+from triptych.domains.options import (
+    AttentionOptions,
+    EvaluateOptions,
+    NewRunOptions,
+    SampleOptions,
+    ScoreRequest,
+)
 from triptych.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed
 
 DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
@@ -17,8 +23,8 @@ SIMILARITY = "-similarity.png"
 
 
 @dataclass(frozen=True, kw_only=True)
-class MusicEvaluateOptions(EvaluateOptions):
-    """Options of `triptych evaluate music`."""
+class MusicScoreRequest(ScoreRequest):
+    """What to score of a model of music, and in which windows."""
 
     sequence_length: PositiveInt | None = None
     """Length of the windows in tokens, which may be longer than in training; null for the model's
@@ -26,11 +32,17 @@ class MusicEvaluateOptions(EvaluateOptions):
     overlap: NonNegativeInt | None = None
     """Least number of tokens of a window that precede the scored ones; 0 to score every position of
     every window, null for the model's own in proportion to the length."""
+    bucket: PositiveInt = 32
+    """Number of positions in the window whose nats per token are averaged, for by_position."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MusicEvaluateOptions(MusicScoreRequest, EvaluateOptions):
+    """Options of `triptych evaluate music`."""
+
     by_position: str | None = None
     """File for the nats per token of each position in the window as JSON, which scripts/length_plot
     draws; an existing file is replaced."""
-    bucket: PositiveInt = 32
-    """Number of positions that are averaged in that file."""
     statistics: NonNegativeInt = 0
     """Number of pieces to sample, whose musical statistics and longest runs shared with training
     pieces are reported next to those of the split; 0 for no such report."""

@@ -18,6 +18,7 @@ from triptych.domains.base import ProgressFactory, TrainedModel
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.domain import (
     MusicEvaluateOptions,
+    MusicScoreRequest,
 )
 from triptych.domains.music.given_scores import score_given
 from triptych.domains.music.metrics import (
@@ -46,6 +47,7 @@ from triptych.types import Progress
 class MusicEvaluator(MusicScores, TrainedModel):
     """A trained music model that scores pieces; `MusicModel` also samples."""
 
+    score_request = MusicScoreRequest
     settings_class = MusicSettings
     settings: MusicSettings
     full_model: DecoderOnly
@@ -55,36 +57,24 @@ class MusicEvaluator(MusicScores, TrainedModel):
         """Tokenizer of the model's music."""
         return self.settings.tokenizer
 
-    def evaluate(
-        self,
-        split: str = "test",
-        *,
-        data: str | Path | None = None,
-        batch_size: int | None = None,
-        limit: int | None = None,
-        sequence_length: int | None = None,
-        overlap: int | None = None,
-        bucket: int = 32,
-        progress: Progress | None = None,
+    def score_split(
+        self, request: MusicScoreRequest, progress: Progress | None = None
     ) -> Evaluation:
         """Score every token of every piece of a split, in nats per token and per note.
 
-        split: train, validation, test, or all for every piece of the folder `data`. batch_size: no
-        effect beyond rounding (int8 quantizes the inputs of each batch).
-        sequence_length, overlap: of the windows in tokens, as in `DataConfig`; None for the
-        model's own, the overlap in proportion to the length. Windows longer than in training also
-        give the nats per token within and beyond the trained length. bucket: number of positions in
-        the window whose nats per token are averaged in the details; with overlap 0 each window
-        scores all of its positions.
-        Raises UserError for missing data and for windows that the model cannot serve.
+        Windows longer than in training also give the nats per token within and beyond the trained
+        length. The details have the nats per token by position; with overlap 0 each window scores
+        all of its positions. Raises UserError for missing data and for windows that the model
+        cannot serve.
         """
-        scorer = self._with_windows(sequence_length, overlap)
+        split, bucket = request.split, request.bucket
+        scorer = self._with_windows(request.sequence_length, request.overlap)
         trained_on, windows = self.data_settings, scorer.settings
-        source = source_to_score(trained_on.source, split, data)
-        read = read_pieces(source, split, self.tokenizer)[:limit]
+        source = source_to_score(trained_on.source, split, request.data)
+        read = read_pieces(source, split, self.tokenizer)[: request.limit]
         pieces = [self.tokenizer.tokens(piece.content) for piece in read]
         batches = evaluation_batches(
-            pieces, windows, batch_size=batch_size or trained_on.batch_size
+            pieces, windows, batch_size=request.batch_size or trained_on.batch_size
         )
         trained_length, length = self.settings.sequence_length, windows.sequence_length
         nats = torch.zeros(length, dtype=torch.float64)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
+from triptych.domains.options import ScoreRequest
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.data import ImageDataset, check_same_images
 from triptych.domains.sources import source_to_score
@@ -47,19 +47,18 @@ def loaders(
 
 def read_to_score(
     settings: DataConfig,
-    split: str,
+    request: ScoreRequest,
     vocabulary: dict[str, Any],
     *,
     classes: bool,
-    data: str | Path | None,
-    limit: int | None,
 ) -> tuple[DataConfig, ImageDataset]:
     """Return the settings of the data that are scored, and the first `limit` images of a split.
 
-    vocabulary: of the model. classes: whether it knows the classes. data: folder in place of that
-    of the settings. Raises UserError for missing data and for data that do not fit the model.
+    vocabulary: of the model. classes: whether it knows the classes. Raises UserError for missing
+    data and for data that do not fit the model.
     """
-    settings = replace(settings, source=source_to_score(settings.source, split, data))
+    split = request.split
+    settings = replace(settings, source=source_to_score(settings.source, split, request.data))
     images = settings.read(split)
     check_same_images(images.vocabulary(), vocabulary, classes=classes)
-    return settings, images.first(limit)
+    return settings, images.first(request.limit)

@@ -10,6 +10,7 @@ from triptych.domains.options import (
     AttentionOptions,
     EvaluateOptions,
     NewRunOptions,
+    ScoreRequest,
     TranslateOptions,
 )
 from triptych.domains.translation.output_constraints import OutputConstraints
@@ -20,8 +21,8 @@ STEPS = "steps.png"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationEvaluateOptions(EvaluateOptions):
-    """Options of `triptych evaluate translation`."""
+class TranslationScoreRequest(ScoreRequest):
+    """What to score of a translation model, and how it searches."""
 
     beam: PositiveInt = TranslateOptions.beam
     """Number of hypotheses in beam search, 1 for greedy search."""
@@ -33,6 +34,12 @@ class TranslationEvaluateOptions(EvaluateOptions):
     frequent_words: NonNegativeInt | None = None
     """Number of the most frequent words of the vocabulary that may be written, after the first
     word, besides the source's own words; null for all words. For models of whole words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
+    """Options of `triptych evaluate translation`."""
+
     hypotheses: str | None = None
     """File for the translations, one a line in the order of the split, as `sacrebleu REF -i FILE`
     reads them; an existing file is kept unless --overwrite is given."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from triptych.decoding.penalty import LengthPenalty
+from triptych.domains.options import TranslateOptions
 from triptych.domains.sources import known_entropy, source_to_score
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
+from triptych.domains.translation.domain import TranslationScoreRequest
 from triptych.domains.translation.metrics import score_translations
 from triptych.training.evaluate import Evaluation, sum_scores
 from triptych.types import Progress
@@ -23,23 +24,13 @@ SAMPLE_ROWS = 20
 
 
 def evaluate_split(
-    model: TranslationModel,
-    split: str,
-    *,
-    data: str | Path | None,
-    batch_size: int,
-    limit: int | None,
-    beam: int,
-    length_penalty: str,
-    no_repeat_ngram: int | None,
-    frequent_words: int | None,
-    progress: Progress | None,
+    model: TranslationModel, request: TranslationScoreRequest, progress: Progress | None
 ) -> Evaluation:
-    """Return the scores of a split; the arguments are those of `TranslationModel.evaluate`."""
-    penalty = LengthPenalty.parse(length_penalty)
+    """Return the scores of a split; see `TranslationModel.score_split`."""
+    penalty, split = LengthPenalty.parse(request.length_penalty), request.split
     trained_on = model.data_settings
-    corpus = source_to_score(trained_on.source, split, data)
-    pairs = corpus.pairs(split)[:limit]
+    corpus = source_to_score(trained_on.source, split, request.data)
+    pairs = corpus.pairs(split)[: request.limit]
     max_tokens = min(MAX_SCORING_TOKENS, trained_on.max_tokens)
     totals = sum_scores(
         model.model,
@@ -51,11 +42,11 @@ def evaluate_split(
     started = time.perf_counter()
     found = model.search(
         sources,
-        beam=beam,
-        length_penalty=length_penalty,
-        no_repeat_ngram=no_repeat_ngram,
-        frequent_words=frequent_words,
-        batch_size=batch_size,
+        beam=request.beam,
+        length_penalty=request.length_penalty,
+        no_repeat_ngram=request.no_repeat_ngram,
+        frequent_words=request.frequent_words,
+        batch_size=request.batch_size or TranslateOptions.batch_size,
         progress=progress,
     )
     seconds = time.perf_counter() - started
@@ -70,10 +61,10 @@ def evaluate_split(
     details: dict[str, Any] = {
         **scores.details,
         "search": {
-            "beam": beam,
+            "beam": request.beam,
             "length_penalty": str(penalty),
-            "no_repeat_ngram": no_repeat_ngram,
-            "frequent_words": frequent_words,
+            "no_repeat_ngram": request.no_repeat_ngram,
+            "frequent_words": request.frequent_words,
         },
         "dtype": model.dtype,
         "sentences_per_second": len(pairs) / seconds,

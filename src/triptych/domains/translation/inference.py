@@ -6,7 +6,6 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
@@ -18,7 +17,12 @@ from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
 from triptych.domains.text_format import TextFormat
 from triptych.domains.translation import attention_maps
-from triptych.domains.translation.domain import NUMBERS, STEPS, TranslationAttentionOptions
+from triptych.domains.translation.domain import (
+    NUMBERS,
+    STEPS,
+    TranslationAttentionOptions,
+    TranslationScoreRequest,
+)
 from triptych.domains.translation.evaluation import evaluate_split
 from triptych.domains.translation.long_lines import split_long
 from triptych.domains.translation.metrics import LikelihoodScores
@@ -48,6 +52,7 @@ margin by at most about 1e-5."""
 class TranslationModel(LikelihoodScores, TrainedModel):
     """Trained translation model."""
 
+    score_request = TranslationScoreRequest
     settings_class = TranslationSettings
     read_vocabulary = staticmethod(Tokenizers.from_plain)
 
@@ -311,41 +316,17 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         out.write(NUMBERS, json_bytes(numbers))
         return f"{counted(len(numbers), 'sentence', 'sentences')} (.png, {NUMBERS}) in {out}"
 
-    def evaluate(
-        self,
-        split: str = "test",
-        *,
-        data: str | Path | None = None,
-        batch_size: int | None = None,
-        limit: int | None = None,
-        beam: int = TranslateOptions.beam,
-        length_penalty: str = TranslateOptions.length_penalty,
-        no_repeat_ngram: int | None = None,
-        frequent_words: int | None = None,
-        progress: Progress | None = None,
+    def score_split(
+        self, request: TranslationScoreRequest, progress: Progress | None = None
     ) -> Evaluation:
         """Return nats per token, BLEU, chrF and exact match of a whole split.
 
         Also `bleu_papers`, if sacremoses is installed and knows the target language and BLEU counts
         words; else `details["not_scored"]` has the reason. For summaries also ROUGE-1, -2 and -L,
-        with those of baselines in the details. data: folder in place of the corpus's directory.
-        batch_size: lines to translate at a time, None for 64; no effect on the scores. limit:
-        number of lines from the first on, None for all. beam, length_penalty, no_repeat_ngram,
-        frequent_words: see `search`. All translations are in the details. Raises UserError for
-        missing data.
+        with those of baselines in the details. batch_size: lines to translate at a time, None for
+        64. All translations are in the details. Raises UserError for missing data.
         """
-        return evaluate_split(
-            self,
-            split,
-            data=data,
-            batch_size=batch_size or TranslateOptions.batch_size,
-            limit=limit,
-            beam=beam,
-            length_penalty=length_penalty,
-            no_repeat_ngram=no_repeat_ngram,
-            frequent_words=frequent_words,
-            progress=progress,
-        )
+        return evaluate_split(self, request, progress)
 
 
 def with_progress(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor, nn
 
 from triptych.domains.language.data import Examples
+from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.sources.base import Source, TextSource
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
@@ -104,17 +105,15 @@ class Task(Checked, ABC):
         model: Any,
         examples: Any,
         training: Any | None,
+        request: LanguageScoreRequest,
         *,
-        limit: int | None,
-        pseudo_examples: int,
         max_tokens: int,
         progress: Progress | None,
     ) -> FurtherScores:
         """Return scores that `triptych evaluate` adds, such as those of simple models.
 
         examples: of the split, of which the first `limit` are scored. training: examples of the
-        training split, None where they cannot be read. pseudo_examples: as in
-        `LanguageModel.evaluate`. max_tokens: of a batch.
+        training split, None where they cannot be read. max_tokens: of a batch.
         """
         return FurtherScores()
 

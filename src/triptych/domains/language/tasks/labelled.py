@@ -17,6 +17,7 @@ from triptych.core.models.sequence_vector import SequenceTaskModel
 from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.language.bag_of_words import simple_accuracies
 from triptych.domains.language.data import evaluation_batches
+from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.labelled_examples import (
     LabelledBatch,
     LabelledExamples,
@@ -222,15 +223,14 @@ class LabelledTask(Task):
         model: SequenceTaskModel,
         examples: LabelledExamples,
         training: LabelledExamples | None,
+        request: LanguageScoreRequest,
         *,
-        limit: int | None,
-        pseudo_examples: int,
         max_tokens: int,
         progress: Progress | None,
     ) -> FurtherScores:
         if training is None:
             return FurtherScores()
-        accuracies = simple_accuracies(training, examples, limit)
+        accuracies = simple_accuracies(training, examples, request.limit)
         return FurtherScores(simple_models={"accuracy": accuracies})
 
     def initial_weights(

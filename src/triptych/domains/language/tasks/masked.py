@@ -17,6 +17,7 @@ from triptych.domains.language.data import (
     evaluation_batches,
     join_sentences,
 )
+from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.masked_counts import MaskedCounts, neighbours
 from triptych.domains.language.masked_examples import MaskedBatch, MaskedExamples
 from triptych.domains.language.masking import MaskRates
@@ -144,14 +145,13 @@ class MaskedTokens(Task):
         model: MaskedTokenModel,
         examples: MaskedExamples,
         training: MaskedExamples | None,
+        request: LanguageScoreRequest,
         *,
-        limit: int | None,
-        pseudo_examples: int,
         max_tokens: int,
         progress: Progress | None,
     ) -> FurtherScores:
-        rows = examples.first[:limit]
-        count = min(pseudo_examples, len(rows))
+        rows = examples.first[: request.limit]
+        count = min(request.pseudo_examples, len(rows))
         # Spread over the split, which is in the order of its documents.
         chosen = rows[np.arange(count) * len(rows) // max(count, 1)]
         scores = FurtherScores()
@@ -164,7 +164,7 @@ class MaskedTokens(Task):
             scores.details["pseudo_examples"] = count
         if training is not None:
             counted = MaskedCounts(training.rows, training.vocabulary)
-            batches = evaluation_batches(examples, max_tokens, limit=limit)
+            batches = evaluation_batches(examples, max_tokens, limit=request.limit)
             parts = zip(*(neighbours(batch) for batch in batches), strict=True)
             nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))
             scores.simple_models["nats_per_masked_token"] = nats

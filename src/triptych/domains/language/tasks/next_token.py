@@ -18,6 +18,7 @@ from triptych.core.transformer import take_auxiliary_loss
 from triptych.decoding.request import SampleRequest
 from triptych.domains.language.count_models import CountModels
 from triptych.domains.language.data import Examples, encode_documents
+from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.tasks.base import FurtherScores, Task, text_source, training_lines
@@ -134,15 +135,16 @@ class NextToken(Task):
         model: DecoderOnly,
         examples: Windows,
         training: Windows | None,
+        request: LanguageScoreRequest,
         *,
-        limit: int | None,
-        pseudo_examples: int,
         max_tokens: int,
         progress: Progress | None,
     ) -> FurtherScores:
         if training is None:
             return FurtherScores()
-        nats = CountModels(*training.pairs(), training.vocabulary).nats(*examples.pairs(limit))
+        nats = CountModels(*training.pairs(), training.vocabulary).nats(
+            *examples.pairs(request.limit)
+        )
         perplexity = {name: math.exp(value) for name, value in nats.items()}
         return FurtherScores(simple_models={"nats_per_token": nats, "perplexity": perplexity})
 
