@@ -15,6 +15,7 @@ from triptych.decoding.beam_search import beam_search
 from triptych.decoding.beams import Beams
 from triptych.decoding.constraints import AnyForbids, ForcedText, MinimumLength, NoRepeatedNgrams
 from triptych.decoding.generate import CHECK_INTERVAL
+from triptych.decoding.margin import Margins
 from triptych.decoding.required import RequiredPhrases
 
 LAUNCHES_OF_A_DECISION = 75
@@ -46,14 +47,15 @@ def test_the_steps_of_beam_search_do_not_wait(
 ) -> None:
     read: list[int] = []
 
-    def results(self: Beams, settings: Any) -> dict[int, Any]:
+    def ranked(self: Beams, settings: Any) -> dict[int, Any]:
         read.append(len(self.row))
         return dict.fromkeys(range(3))
 
     with fake_cuda(model) as launches, monkeypatch.context() as patches:
         with pytest.raises(DataDependentOutputException):  # the results are read on the host
             search(model, CHECK_INTERVAL - 1, beam)
-        patches.setattr(Beams, "results", results)
+        patches.setattr(Beams, "ranked", ranked)
+        patches.setattr(Margins, "results", lambda margins, ranked: ranked)
         counts = []
         for longest in (9, 10):
             launches.by_name.clear()
@@ -75,11 +77,12 @@ def test_the_steps_of_beam_search_do_not_wait(
 def test_constraints_do_not_wait(model: EncoderDecoder, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    def results(self: Beams, settings: Any) -> dict[int, Any]:
+    def ranked(self: Beams, settings: Any) -> dict[int, Any]:
         read.append(self.log_p.shape[1])
         return dict.fromkeys(range(3))
 
-    monkeypatch.setattr(Beams, "results", results)
+    monkeypatch.setattr(Beams, "ranked", ranked)
+    monkeypatch.setattr(Margins, "results", lambda margins, ranked: ranked)
     device = torch.device("cuda")
     with fake_cuda(model):
         required = RequiredPhrases([[[7, 8], [9]], [[5, 5, 6]]], device)

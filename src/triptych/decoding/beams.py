@@ -73,6 +73,8 @@ class Beams:
     """Whether the row is still searched: bool [R]."""
     length: Tensor
     """Tokens of the open hypotheses: int64 [R]."""
+    lead: Tensor
+    """Score of the n-th finished hypothesis minus the bound of the open ones: [R]."""
     log_p: Tensor
     """Of the open hypotheses: [R, W]."""
     tokens: Tensor
@@ -99,6 +101,7 @@ class Beams:
             max_length=max_length,
             running=torch.ones_like(max_length, dtype=torch.bool),
             length=torch.zeros_like(max_length),
+            lead=real.new_zeros(rows),
             log_p=log_p,
             tokens=max_length.new_zeros(rows, max(max_lengths) * width),
             parents=max_length.new_zeros(rows, max(max_lengths) * width),
@@ -141,15 +144,12 @@ class Beams:
         self.length = self.length + self.running
 
         # A row stops when no open hypothesis can enter its n best any more.
-        self.running = self.running & ~(self.lead(settings) > 0) & (self.max_length > length)
-        return parent.gather(2, kept).flatten(1), token
-
-    def lead(self, settings: SearchSettings) -> Tensor:
-        """Score of the n-th finished hypothesis minus the bound of the open ones: [R]."""
         bound = self.log_p.amax(1) / settings.penalty[self.max_length]  # [R]
-        if settings.width == 1:  # greedy search: no other hypothesis replaces the first end
+        if width == 1:  # greedy search: no other hypothesis replaces the first end
             bound = torch.full_like(bound, -torch.inf)
-        return self.ended_score[:, settings.n_best - 1] - bound
+        self.lead = self.ended_score[:, settings.n_best - 1] - bound
+        self.running = self.running & ~(self.lead > 0) & (self.max_length > length)
+        return parent.gather(2, kept).flatten(1), token
 
     def select(self, rows: Tensor) -> Beams:
         """Copies of these rows, int64 [n]."""

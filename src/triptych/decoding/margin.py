@@ -39,14 +39,12 @@ class Margins:
         ended = torch.cat([log_p[:, :, :beam] - next_one, last - log_p[:, :, beam:]], dim=2)
         ended = ended.masked_fill(~ends, torch.inf)  # [R, banks, C]
         # Whether the search stops. Going on is no decision: a row that stops has an exact result.
-        lead = beams.lead(self.settings)
-        stop = lead.where(lead > 0, torch.inf).unsqueeze(1)  # [R, 1]
+        stop = beams.lead.where(beams.lead > 0, torch.inf).unsqueeze(1)  # [R, 1]
         gaps = torch.cat([opened.flatten(1), ended.flatten(1), stop], dim=1)
         # NaN: both candidates have log p = -inf, which is no decision.
         margin = gaps.nan_to_num(nan=torch.inf).amin(1) / length  # [R]
         margin = margin.where(beams.length == length, torch.inf)  # rows that had stopped before
-        before = self.of_steps.index_select(0, beams.row)
-        self.of_steps.index_copy_(0, beams.row, before.minimum(margin))
+        self.of_steps.scatter_reduce_(0, beams.row, margin, "amin")
 
     def results(self, ranked: Mapping[int, Ranked]) -> dict[int, SearchResult]:
         """The results of rows, whose margins have the order of the result too.
