@@ -95,7 +95,7 @@ def test_the_weights_are_those_of_the_model_by_hand(translator: TranslationModel
     target = translator.search([line], beam=1)[0][0].tokens
     block = model.decoder.blocks[0]
     with torch.no_grad():
-        memory = model.encode(source).memory
+        memory = model.encode(source).memory.features
         x = model._embed(model.target_embedding, torch.tensor([[START, *target]]))
         x = block.attention_residual(x, block.attention)
         q = block.cross.q_proj(block.cross_residual.norm(x))[0]  # [T, D]
