@@ -142,7 +142,10 @@ def test_evaluate_by_position(cli, tmp_path: Path, music_run) -> None:
     ("options", "says"),
     [
         (["--sequence_length", 0], ["sequence_length must be a whole number of at least 1"]),
-        (["--sequence_length", 16, "--overlap", 16], ["overlap must be less than sequence_length, got 16"]),
+        (
+            ["--sequence_length", 16, "--overlap", 16],
+            ["overlap must be less than sequence_length, got 16"],
+        ),
         (["--bucket", 0], ["bucket must be a whole number of at least 1"]),
         (["--by_position", "."], ["--by_position . is a folder"]),
         (["--by_position", "a", "--json", "a"], ["--by_position and --json both name a"]),
