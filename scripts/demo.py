@@ -26,15 +26,15 @@ import yaml
 import triptych
 from triptych import pretrained
 from triptych.cli.main import main as command
-from triptych.domains.files import json_bytes
 from triptych.domains.pictures.render import to_bytes, write_png
 from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
-from triptych.report.page import Exhibit, report
-from triptych.report.run import check_is_run, read_run
-from triptych.report.samples import Table, read_items
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.files import write_atomically
+from triptych.files.atomic import write_atomically
+from triptych.files.results import json_bytes
+from triptych.tools.report.page import Exhibit, report
+from triptych.tools.report.run import check_is_run, read_run
+from triptych.tools.report.samples import Table, read_items
+from triptych.training.run.checkpoint import read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 TRAININGS = {

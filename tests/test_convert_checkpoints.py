@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from triptych import pretrained
-from triptych.training.checkpoint import read_checkpoint
+from triptych.training.run.checkpoint import read_checkpoint
 
 SCRIPT = Path(__file__).resolve().parents[1] / "scripts" / "convert_checkpoints"
 PARTS = ("data", "model", "task", "optim", "run")

@@ -1,4 +1,4 @@
-"""Who may import whom: each of LAYERS those to its left; no domain and no variant another one."""
+"""Who may import whom, as a graph of packages; no domain, tool or attention variant another one."""
 
 from __future__ import annotations
 
@@ -11,24 +11,37 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "triptych"
-LAYERS = [
-    "core", "decoding", "training", "domains", "export", "report", "complexity", "explain", "play",
-    "cli",
-]  # fmt: skip
+LEAVES = {"__version__", "errors", "types"}
+"""Modules that everybody may import."""
+BELOW = {
+    "core": set(),
+    "decoding": {"core"},
+    "config": set(),
+    "pretrained": set(),
+    "shipped_configs": set(),
+    "files": set(),
+    "training": {"core", "decoding", "config", "pretrained", "files"},
+    "text": {"core", "decoding", "config", "files", "training"},
+    "domains": {"core", "decoding", "config", "pretrained", "files", "training", "text"},
+    "tools": {
+        "core", "decoding", "config", "pretrained", "shipped_configs", "files", "training", "text",
+        "domains",
+    },
+    "cli": {"config", "pretrained", "shipped_configs", "files", "training", "domains", "tools"},
+}  # fmt: skip
+"""Package -> packages that it may import, besides the leaves and itself."""
+TOOLS_BELOW = {"explain": {"complexity"}, "play": {"report"}}
+"""Tool -> tools that it builds on."""
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
-TOOLS = {"export", "report", "complexity", "play"}
-"""Packages that ask domains for what they need. The pages of play are named after domains."""
-EVERYBODY = {"errors", "config", "pretrained", "shipped_configs", "datasets"}
+"""Package -> all that it needs besides the standard library."""
+SHARED_ATTENTION = {"base", "mask", "relative_bias", "multihead", "backends", "context", "capture"}
+"""Modules of `core/attention` that are no variants."""
 FILES = sorted(SOURCE.rglob("*.py"))
 DOMAINS = {path.parent.name for path in SOURCE.glob("domains/*/domain.py")}
 
 
-def imported(path: Path) -> set[str]:
-    """Dotted names of everything that a file imports, inside functions too."""
-    return imported_by(ast.parse(path.read_text(encoding="utf-8")))
-
-
-def imported_by(tree: ast.AST) -> set[str]:
+def imported(tree: ast.AST) -> set[str]:
+    """Dotted names of everything that a module imports, inside functions too."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -43,55 +56,68 @@ def place(path: Path) -> list[str]:
     return list(path.relative_to(SOURCE).with_suffix("").parts)
 
 
-def breaches(where: list[str], name: str) -> str | None:
-    """Why the file at `where` may not import `name`, or None."""
-    parts = name.split(".")
-    layer = where[0]
-    if layer not in LAYERS:
+def breach(where: str, name: str) -> str | None:
+    """Why the module `where` of triptych may not import `name`, or None."""
+    here, parts = where.split("."), name.split(".")
+    package = here[0]
+    if package in LIGHT and parts[0] not in LIGHT[package] | sys.stdlib_module_names:
+        return f"{package} needs torch and einops alone"
+    if package not in BELOW or parts[0] != "triptych" or len(parts) < 2 or parts[1] in LEAVES:
         return None
-    if layer in LIGHT and parts[0] not in LIGHT[layer] | sys.stdlib_module_names:
-        return f"{layer} needs torch and einops alone"
-    if parts[0] != "triptych" or len(parts) < 2 or parts[1] in EVERYBODY | {"__version__"}:
-        return None
-    target = parts[1]
-    if target in LAYERS and LAYERS.index(target) > LAYERS.index(layer):
-        return f"{target} stands above {layer}"
-    if layer == target == "domains" and parts[2:] and parts[2] in DOMAINS - {where[1]}:
-        return "one domain knows another"
-    if layer in TOOLS and target == "domains" and parts[2:] and parts[2] in DOMAINS - {where[-1]}:
-        return "a tool asks a domain and names none"
-    if where[:2] == ["core", "attention"] and parts[1:3] == ["core", "attention"]:
-        shared = {
-            "base", "mask", "relative_bias", "multihead", "backends", "context",
-            "capture",
-        }  # fmt: skip
-        if where[2] not in shared and parts[3] not in shared:
+    parts = parts[1:]
+    if parts[0] != package and parts[0] not in BELOW[package]:
+        return f"{parts[0]} is not below {package}"
+    if parts[0] == "domains" and parts[1:] and parts[1] in DOMAINS:
+        if package == "domains" and here[1] != parts[1]:
+            return "one domain knows another"
+        if package in ("tools", "cli") and not {"explain", parts[1]} & {*here}:
+            return "a tool asks a domain and names none"
+    one, other = here[1:2], parts[1:2]
+    if package == parts[0] == "tools" and one and other:
+        builds_on = TOOLS_BELOW.get(one[0], set()) | {*one}
+        return None if {*other} <= builds_on else "one tool knows another"
+    if here[:2] == parts[:2] == ["core", "attention"] and here[2:] and parts[2:]:
+        known = SHARED_ATTENTION | {here[2]}
+        if here[2] not in SHARED_ATTENTION and parts[2] not in known:
             return "one attention variant knows another"
     return None
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: "/".join(place(path)))
-def test_imports_run_downwards_only(path: Path) -> None:
-    found = {name: breaches(place(path), name) for name in imported(path)}
-    assert not {name: why for name, why in found.items() if why}
+def test_imports_follow_the_graph() -> None:
+    trees = {".".join(place(path)): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+    breaches = [
+        f"{where} imports {name}: {why}"
+        for where, tree in trees.items()
+        for name in imported(tree)
+        if (why := breach(where, name))
+    ]
+    assert not breaches, "\n".join(breaches)
+    TopologicalSorter(BELOW).prepare()  # raises CycleError for a circle of packages
 
 
-def test_the_rule_itself_can_fail() -> None:
-    assert breaches(["core", "heads"], "triptych.decoding.sampling.Sampling")
-    assert breaches(["core", "heads"], "numpy.array")
-    assert breaches(["domains", "image", "task"], "triptych.domains.music.data")
-    assert breaches(["core", "attention", "full"], "triptych.core.attention.local2d.Local2D")
-    assert breaches(["domains", "base"], "triptych.domains.music.domain")
-    assert breaches(["training", "run"], "triptych.domains.image.task")
-    assert breaches(["domains", "image", "task"], "triptych.explain.drawing.png")
-    assert breaches(["report", "samples"], "triptych.domains.music.midi.read_midi")
-    assert breaches(["play", "app"], "triptych.domains.image.inference.ImageModel")
-    assert not breaches(["play", "pages", "image"], "triptych.domains.image.inference.ImageModel")
-    assert not breaches(["explain", "figures", "digit"], "triptych.domains.pictures.render.hide")
-    assert breaches(["domains", "pictures", "data"], "triptych.domains.image.model")
-    assert not breaches(["domains", "image", "task"], "triptych.domains.pictures.data.read")
-    assert not breaches(["domains", "image", "domain"], "triptych.domains.base.Domain")
-    assert not breaches(["core", "attention", "full"], "triptych.core.attention.multihead.attend")
+@pytest.mark.parametrize(
+    ("where", "name", "allowed"),
+    [
+        ("core.heads", "triptych.decoding.sampling.Sampling", False),
+        ("core.heads", "numpy.array", False),
+        ("core.attention.full", "triptych.core.attention.local2d.Local2D", False),
+        ("core.attention.full", "triptych.core.attention.multihead.attend", True),
+        ("training.engine.module", "triptych.domains.image.task", False),
+        ("files.reading", "triptych.training.loading.loader", False),
+        ("domains.image.task", "triptych.domains.music.data", False),
+        ("domains.image.task", "triptych.domains.pictures.data.read", True),
+        ("domains.pictures.data", "triptych.domains.image.model", False),
+        ("domains.base", "triptych.domains.music.domain", False),
+        ("domains.image.domain", "triptych.domains.base.Domain", True),
+        ("domains.image.task", "triptych.tools.explain.drawing.png", False),
+        ("tools.report.samples", "triptych.domains.music.midi.read_midi", False),
+        ("tools.play.app", "triptych.domains.image.inference.ImageModel", False),
+        ("tools.play.pages.image", "triptych.domains.image.inference.ImageModel", True),
+        ("tools.export.hf", "triptych.tools.report.page", False),
+    ],
+)
+def test_the_rule_itself(where: str, name: str, allowed: bool) -> None:
+    assert (breach(where, name) is None) == allowed
 
 
 class WithoutTypes(ast.NodeTransformer):
@@ -105,7 +131,7 @@ def first_circle(sources: dict[str, str]) -> list[str]:
     """A circle of modules that import each other when they run; empty for none."""
     graph = {}
     for module, source in sources.items():
-        names = imported_by(WithoutTypes().visit(ast.parse(source)))
+        names = imported(WithoutTypes().visit(ast.parse(source)))
         graph[module] = {n for name in names for n in (name, name.rpartition(".")[0])} & {*sources}
     try:
         TopologicalSorter(graph).prepare()
@@ -142,13 +168,12 @@ def test_core_and_decoding_import_with_torch_and_einops_alone() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_map_names_every_package_and_every_layer() -> None:
+def test_the_map_and_the_graph_have_every_package() -> None:
     page = (SOURCE.parents[1] / "docs/architecture.md").read_text(encoding="utf-8")
     places = [path for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()]
     names = [path.name + "/" * path.is_dir() for path in places if "__" not in path.name]
     assert not [name for name in names if name not in page.partition("```text")[2].split("```")[0]]
-    assert " -> ".join(reversed(LAYERS)) in page
-    assert {name.removesuffix(".py").strip("/") for name in names} >= {*LAYERS} | EVERYBODY
+    assert {name.removesuffix(".py").strip("/") for name in names} <= {*BELOW} | LEAVES
 
 
 def test_no_file_is_a_drawer_for_odds_and_ends() -> None:

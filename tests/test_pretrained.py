@@ -12,9 +12,9 @@ import torch
 import triptych
 from triptych import pretrained
 from triptych.errors import UserError
-from triptych.export import safetensors
-from triptych.export.source import open_source
-from triptych.training.checkpoint import read_checkpoint
+from triptych.tools.export import safetensors
+from triptych.tools.export.source import open_source
+from triptych.training.run.checkpoint import read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMES = pretrained.names()

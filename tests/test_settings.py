@@ -41,9 +41,9 @@ from triptych.domains.pictures.sources import ImageFolder
 from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
-from triptych.training.optim.optimizers import AdamW
-from triptych.training.optim.schedules import Noam
-from triptych.training.run_config import RunConfig
+from triptych.training.engine.optim import AdamW
+from triptych.training.engine.schedules import Noam
+from triptych.training.run.settings import RunConfig
 
 CONFIGS = [ImageConfig, MusicConfig, TranslationConfig]
 

@@ -37,10 +37,10 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
 from fake_cuda import fake_cuda
 
-from triptych.complexity.measure import KeptTensors
 from triptych.config.schema import from_plain
 from triptych.core.transformer import Stack
-from triptych.training.module import TrainingModule
+from triptych.tools.complexity.measure import KeptTensors
+from triptych.training.engine.module import TrainingModule
 
 PEAK = 312e12
 """Dense bf16 operations per second of an A100 with 80 GB (its data sheet)."""
@@ -203,7 +203,7 @@ class LargestTensor(TorchDispatchMode):
 
 def state_bytes(task: TrainingModule) -> int:
     """Bytes of weights, gradients, the optimiser's averages and the moving average of weights."""
-    from triptych.training.optim.muon import Muon, hidden_matrices
+    from triptych.training.engine.muon import Muon, hidden_matrices
 
     total = sum(p.numel() for p in task.parameters())
     one_moment = hidden_matrices(task) if isinstance(task.optim.optimizer, Muon) else []

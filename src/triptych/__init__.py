@@ -31,7 +31,7 @@ def load(
     """
     from triptych import domains, pretrained
     from triptych.errors import UserError
-    from triptych.training.checkpoint import check_domain, read_checkpoint
+    from triptych.training.run.checkpoint import check_domain, read_checkpoint
 
     if isinstance(checkpoint, str) and checkpoint.startswith(pretrained.PREFIX):
         checkpoint = pretrained.find(checkpoint)

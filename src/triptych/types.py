@@ -11,13 +11,21 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args, get_type_hints
 
 Dtype: TypeAlias = Literal["fp32", "bf16", "int8"]
 """Number format of the weights of a model in use."""
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with (units done, units in all, or 0 where that is unknown)."""
+
+
+class ProgressFactory(Protocol):
+    """Factory of progress displays."""
+
+    def __call__(self, what: str, *, at_most: bool = False) -> Progress:
+        """Return a display of the units `what`; `at_most`: the work may end before its total."""
+
 
 LIMITED: list[Any] = []
 """All types of numbers with limits: subclasses of int and float of which no value is made.

@@ -14,10 +14,10 @@ from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import task as task_module
 from triptych.domains.image.config import Config
 from triptych.errors import UserError
-from triptych.training import processes
-from triptych.training import trainer as run_module
-from triptych.training.checks import check_batches, check_settings, probe_trainer
-from triptych.training.run_config import RunSettings
+from triptych.training.run import processes
+from triptych.training.run import trainer as run_module
+from triptych.training.run.checks import check_batches, check_settings, probe_trainer
+from triptych.training.run.settings import RunSettings
 
 
 def probe(**trainer: Any) -> Any:
@@ -63,7 +63,7 @@ ATTENTION = (
         ),
         (
             "optim: {optimizer: {class_path: muon}}",
-            ["muon is not a kind", "did you mean triptych.training.optim.muon.Muon?"],
+            ["muon is not a kind", "did you mean triptych.training.engine.muon.Muon?"],
         ),
         (
             "optim: {schedule: {class_path: Cosine, init_args: {warmup_steps: -1}}}",

@@ -10,10 +10,10 @@ from PIL import Image
 from tiny_models import image_model
 
 import triptych
-from triptych.explain.figure import ExplainOptions, example_label
-from triptych.explain.figures import completion, digit, translation
-from triptych.explain.registry import descriptions, find_figure
-from triptych.explain.translating import attention_of, translated
+from triptych.tools.explain.figure import ExplainOptions, example_label
+from triptych.tools.explain.figures import completion, digit, translation
+from triptych.tools.explain.registry import descriptions, find_figure
+from triptych.tools.explain.translating import attention_of, translated
 
 SENTENCE = "zwölf"
 
@@ -178,5 +178,5 @@ def test_explain_refuses_models_of_another_kind(
     refused("explain", "heads", *of, translation_checkpoint, *layers, says=["from 1 to 1, got 5"])
     languages = ["explain", "sentence", "--checkpoint", translation_checkpoint]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("triptych.explain.figure.EXAMPLES", {})
+        patch.setattr("triptych.tools.explain.figure.EXAMPLES", {})
         refused(*languages, says=["no example sentence in", "--sentence"])

@@ -54,7 +54,7 @@ def test_what_export_refuses(refused, tmp_path: Path, image_checkpoint: Path) ->
 def test_a_package_that_is_missing(
     refused, image_checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("triptych.export.find_spec", lambda name: None)
+    monkeypatch.setattr("triptych.tools.export.find_spec", lambda name: None)
     says = ["needs the package onnx", "pip install 'triptych[export]'"]
     refused("export", image_checkpoint, "--format", "onnx", "--out", "out", says=says)
 

@@ -12,7 +12,7 @@ from export_cases import OPTIONS, SCRIPT, TEXTS, rewritten
 
 from triptych import pretrained
 from triptych.errors import UserError
-from triptych.export.card import portable
+from triptych.tools.export.card import portable
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.translation.tokenizers.base import Tokenizers
 from triptych.training.callbacks.ema import AVERAGE
-from triptych.training.checkpoint import core_weights, read_checkpoint
-from triptych.training.fine_tuning import matches
-from triptych.training.lora import LoRALinear, is_adapter
+from triptych.training.finetune.lora import LoRALinear, is_adapter
+from triptych.training.finetune.parts import matches
+from triptych.training.run.checkpoint import core_weights, read_checkpoint
 
 DOMAINS = ["image", "translation", "music"]
 CONSTANT = {"class_path": "Constant", "init_args": {"warmup_steps": 1}}
@@ -273,7 +273,7 @@ def test_what_cannot_be_trained_is_refused_before_the_data_are_read(
     def read(*_: Any) -> None:
         raise AssertionError("the data were read")
 
-    monkeypatch.setattr("triptych.training.processes.prepare_in_turn", read)
+    monkeypatch.setattr("triptych.training.run.processes.prepare_in_turn", read)
     optim = {"optimizer": options.pop("optimizer", "AdamW")}
     options = {"init_from": checkpoints[domain], **options}
     words = [w for key, v in options.items() if v is not None for w in (f"--run.{key}", v)]

@@ -15,8 +15,8 @@ from triptych.config.schema import from_plain
 from triptych.domains.image.config import Config
 from triptych.domains.image.task import ImageTrainingModule
 from triptych.errors import UserError
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.resume import initialize_from, settings_of
+from triptych.training.run.checkpoint import read_checkpoint
+from triptych.training.run.resume import initialize_from, settings_of
 
 DOMAINS = ["image", "translation", "music"]
 

@@ -53,7 +53,7 @@ def toy_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_play_shows_the_page_that_the_domain_names(toy_checkpoint: Path) -> None:
     pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
-    from triptych.play.app import build
+    from triptych.tools.play.app import build
 
     model = triptych.load(toy_checkpoint, domain="toy_domain")
     values = [c["props"].get("value") for c in build({"toy": model}).config["components"]]

@@ -30,10 +30,10 @@ model = triptych.load(sys.argv[1], device="cpu")
 model.sample(1, length=8)
 entered = ("config", "task")
 assert not {f"triptych.domains.music.{name}" for name in entered} & set(sys.modules)
-assert not {"triptych.training.optim", "triptych.training.run_config"} & set(sys.modules)
+assert not {"triptych.training.engine.optim", "triptych.training.run.settings"} & set(sys.modules)
 from importlib.util import find_spec
 if find_spec("gradio"):
-    from triptych.play.app import build
+    from triptych.tools.play.app import build
     build({"own": model})
 """
 

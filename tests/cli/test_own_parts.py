@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from triptych.training.checkpoint import read_checkpoint
+from triptych.training.run.checkpoint import read_checkpoint
 
 TESTS = Path(__file__).resolve().parents[1]
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 import triptych
 from triptych import pretrained
 from triptych.errors import UserError
-from triptych.training.checkpoint import read_checkpoint
+from triptych.training.run.checkpoint import read_checkpoint
 
 
 def round_weights(content: dict[str, Any]) -> None:

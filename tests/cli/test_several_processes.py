@@ -22,7 +22,7 @@ import torch
 import yaml
 
 from triptych.cli.main import main
-from triptych.training.checkpoint import read_checkpoint
+from triptych.training.run.checkpoint import read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ NEVER = (
     "pytorch_lightning", "lightning", "lightning_fabric", "torchvision", "torchmetrics",
     "transformers", "torch._dynamo", "torch._inductor", "wandb", "music21",
 )  # fmt: skip
-RUN = {"triptych.training.run_config", "triptych.training.optim.optimizers"}
+RUN = {"triptych.training.run.settings", "triptych.training.engine.optim"}
 """Settings of a run, which `evaluate` alone imports with those of its data."""
 WHEN_USED = (
     "pretty_midi", "matplotlib", "sacrebleu", "PIL", "sklearn", "scipy", "num2words", "pandas",

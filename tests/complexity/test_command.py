@@ -10,7 +10,6 @@ from attention_cases import EXAMPLES
 from torch import nn
 
 from triptych.cli.main import main
-from triptych.complexity.model import model_cost, own_layers, width_and_heads
 from triptych.core.attention.base import Example
 from triptych.core.attention.compressed import Compressed
 from triptych.core.attention.local1d import Local1D
@@ -18,7 +17,8 @@ from triptych.core.feed_forward import ReLU
 from triptych.core.models.recurrent import recurrent_layers
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Universal
-from triptych.training.flops import attention_flops
+from triptych.tools.complexity.model import model_cost, own_layers, width_and_heads
+from triptych.training.engine.flops import attention_flops
 
 CONFIG = "configs/image/copied-rows.yaml"
 SMALL = ["--model.transformer.n_layers", "1"]

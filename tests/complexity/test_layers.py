@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch import nn
 
-from triptych.complexity.layers import (
+from triptych.core.attention.base import AttentionConfig
+from triptych.core.attention.compressed import Compressed
+from triptych.core.attention.full import Full
+from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.relative import Relative
+from triptych.tools.complexity.layers import (
     Attention,
     Convolution,
     LayerKind,
@@ -14,15 +20,9 @@ from triptych.complexity.layers import (
     layer_kinds,
     path_length,
 )
-from triptych.complexity.measure import kept_bytes
-from triptych.complexity.model import flop_counter
-from triptych.complexity.table import table
-from triptych.core.attention.base import AttentionConfig
-from triptych.core.attention.compressed import Compressed
-from triptych.core.attention.full import Full
-from triptych.core.attention.local1d import Local1D
-from triptych.core.attention.local2d import Local2D
-from triptych.core.attention.relative import Relative
+from triptych.tools.complexity.measure import kept_bytes
+from triptych.tools.complexity.model import flop_counter
+from triptych.tools.complexity.table import table
 
 WIDTH, HEADS = 8, 2
 

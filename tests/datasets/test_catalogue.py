@@ -11,8 +11,8 @@ from server import Files, serving
 
 from triptych import shipped_configs
 from triptych.cli.main import main
-from triptych.datasets import catalogue
-from triptych.datasets.fetch import is_there
+from triptych.tools.download import catalogue
+from triptych.tools.download.fetch import is_there
 
 SETS = catalogue.read()
 

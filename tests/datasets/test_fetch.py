@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from server import Files, serving
 
-from triptych.datasets import download as module
-from triptych.datasets.catalogue import DataSet, RemoteFile
-from triptych.datasets.fetch import MIRROR, fetch
 from triptych.errors import UserError
+from triptych.tools.download import download as module
+from triptych.tools.download.catalogue import DataSet, RemoteFile
+from triptych.tools.download.fetch import MIRROR, fetch
 
 CONTENT = random.Random(0).randbytes(300_000)
 NAME = "numbers.bin"

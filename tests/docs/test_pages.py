@@ -21,7 +21,7 @@ from site_hooks import (
     with_spaces,
 )
 
-from triptych.explain.registry import descriptions, find_figure
+from triptych.tools.explain.registry import descriptions, find_figure
 
 PAGES = sorted(DOCS.rglob("*.md"))
 IDEAS = sorted(path for path in (DOCS / "learn").glob("*.md") if path.stem != "index")

@@ -13,7 +13,7 @@ from torch import Tensor
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain
 from triptych.errors import UserError
-from triptych.training.packed import DESCRIPTION, PackWriter
+from triptych.training.loading.packed import DESCRIPTION, PackWriter
 
 SMALL = {"transformer": {"n_layers": 1, "d_model": 8, "n_heads": 1}}
 DATA: dict[str, dict[str, Any]] = {

@@ -20,13 +20,14 @@ import torch
 from PIL import Image
 
 from triptych.config.schema import from_plain
-from triptych.domains import find_domain, reading
+from triptych.domains import find_domain
 from triptych.domains.music.midi import midi_bytes, new_midi
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.pictures.sources import ImageFolder
-from triptych.domains.reading import displayed_by, read_in_order
 from triptych.errors import UserError
+from triptych.files import reading
+from triptych.files.reading import displayed_by, read_in_order
 
 COUNT = 60
 
@@ -130,7 +131,7 @@ def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "available_cores", lambda: 12)
 
     def on(rank: int, world: int, most: int = 100) -> int:
-        monkeypatch.setattr("triptych.training.data.rank_and_world", lambda: (rank, world))
+        monkeypatch.setattr("triptych.files.reading.rank_and_world", lambda: (rank, world))
         return reading.worker_count(most)
 
     assert [on(0, 1), on(0, 4), on(1, 2), on(1, 4), on(1, 13)] == [12, 12, 12, 4, 0]
@@ -140,7 +141,8 @@ def test_ranks_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 SCRIPT = """
 import multiprocessing, signal, time
 from triptych.config.schema import from_plain
-from triptych.domains import find_domain, reading
+from triptych.domains import find_domain
+from triptych.files import reading
 
 def slow(number):
     time.sleep(0.05)

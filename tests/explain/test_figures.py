@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from triptych.explain.figures import (
+from triptych.tools.explain.figures import (
     activations,
     bert_input,
     costs,
@@ -27,7 +27,7 @@ from triptych.explain.figures import (
     schedule,
     skewing,
 )
-from triptych.explain.registry import descriptions, find_figure
+from triptych.tools.explain.registry import descriptions, find_figure
 
 
 def test_position_encodings_are_those_of_the_formula() -> None:

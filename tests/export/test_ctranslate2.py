@@ -10,8 +10,8 @@ import tiny_models
 from tiny_models import LEARNED, NO_POSITIONS, RMS_NORM, ROTARY, feed_forward, part
 
 from triptych.errors import UserError
-from triptych.export import ctranslate2 as format_module
-from triptych.export.comparison import as_markdown, compare
+from triptych.tools.export import ctranslate2 as format_module
+from triptych.tools.export.comparison import as_markdown, compare
 
 ct2 = pytest.importorskip("ctranslate2")
 from tokenizers import Tokenizer  # noqa: E402
@@ -103,12 +103,12 @@ def test_greedy_translations_are_equal(tmp_path: Path, monkeypatch: pytest.Monke
     format_module.write(source, tmp_path)
     (best,) = source.model.search(tiny_models.LINES[:1], beam=1)[0]
     # A random model ends no sentence; both have one limit here.
-    monkeypatch.setattr("triptych.export.comparison.MOST_TOKENS", len(best.tokens))
+    monkeypatch.setattr("triptych.tools.export.comparison.MOST_TOKENS", len(best.tokens))
     found = compare(source, tmp_path, [tiny_models.LINES[0], "", "  "], beam=1)
     assert (found.lines, found.equal) == (1, 1)
     assert min(found.speed) > 0
     assert "| 1 | 1 | 100.0% | 0 / 0 |" in as_markdown([found])
-    monkeypatch.setattr("triptych.export.comparison.MOST_TOKENS", 2)
+    monkeypatch.setattr("triptych.tools.export.comparison.MOST_TOKENS", 2)
     assert compare(source, tmp_path, tiny_models.LINES[:1], beam=1).equal == 0
     with pytest.raises(UserError, match="no sentence"):
         compare(source, tmp_path, [" "], beam=1)

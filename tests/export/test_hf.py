@@ -13,9 +13,9 @@ from tiny_models import GPT2, LEARNED, LLAMA, RMS_NORM, SINUSOIDAL, feed_forward
 
 import triptych
 from triptych.errors import UserError
-from triptych.export import hf
-from triptych.export.source import Source
-from triptych.training.model_files import StoredAs, halved, paired
+from triptych.tools.export import hf
+from triptych.tools.export.source import Source
+from triptych.training.run.model_files import StoredAs, halved, paired
 
 MODELS: dict[str, tuple[Any, dict[str, Any], str]] = {
     "pegasus": (tiny_models.translator, {}, "PegasusForConditionalGeneration"),
@@ -90,8 +90,8 @@ def test_pairs_of_rotary_features_must_be_reordered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("transformers")
-    monkeypatch.setattr("triptych.training.model_files.halved", lambda rows, heads: rows)
-    monkeypatch.setattr("triptych.training.model_files.paired", lambda rows, heads: rows)
+    monkeypatch.setattr("triptych.training.run.model_files.halved", lambda rows, heads: rows)
+    monkeypatch.setattr("triptych.training.run.model_files.paired", lambda rows, heads: rows)
     with pytest.raises(RuntimeError, match="LlamaForCausalLM gives other logits"):
         hf.write(made("llama"), tmp_path)
 

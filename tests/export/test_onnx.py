@@ -14,9 +14,9 @@ from tiny_models import LEARNED, part
 
 from triptych.core.conditioner import Condition
 from triptych.errors import UserError
-from triptych.export import onnx as format_module
-from triptych.export import onnx_check
-from triptych.export.onnx_modules import (
+from triptych.tools.export import onnx as format_module
+from triptych.tools.export import onnx_check
+from triptych.tools.export.onnx_modules import (
     DecoderStep,
     Encoder,
     TranslatorStep,

@@ -15,9 +15,9 @@ from tokenizers import Tokenizer
 
 import triptych
 from triptych.errors import UserError
-from triptych.export import safetensors, source
-from triptych.export.source import Source, open_source
-from triptych.training.checkpoint import read_checkpoint
+from triptych.tools.export import safetensors, source
+from triptych.tools.export.source import Source, open_source
+from triptych.training.run.checkpoint import read_checkpoint
 
 MODELS: dict[str, Callable[[], Source]] = {
     "translation": tiny_models.translator,

@@ -17,8 +17,8 @@ from triptych.domains.language.tokenizers.word_piece import WordPiece
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.domains.translation.tokenizers.base import Tokenizers
 from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
-from triptych.export.source import Source, _default_texts
-from triptych.training.checkpoint import header, run_metadata
+from triptych.tools.export.source import Source, _default_texts
+from triptych.training.run.checkpoint import header, run_metadata
 
 LINES = ["a man plays the guitar", "two dogs run", "the man runs", "a dog and a guitar"]
 SIZES = {"n_layers": 2, "d_model": 16, "n_heads": 2, "dropout": 0.0}

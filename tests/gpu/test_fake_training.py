@@ -13,10 +13,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.training.callbacks.ema import WeightAverage
-from triptych.training.evaluate import MetricSums
-from triptych.training.optim.gradients import TargetWeights
-from triptych.training.optim.muon import MuonAdamW, hidden_matrices
-from triptych.training.throughput import Throughput
+from triptych.training.engine.evaluate import MetricSums
+from triptych.training.engine.gradients import TargetWeights
+from triptych.training.engine.muon import MuonAdamW, hidden_matrices
+from triptych.training.engine.throughput import Throughput
 
 N_LAYERS = 6
 

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from tiny_models import image_model, language_model, music_model, translator
 
-from triptych.export.source import Source
+from triptych.tools.export.source import Source
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
 pytestmark = pytest.mark.slow

@@ -25,7 +25,7 @@ from triptych.domains.image.super_resolution import SuperResolution
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig
 from triptych.errors import UserError
-from triptych.play.image import (
+from triptych.tools.play.image import (
     ADDRESS,
     MAX_COLUMNS,
     check_model,

@@ -21,7 +21,7 @@ from triptych.domains.language.tasks.multiple_choice import MultipleChoice
 from triptych.domains.language.tokenizers.word_piece import WordPiece
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
-from triptych.play.language import CONTINUE, FILL, LABEL, MAX_CHARACTERS, action, label, write
+from triptych.tools.play.language import CONTINUE, FILL, LABEL, MAX_CHARACTERS, action, label, write
 
 
 def model_of(task: Task, *labels: str) -> LanguageModel:

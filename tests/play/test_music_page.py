@@ -26,7 +26,7 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.played_pieces import Piece
 from triptych.errors import UserError
-from triptych.play import music
+from triptych.tools.play import music
 
 MELODY = [[0, 2, 67], [2, 2, 67], [6, 1, 72]]
 """A repeated note and a rest; (start, length, pitch) in sixteenths."""

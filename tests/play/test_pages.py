@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from tiny_models import image_model, language_model, music_model, translator
 
-from triptych import play
 from triptych.errors import UserError
-from triptych.export.source import Source
-from triptych.play.app import tab_titles
-from triptych.play.pages import page_of
+from triptych.tools import play
+from triptych.tools.export.source import Source
+from triptych.tools.play.app import tab_titles
+from triptych.tools.play.pages import page_of
 
 
 def test_a_domain_without_a_page_is_refused_in_a_sentence() -> None:

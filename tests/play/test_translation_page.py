@@ -15,7 +15,7 @@ from triptych.domains.translation.digit_strings import DigitStrings
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.sources import Corpus, ParallelText, TwoLanguages
 from triptych.errors import UserError
-from triptych.play.translation import MAX_CHARACTERS, example, sample, search
+from triptych.tools.play.translation import MAX_CHARACTERS, example, sample, search
 
 SENTENCE = "A man plays the guitar."
 

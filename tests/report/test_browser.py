@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import written_runs
 
-from triptych.report.page import report
-from triptych.report.run import read_runs
+from triptych.tools.report.page import report
+from triptych.tools.report.run import read_runs
 
 pytestmark = pytest.mark.slow
 

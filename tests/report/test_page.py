@@ -16,9 +16,9 @@ import yaml
 from written_runs import SCRIPT, WriteRun, write_table
 
 from triptych.cli.main import main
-from triptych.report.page import Exhibit, report
-from triptych.report.run import read_runs
-from triptych.report.samples import Items, Table
+from triptych.tools.report.page import Exhibit, report
+from triptych.tools.report.run import read_runs
+from triptych.tools.report.samples import Items, Table
 
 ROOT = Path(__file__).resolve().parents[2]
 LOADS = {"src", "srcset", "href", "xlink:href", "poster", "data", "action", "background"}
@@ -162,7 +162,7 @@ def test_cells_of_translations_have_their_language(write_run: WriteRun) -> None:
 
 def test_every_template_is_part_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["triptych.report"]
+    patterns = project["tool"]["setuptools"]["package-data"]["triptych.tools.report"]
     package = ROOT / "src/triptych/report"
     found = {path for pattern in patterns for path in package.glob(pattern)}
     assert {path for path in package.rglob("*") if path.suffix in (".j2", ".css", ".js")} <= found

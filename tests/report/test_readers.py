@@ -16,13 +16,13 @@ from written_runs import SCRIPT, WriteRun, write_midi, write_png, write_table
 from triptych.domains.music.played import read_piece
 from triptych.domains.played_pieces import pitch_name
 from triptych.errors import UserError
-from triptych.report.curves import HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart, charts
-from triptych.report.metrics import key_points, read_metrics, thinned, total
-from triptych.report.page import report
-from triptych.report.piano_roll import piano_roll
-from triptych.report.run import Run, duration, read_run, read_runs
-from triptych.report.samples import evenly_spaced, read_items, read_table, sentence_chrf
-from triptych.report.settings import differences, read_settings
+from triptych.tools.report.curves import HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart, charts
+from triptych.tools.report.metrics import key_points, read_metrics, thinned, total
+from triptych.tools.report.page import report
+from triptych.tools.report.piano_roll import piano_roll
+from triptych.tools.report.run import Run, duration, read_run, read_runs
+from triptych.tools.report.samples import evenly_spaced, read_items, read_table, sentence_chrf
+from triptych.tools.report.settings import differences, read_settings
 
 
 def test_a_run_is_read_whole(write_run: WriteRun) -> None:

@@ -14,11 +14,11 @@ from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import SampleOptions
-from triptych.training.data import FixedBatches, ResumableLoader, shuffled_batches
-from triptych.training.evaluate import Evaluation, sum_scores
-from triptych.training.model_settings import ModelSettings
-from triptych.training.module import TrainingModule
-from triptych.training.run_config import RunSettings
+from triptych.training.engine.evaluate import Evaluation, sum_scores
+from triptych.training.engine.module import TrainingModule
+from triptych.training.loading.loader import FixedBatches, ResumableLoader, shuffled_batches
+from triptych.training.run.model_settings import ModelSettings
+from triptych.training.run.settings import RunSettings
 
 LENGTH, NUMBERS, ITEMS = 12, 5, 32
 

@@ -2,7 +2,7 @@
 
 import gradio as gr
 
-from triptych.play.pages import Page
+from triptych.tools.play.pages import Page
 
 
 def layout(model, key):

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 @pytest.fixture(autouse=True)
 def _float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """Precision auto is 32-true on every machine."""
-    monkeypatch.setattr("triptych.training.devices.cpu_has_bf16", lambda: False)
+    monkeypatch.setattr("triptych.training.engine.devices.cpu_has_bf16", lambda: False)
 
 
 @pytest.fixture(autouse=True)

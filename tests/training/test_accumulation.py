@@ -10,9 +10,9 @@ import torch
 from pytorch_lightning import Callback
 from toy_task import ToyTask, make_batch, train, validation_loader
 
-from triptych.training.data import ResumableLoader
-from triptych.training.optim.gradients import TargetWeights
-from triptych.training.run_config import RunConfig
+from triptych.training.engine.gradients import TargetWeights
+from triptych.training.loading.loader import ResumableLoader
+from triptych.training.run.settings import RunConfig
 
 # 2, 9, 2 and 8 items of 2 to 6 targets: micro-batches of very unequal size.
 GROUPS = [[[0, 5], [1, 2, 3, 4, 6, 7, 8, 9, 10]], [[11, 12], [13, 14, 15, 16, 17, 18, 19, 20]]]

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from triptych.errors import UserError
-from triptych.training import devices
-from triptych.training.checks import check_settings
-from triptych.training.devices import choose_precision
-from triptych.training.run_config import RunSettings
+from triptych.training.engine import devices
+from triptych.training.engine.devices import choose_precision
+from triptych.training.run.checks import check_settings
+from triptych.training.run.settings import RunSettings
 
 
 def check_arguments(trainer: dict[str, Any]) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from toy_task import ToyTask, train, train_loader, validation_loader, weights
 
 from triptych.errors import Interrupted
 from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.evaluate import sum_scores
-from triptych.training.optim.optimizers import AdamW
-from triptych.training.optim.schedules import InverseSqrt
-from triptych.training.run_config import OptimConfig, RunConfig
+from triptych.training.engine.evaluate import sum_scores
+from triptych.training.engine.optim import AdamW
+from triptych.training.engine.schedules import InverseSqrt
+from triptych.training.run.checkpoint import read_checkpoint
+from triptych.training.run.settings import OptimConfig, RunConfig
 
 OPTIM = OptimConfig(AdamW(weight_decay=0.1), 0.05, InverseSqrt(warmup_steps=3), ema_decay=0.6)
 Named = dict[str, Tensor]

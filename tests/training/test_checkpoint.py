@@ -15,14 +15,14 @@ import torch
 from toy_task import ToyTask
 
 from triptych.errors import SaveFailed, UserError
+from triptych.files.atomic import remove_unfinished
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
-from triptych.training.checkpoint import (
+from triptych.training.run.checkpoint import (
     FORMAT,
     header,
     read_checkpoint,
 )
-from triptych.training.files import remove_unfinished
-from triptych.training.run_folder import check_run_folder
+from triptych.training.run.folder import check_run_folder
 
 
 def content(value: float = 1.0, size: int = 10) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from test_resume import KillAt, rows, settings
 from toy_task import Batch, ToyTask, train, train_loader, validation_loader, weights
 
 from triptych.errors import Interrupted, UserError
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.checks import check_compiler
-from triptych.training.run_config import RunConfig
+from triptych.training.run.checkpoint import read_checkpoint
+from triptych.training.run.checks import check_compiler
+from triptych.training.run.settings import RunConfig
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from triptych.training.evaluate import sum_scores, to_device
+from triptych.training.engine.evaluate import sum_scores, to_device
 
 
 class Pair(NamedTuple):

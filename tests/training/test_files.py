@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from triptych.errors import UserError
-from triptych.training.files import write_atomically
+from triptych.files.atomic import write_atomically
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

@@ -14,8 +14,8 @@ import torch
 from toy_task import make_batch, uneven_plan
 
 from triptych.errors import UserError
-from triptych.training import data as module
-from triptych.training.data import (
+from triptych.training.loading import loader as module
+from triptych.training.loading.loader import (
     FixedBatches,
     ResumableLoader,
     cut,

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from toy_task import ToyTask, train, train_loader, validation_loader
 
-from triptych.training import trainer as run_module
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning
 from triptych.training.loggers.csv import RunLogger
-from triptych.training.run_config import RunConfig
+from triptych.training.run import trainer as run_module
+from triptych.training.run.settings import RunConfig
 
 
 class Shows(RunLogger):

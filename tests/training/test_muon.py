@@ -13,10 +13,10 @@ from triptych.core.feed_forward import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError
-from triptych.training.checks import check_settings
-from triptych.training.optim import muon as own_muon
-from triptych.training.optim.muon import Muon, hidden_matrices, orthogonalized
-from triptych.training.run_config import OptimConfig, RunSettings
+from triptych.training.engine import muon as own_muon
+from triptych.training.engine.muon import Muon, hidden_matrices, orthogonalized
+from triptych.training.run.checks import check_settings
+from triptych.training.run.settings import OptimConfig, RunSettings
 
 RATE = 0.01
 SETTINGS = Muon(weight_decay=0.5)

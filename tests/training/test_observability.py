@@ -15,9 +15,10 @@ from toy_task import ToyTask, train, train_loader, validation_loader
 from triptych.cli.train import parser
 from triptych.config.parser import parse_settings
 from triptych.domains import find_domain
-from triptych.training import checks, module
 from triptych.training.callbacks.progress import ShowProgress
-from triptych.training.run_config import RunConfig
+from triptych.training.engine import module
+from triptych.training.run import checks
+from triptych.training.run.settings import RunConfig
 
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "image" / "copied-rows.yaml"
 

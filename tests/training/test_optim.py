@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import nn
 
-from triptych.training.optim.optimizers import Adam, AdamW
-from triptych.training.optim.schedules import Constant, Cosine, InverseSqrt, Noam, Warmup
-from triptych.training.run_config import OptimConfig
+from triptych.training.engine.optim import Adam, AdamW
+from triptych.training.engine.schedules import Constant, Cosine, InverseSqrt, Noam, Warmup
+from triptych.training.run.settings import OptimConfig
 
 
 @pytest.mark.parametrize(("step", "expected"), [(1, 1.75e-7), (4000, 6.99e-4), (16000, 3.49e-4)])

@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from triptych.errors import UserError
-from triptych.training import data as module
-from triptych.training.data import ResumableLoader, parts, plan_parts, shuffled
-from triptych.training.packed import DESCRIPTION, Pack, PackWriter
-from triptych.training.ragged import Items, Ragged
+from triptych.training.loading import loader as module
+from triptych.training.loading.loader import ResumableLoader, parts, plan_parts, shuffled
+from triptych.training.loading.packed import DESCRIPTION, Pack, PackWriter
+from triptych.training.loading.ragged import Items, Ragged
 
 ROWS = [[5, 6], [], [7], list(range(100)), []]
 

@@ -19,11 +19,11 @@ import pytest
 import torch
 from toy_task import ToyTask, make_batch, train, train_loader, validation_loader
 
-from triptych.training import processes
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.data import FixedBatches, cut
-from triptych.training.evaluate import sum_scores
-from triptych.training.run_config import RunConfig
+from triptych.training.engine.evaluate import sum_scores
+from triptych.training.loading.loader import FixedBatches, cut
+from triptych.training.run import processes
+from triptych.training.run.checkpoint import read_checkpoint
+from triptych.training.run.settings import RunConfig
 
 SCRIPT = Path(__file__).parent / "toy_script.py"
 TRAINER = {

@@ -17,8 +17,8 @@ from toy_task import ToyTask, train, train_loader, validation_loader, weights
 
 from triptych.errors import Interrupted, UserError
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.run_config import OptimConfig, RunConfig
+from triptych.training.run.checkpoint import read_checkpoint
+from triptych.training.run.settings import OptimConfig, RunConfig
 
 STEPS = 12
 

@@ -10,11 +10,11 @@ from pytorch_lightning import Callback
 from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.errors import Interrupted, UserError
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.optim.optimizers import AdamW
-from triptych.training.optim.schedules import InverseSqrt
-from triptych.training.resume import check_resumable
-from triptych.training.run_config import OptimConfig, RunConfig
+from triptych.training.engine.optim import AdamW
+from triptych.training.engine.schedules import InverseSqrt
+from triptych.training.run.checkpoint import read_checkpoint
+from triptych.training.run.resume import check_resumable
+from triptych.training.run.settings import OptimConfig, RunConfig
 
 
 class BrokenError(Exception):

@@ -19,14 +19,14 @@ from test_resume import KillAt
 from toy_task import Batch, ToyTask, make_batch, train, train_loader, validation_loader, weights
 
 from triptych.errors import Diverged, Interrupted, UserError
-from triptych.training import data as loader_module
-from triptych.training import throughput as meter_module
 from triptych.training.callbacks.run_control import StopOnSignal
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.data import ResumableLoader, shuffled_batches
-from triptych.training.evaluate import sum_scores
-from triptych.training.optim.schedules import Cosine
-from triptych.training.run_config import OptimConfig, RunConfig
+from triptych.training.engine import throughput as meter_module
+from triptych.training.engine.evaluate import sum_scores
+from triptych.training.engine.schedules import Cosine
+from triptych.training.loading import loader as loader_module
+from triptych.training.loading.loader import ResumableLoader, shuffled_batches
+from triptych.training.run.checkpoint import read_checkpoint
+from triptych.training.run.settings import OptimConfig, RunConfig
 
 
 def run(tmp_path: Path, task: ToyTask | None = None, *, steps: int = 6, **more: Any) -> ToyTask:

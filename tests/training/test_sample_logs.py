@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from toy_task import ToyTask, train, train_loader, validation_loader
 
-from triptych.training.run_config import RunConfig
+from triptych.training.run.settings import RunConfig
 
 pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from triptych.training import evaluate
-from triptych.training.evaluate import MetricSums
+from triptych.training.engine import evaluate
+from triptych.training.engine.evaluate import MetricSums
 
 
 def test_batches_are_added_up_in_double_precision() -> None:

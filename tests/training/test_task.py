@@ -11,10 +11,10 @@ from torch import distributed
 from toy_task import ToyTask, make_batch
 
 from triptych.errors import Diverged
-from triptych.training import module
 from triptych.training.callbacks.checkpointing import KeepCheckpoints
-from triptych.training.checkpoint import code_commit, versions
-from triptych.training.throughput import Throughput
+from triptych.training.engine import module
+from triptych.training.engine.throughput import Throughput
+from triptych.training.run.checkpoint import code_commit, versions
 
 
 def calm_task() -> ToyTask:
@@ -75,7 +75,7 @@ def test_meter_means_over_targets_and_leaves_validation_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("triptych.training.throughput.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("triptych.training.engine.throughput.time.monotonic", lambda: now[0])
     meter = Throughput()
     for targets, loss in ((1.0, 4.0), (3.0, 0.0)):
         meter.add(targets=torch.tensor(targets), loss_sum=torch.tensor(targets * loss))

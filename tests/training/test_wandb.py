@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from toy_task import ToyTask, train, train_loader, validation_loader
 
-from triptych.training import trainer as trainer_module
 from triptych.training.loggers import samples
 from triptych.training.loggers import wandb as module
 from triptych.training.loggers.wandb import WandbMetrics, choose_mode, open_wandb
-from triptych.training.run_config import RunConfig
+from triptych.training.run import trainer as trainer_module
+from triptych.training.run.settings import RunConfig
 
 
 class FakeRun:

@@ -13,7 +13,7 @@ from triptych.domains.language.tokenizers.word_piece import WordPiece
 from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.domains.translation.tokenizers.words import Words
 from triptych.errors import UserError
-from triptych.training.word_vectors import WordRows, place_vectors, read_vectors
+from triptych.training.finetune.vectors import WordRows, place_vectors, read_vectors
 
 VECTORS = {"one": [0.1, -2.5], "two": [3.0, 1e-3], "the": [0.25, 7.0], "new york": [1.0, 2.0]}
 

@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from toy_task import Batch, ToyTask, train, train_loader, validation_loader
 
 from triptych.errors import TrainingStopped, UserError
-from triptych.training.run_config import OptimConfig, RunConfig
+from triptych.training.run.settings import OptimConfig, RunConfig
 
 
 class Told(ToyTask):

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triptych.config.schema import to_plain
-from triptych.training import trainer as trainer_module
-from triptych.training.data import FixedBatches, ResumableLoader, cut, shuffled_batches
-from triptych.training.module import TrainingModule
-from triptych.training.optim.optimizers import AdamW
-from triptych.training.optim.schedules import InverseSqrt
-from triptych.training.run_config import OptimConfig, RunConfig, RunSettings
-from triptych.training.run_folder import Resume
+from triptych.training.engine.module import TrainingModule
+from triptych.training.engine.optim import AdamW
+from triptych.training.engine.schedules import InverseSqrt
+from triptych.training.loading.loader import FixedBatches, ResumableLoader, cut, shuffled_batches
+from triptych.training.run import trainer as trainer_module
+from triptych.training.run.folder import Resume
+from triptych.training.run.settings import OptimConfig, RunConfig, RunSettings
 
 PADDING = -1
 

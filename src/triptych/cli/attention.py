@@ -22,7 +22,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     options, out = read_folder_options("attention", domain, arguments)
     model = open_model(domain, options)
 
-    from triptych.training.devices import out_of_memory_advice
+    from triptych.training.engine.devices import out_of_memory_advice
 
     with out_of_memory_advice("use --device cpu"):
         print(model.write_attention(options, out, ProgressLine), file=sys.stderr)

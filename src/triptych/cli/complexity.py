@@ -48,7 +48,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     from triptych.cli.train import check_settings_file
     from triptych.config.parser import parse_settings
     from triptych.config.schema import build
-    from triptych.domains.files import OutputFolder, json_bytes
+    from triptych.files.results import OutputFolder, json_bytes
 
     check_settings_file("complexity", domain, arguments)
     values, locate = parse_settings(parser(domain), arguments)
@@ -61,7 +61,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     rows, text = costs(domain, config, options)
     print(text)
     if out is not None:
-        from triptych.complexity.render import plot
+        from triptych.tools.complexity.render import plot
 
         out.write(FILES[0], json_bytes([row._asdict() for row in rows]))
         print(out.write(FILES[1], plot(rows)), file=sys.stderr)
@@ -72,9 +72,9 @@ def costs(domain: Domain, config: Any, options: Options) -> tuple[list[Any], str
     """Return the rows of the table and the text to print."""
     from triptych.cli.progress import ProgressLine
     from triptych.cli.train import prepare_data
-    from triptych.complexity import model, render
-    from triptych.complexity.layers import layer_kinds
-    from triptych.complexity.table import table
+    from triptych.tools.complexity import model, render
+    from triptych.tools.complexity.layers import layer_kinds
+    from triptych.tools.complexity.table import table
 
     task, train_loader, _ = prepare_data(domain, config)
     cost = model.model_cost(task, next(iter(train_loader)))

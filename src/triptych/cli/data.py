@@ -9,7 +9,7 @@ from pathlib import Path
 
 from triptych.cli.plain import PlainParser
 from triptych.cli.progress import ProgressLine
-from triptych.datasets import catalogue
+from triptych.tools.download import catalogue
 
 
 def parser() -> argparse.ArgumentParser:
@@ -54,7 +54,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0
     data = catalogue.find(options.name)
 
-    from triptych.datasets.fetch import fetch
+    from triptych.tools.download.fetch import fetch
 
     folder = Path(options.out or f"data/{data.name}")
     what = f"fetched kB of {data.name}"

@@ -13,13 +13,13 @@ from triptych import __version__
 from triptych.cli.options import open_model, options_parser, read_options
 from triptych.cli.progress import ProgressLine
 from triptych.domains.base import Domain, TrainedModel
-from triptych.domains.files import check_result_file, json_bytes
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
-from triptych.training.files import write_atomically
+from triptych.files.atomic import write_atomically
+from triptych.files.results import check_result_file, json_bytes
 
 if TYPE_CHECKING:
-    from triptych.training.evaluate import Evaluation
+    from triptych.training.engine.evaluate import Evaluation
 
 
 def parser(domain: Domain) -> ArgumentParser:
@@ -69,7 +69,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
 def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluation:
     """Score the split that the options name, with a progress line."""
-    from triptych.training.devices import out_of_memory_advice
+    from triptych.training.engine.devices import out_of_memory_advice
 
     try:
         with out_of_memory_advice("lower --batch_size"):

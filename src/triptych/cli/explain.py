@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from triptych.errors import UserError
-from triptych.explain.registry import ALL, check_name, descriptions, find_figure
+from triptych.tools.explain.registry import ALL, check_name, descriptions, find_figure
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
-    from triptych.explain.figure import ExplainOptions, Figure
+    from triptych.tools.explain.figure import ExplainOptions, Figure
 
 _HELP = f"""\
 usage: triptych explain NAME --out DIR [OPTIONS]
@@ -26,7 +26,7 @@ _OVERWRITE = "overwrite"
 def parser() -> ArgumentParser:
     """Return the parser of the name and the options."""
     from triptych.config.parser import parser_for
-    from triptych.explain.figure import ExplainOptions
+    from triptych.tools.explain.figure import ExplainOptions
 
     parser = parser_for(
         ExplainOptions,
@@ -78,8 +78,8 @@ def draw(name: str, arguments: Sequence[str]) -> int:
     from triptych.cli.options import check_checkpoint
     from triptych.config.parser import parse_settings
     from triptych.config.schema import build
-    from triptych.domains.files import OutputFolder
-    from triptych.explain.figure import ExplainOptions
+    from triptych.files.results import OutputFolder
+    from triptych.tools.explain.figure import ExplainOptions
 
     values, locate = parse_settings(parser(), arguments)
     options = build(ExplainOptions, values, locate=locate)

@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 
 from triptych.cli.plain import PLUGIN_HELP, PlainParser
-from triptych.domains.files import check_input_file, read_input_lines
 from triptych.errors import UserError
-from triptych.export import FORMATS, check_packages
+from triptych.files.results import check_input_file, read_input_lines
+from triptych.tools.export import FORMATS, check_packages
 
 
 def parser() -> argparse.ArgumentParser:
@@ -72,9 +72,9 @@ def run(arguments: Sequence[str]) -> int:
         check_input_file(options.compare, "compare", expected="a text file with a sentence a line")
         lines = read_input_lines(options.compare)
 
-    from triptych.export.folder import check_folder
-    from triptych.export.run import export
-    from triptych.export.source import open_source
+    from triptych.tools.export.folder import check_folder
+    from triptych.tools.export.run import export
+    from triptych.tools.export.source import open_source
 
     folder = check_folder(options.out, overwrite=options.overwrite)
     source = open_source(options.checkpoint, path, texts)

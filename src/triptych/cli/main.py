@@ -15,8 +15,8 @@ import triptych
 from triptych import domains, shipped_configs
 from triptych.cli.commands import find_command, help_lines
 from triptych.cli.progress import ProgressLine, end_line
-from triptych.domains.reading import displayed_by
 from triptych.errors import TrainingStopped, UserError
+from triptych.files.reading import displayed_by
 
 _HELP = """\
 usage: triptych COMMAND [DOMAIN] [OPTIONS]

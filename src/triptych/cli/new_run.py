@@ -16,10 +16,10 @@ from triptych.config.parser import parse_settings
 from triptych.config.schema import build, from_plain
 from triptych.config.template import Setting, fill
 from triptych.domains.base import Domain
-from triptych.domains.files import check_result_file
 from triptych.domains.options import NewRunOptions
 from triptych.domains.starter import Starter
 from triptych.errors import UserError
+from triptych.files.results import check_result_file
 
 WIDTH = 96
 """Characters of a line of the comment."""
@@ -48,7 +48,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
         print(line, file=sys.stderr)
     took = estimate(domain, content, options) if options.timed_steps else "not made"
 
-    from triptych.training.files import write_atomically
+    from triptych.files.atomic import write_atomically
 
     header = header_lines(domain, starter, options, name, took)
     write_atomically(out, fill(text, settings, header).encode())
@@ -62,8 +62,8 @@ def estimate(domain: Domain, content: dict[str, Any], options: NewRunOptions) ->
 
     Raises UserError where the run could not be started with these settings.
     """
-    from triptych.training.devices import uses_cuda
-    from triptych.training.timing import time_steps
+    from triptych.training.engine.devices import uses_cuda
+    from triptych.training.engine.timing import time_steps
 
     plain = {key: value for key, value in content.items() if key != "trainer"}
     config = from_plain(domain.config_class(), plain)

@@ -16,9 +16,9 @@ from triptych.config.parser import parse_settings, parser_for
 from triptych.config.schema import build
 from triptych.domains import module_exists
 from triptych.domains.base import Domain, TrainedModel
-from triptych.domains.files import OutputFolder, check_input_file
 from triptych.domains.options import ModelOptions
 from triptych.errors import UserError
+from triptych.files.results import OutputFolder, check_input_file
 
 OVERWRITE = "overwrite"
 
@@ -102,7 +102,7 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
     Raises UserError for a checkpoint of another domain and for a device or a number format that
     this machine does not have.
     """
-    from triptych.training.devices import device_named
+    from triptych.training.engine.devices import device_named
 
     import_plugin(options.plugin)
     device_named(options.device)  # a wrong device is refused before the file is read

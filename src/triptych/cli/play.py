@@ -73,9 +73,9 @@ def run(arguments: Sequence[str]) -> int:
     import_plugin(options.plugin)
 
     import triptych
-    from triptych.play.app import serve
-    from triptych.play.pages import page_of
-    from triptych.training.devices import device_named
+    from triptych.tools.play.app import serve
+    from triptych.tools.play.pages import page_of
+    from triptych.training.engine.devices import device_named
 
     device_named(options.device)  # a wrong device is refused before a file is read
     print(f"opening {', '.join(names)}", file=sys.stderr)

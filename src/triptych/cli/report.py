@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from triptych.cli.plain import PlainParser
-from triptych.domains.files import check_result_file
 from triptych.errors import UserError
+from triptych.files.results import check_result_file
 
 MOST_NAMED = 4
 """Runs whose names are the title of the page; the title of more runs is their number."""
@@ -52,9 +52,9 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"--steps must be at least 1, got {options.steps}")
     out = check_result_file(options.out, "out", replaces=options.overwrite)
 
-    from triptych.report.page import report
-    from triptych.report.run import read_runs
-    from triptych.training.files import write_atomically
+    from triptych.files.atomic import write_atomically
+    from triptych.tools.report.page import report
+    from triptych.tools.report.run import read_runs
 
     runs = read_runs([Path(folder) for folder in options.runs], most=options.steps)
     named = ", ".join(run.name for run in runs)

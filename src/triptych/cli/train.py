@@ -22,10 +22,10 @@ from triptych.config.parser import (
     split_config,
 )
 from triptych.config.schema import build, to_plain
-from triptych.datasets import catalogue
 from triptych.domains.base import Domain
 from triptych.errors import UserError
 from triptych.shipped_configs import without_files
+from triptych.tools.download import catalogue
 
 BATCH_SIZES = ("batch_size", "max_tokens", "evaluation_batch_size")
 """Names that domains give to the size of a batch."""
@@ -35,8 +35,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Train and print the run's folder; raises UserError and TrainingStopped."""
     check_settings_file("train", domain, arguments)
 
-    from triptych.training import checks
-    from triptych.training.processes import disconnected_by_refusal
+    from triptych.training.run import checks
+    from triptych.training.run.processes import disconnected_by_refusal
 
     values, locate = parse_settings(parser(domain), arguments)
     config = build(domain.config_class(), values, locate=locate)
@@ -52,11 +52,11 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
 def _train(domain: Domain, config: Any, values: Namespace, probe: Any) -> Path:
     """Start the processes, read the data, train and return the run's folder."""
-    from triptych.training import checks
-    from triptych.training.devices import out_of_memory_advice
-    from triptych.training.processes import decided_by_rank_0, prepare_in_turn, start_processes
-    from triptych.training.run_folder import check_run_folder
-    from triptych.training.trainer import train
+    from triptych.training.engine.devices import out_of_memory_advice
+    from triptych.training.run import checks
+    from triptych.training.run.folder import check_run_folder
+    from triptych.training.run.processes import decided_by_rank_0, prepare_in_turn, start_processes
+    from triptych.training.run.trainer import train
 
     start_processes(probe)
     resume = values.get("resume", False)
@@ -124,8 +124,8 @@ def parser(domain: Domain) -> ArgumentParser:
     """Return the parser of the settings: data, model, optim, run, and Lightning's trainer."""
     from pytorch_lightning import Trainer
 
-    from triptych.training.checks import NOT_OPTIONS
-    from triptych.training.devices import Precision
+    from triptych.training.engine.devices import Precision
+    from triptych.training.run.checks import NOT_OPTIONS
 
     settings = parser_for(
         domain.config_class(),
@@ -170,9 +170,9 @@ def given_vocabulary(
     data are read, where the run cannot be resumed, where the weights belong to another model and
     where a part to train is no part of it.
     """
-    from triptych.training.checkpoint import core_weights
-    from triptych.training.fine_tuning import check_parts
-    from triptych.training.resume import (
+    from triptych.training.finetune.parts import check_parts
+    from triptych.training.run.checkpoint import core_weights
+    from triptych.training.run.resume import (
         check_resumable,
         find_checkpoint,
         is_other_task,

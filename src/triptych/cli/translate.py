@@ -13,7 +13,7 @@ from jsonargparse import ArgumentParser
 from triptych.cli.options import open_model, options_parser, read_options
 from triptych.cli.progress import ProgressLine
 from triptych.domains.base import Domain, Translation
-from triptych.domains.files import split_lines
+from triptych.files.results import split_lines
 
 BATCHES_PER_PART = 16
 """Most batches of input that are translated before output is written: enough lines to sort by
@@ -38,7 +38,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     # The model is opened first: a wrong checkpoint is refused before anyone has typed a sentence.
     translator = open_model(domain, options)
     translator.translate([], **settings)  # refuses impossible settings before a line is read
-    from triptych.training.devices import out_of_memory_advice
+    from triptych.training.engine.devices import out_of_memory_advice
 
     # On a terminal the translations would stand between the parts of the line of progress.
     report = None if sys.stdout.isatty() else ProgressLine("translated lines")

@@ -16,9 +16,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_type_hints
 
-from triptych.domains.files import OutputFolder
 from triptych.domains.options import (
     EvaluateOptions,
     FolderOptions,
@@ -27,7 +26,8 @@ from triptych.domains.options import (
     TranslateOptions,
 )
 from triptych.errors import UserError
-from triptych.types import Dtype, Progress
+from triptych.files.results import OutputFolder
+from triptych.types import Dtype, Progress, ProgressFactory
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,18 +35,11 @@ if TYPE_CHECKING:
     from triptych.core.models.decoder_only import DecoderOnly
     from triptych.domains.starter import Starter
     from triptych.domains.text_format import TextFormat
-    from triptych.training.data import FixedBatches, ResumableLoader
-    from triptych.training.evaluate import Evaluation
-    from triptych.training.model_settings import ModelSettings
-    from triptych.training.module import TrainingModule
-    from triptych.training.run_config import RunSettings
-
-
-class ProgressFactory(Protocol):
-    """Factory of progress displays."""
-
-    def __call__(self, what: str, *, at_most: bool = False) -> Progress:
-        """Return a display of the units `what`; `at_most`: the work may end before its total."""
+    from triptych.training.engine.evaluate import Evaluation
+    from triptych.training.engine.module import TrainingModule
+    from triptych.training.loading.loader import FixedBatches, ResumableLoader
+    from triptych.training.run.model_settings import ModelSettings
+    from triptych.training.run.settings import RunSettings
 
 
 class Translation(NamedTuple):
@@ -108,9 +101,9 @@ class TrainedModel(ABC):
         Raises UserError for a device that this machine does not have, for a vocabulary that this
         version of Triptych does not read, and for weights of another model than the settings'.
         """
-        from triptych.training.checkpoint import core_weights
-        from triptych.training.devices import device_named
-        from triptych.training.lora import merge_adapters
+        from triptych.training.engine.devices import device_named
+        from triptych.training.finetune.lora import merge_adapters
+        from triptych.training.run.checkpoint import core_weights
 
         header = checkpoint["triptych"]
         settings = cls.settings_class.from_header(header)
@@ -277,7 +270,7 @@ class Domain:
     """Options of `triptych new-run`; None for a domain without a module `starter`."""
     page: ClassVar[str | None] = None
     """Module with the page of `triptych play`, by its dotted path: it has a
-    `triptych.play.pages.Page` named `PAGE`. None for no page."""
+    `triptych.tools.play.pages.Page` named `PAGE`. None for no page."""
     piece_files: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Suffixes of sample files that are pieces of music -> function that reads such a file into a
     `played_pieces.Piece`, as module:function."""
@@ -307,7 +300,7 @@ class Domain:
         Raises UserError for missing data, for a folder that cannot be written, and for a domain
         without a module `packed`.
         """
-        from triptych.training.packed import PackWriter
+        from triptych.training.loading.packed import PackWriter
 
         if find_spec(name := f"{type(self).__module__.rpartition('.')[0]}.packed") is None:
             raise UserError(f"the domain {self.name} has no packed form of its data")

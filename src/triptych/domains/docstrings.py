@@ -15,8 +15,8 @@ from functools import lru_cache, partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from triptych.domains.reading import read_in_order
 from triptych.errors import UserError
+from triptych.files.reading import read_in_order
 
 STANDARD_LIBRARY = "python"
 """Name of the standard library in a list of packages."""

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from triptych.domains.reading import read_in_order
 from triptych.errors import UserError
+from triptych.files.reading import read_in_order
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")

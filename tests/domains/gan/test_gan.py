@@ -27,13 +27,13 @@ from triptych.domains.gan.task import prepare
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.module import TrainingModule
-from triptych.training.optim.muon import Muon
-from triptych.training.optim.optimizers import Adam
-from triptych.training.optim.schedules import Constant, Noam
-from triptych.training.run_config import OptimConfig, RunConfig
-from triptych.training.trainer import train
+from triptych.training.engine.module import TrainingModule
+from triptych.training.engine.muon import Muon
+from triptych.training.engine.optim import Adam
+from triptych.training.engine.schedules import Constant, Noam
+from triptych.training.run.checkpoint import read_checkpoint
+from triptych.training.run.settings import OptimConfig, RunConfig
+from triptych.training.run.trainer import train
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs" / "gan"
 STEPS = 6

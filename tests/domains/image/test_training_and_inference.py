@@ -27,11 +27,11 @@ from triptych.domains.image.task import ImageTrainingModule, prepare
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.sources import Digits, ImageFolder
 from triptych.errors import UserError
-from triptych.training.checkpoint import header, read_checkpoint
-from triptych.training.evaluate import sum_scores
-from triptych.training.optim.schedules import Constant
-from triptych.training.run_config import OptimConfig, RunConfig
-from triptych.training.trainer import train
+from triptych.training.engine.evaluate import sum_scores
+from triptych.training.engine.schedules import Constant
+from triptych.training.run.checkpoint import header, read_checkpoint
+from triptych.training.run.settings import OptimConfig, RunConfig
+from triptych.training.run.trainer import train
 
 HEIGHT, WIDTH = 3, 4
 

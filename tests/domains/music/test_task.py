@@ -34,9 +34,9 @@ from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
-from triptych.training.evaluate import sum_scores
-from triptych.training.optim.schedules import Constant
-from triptych.training.run_config import OptimConfig, RunConfig
+from triptych.training.engine.evaluate import sum_scores
+from triptych.training.engine.schedules import Constant
+from triptych.training.run.settings import OptimConfig, RunConfig
 
 
 def scale(steps, seed):

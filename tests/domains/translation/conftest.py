@@ -12,8 +12,8 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, DataConfig, ModelConfig
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
-from triptych.training.optim.schedules import Constant
-from triptych.training.run_config import OptimConfig
+from triptych.training.engine.schedules import Constant
+from triptych.training.run.settings import OptimConfig
 
 
 @pytest.fixture(scope="session")

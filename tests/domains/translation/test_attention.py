@@ -13,7 +13,6 @@ from PIL import Image
 
 from triptych.core.halting import Halting
 from triptych.core.universal import Universal
-from triptych.domains import drawing
 from triptych.domains.translation import render
 from triptych.domains.translation.attention_maps import SentenceAttention, merge_pieces, pieces
 from triptych.domains.translation.inference import TranslationModel
@@ -22,6 +21,7 @@ from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer
 from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.errors import UserError
+from triptych.files import drawing
 
 LINES = ["two hundred and thirty-four", "", "저는 grüße 機器"]
 

@@ -13,7 +13,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.norms import LayerNorm
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, ModelConfig
-from triptych.training.optim.optimizers import Adam
+from triptych.training.engine.optim import Adam
 
 CONFIGS = {
     path.name: path

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from triptych.config.schema import from_plain
-from triptych.domains.files import read_lines
 from triptych.domains.sources import source_to_score
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.sources import ParallelText, TabSeparated, TwoLanguages
 from triptych.errors import UserError
+from triptych.files.results import read_lines
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -21,7 +21,7 @@ from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.synthetic import NumberWords, ReversedSentences
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.domains.translation.tokenizers.base import END, Tokenizers
-from triptych.training.evaluate import sum_scores
+from triptych.training.engine.evaluate import sum_scores
 
 # Numbers in words --------------------------------------------------------------------------------
 

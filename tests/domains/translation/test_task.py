@@ -28,7 +28,7 @@ from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.domains.translation.tokenizers.base import END, PAD, START
 from triptych.errors import UserError
-from triptych.training.evaluate import sum_scores
+from triptych.training.engine.evaluate import sum_scores
 
 # Scores ------------------------------------------------------------------------------------------
 

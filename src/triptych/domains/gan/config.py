@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from triptych.domains.gan.model import GanSettings, ModelConfig
 from triptych.domains.pictures.config import DataConfig
-from triptych.training.run_config import RunSettings
+from triptych.training.run.settings import RunSettings
 from triptych.types import PositiveFloat
 
 

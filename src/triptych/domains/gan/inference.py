@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.domains.base import ProgressFactory, TrainedModel
-from triptych.domains.files import OutputFolder, json_bytes
+from triptych.domains.base import TrainedModel
 from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.metrics import FrechetScore
 from triptych.domains.gan.model import GanSettings, SelfAttentionGan
@@ -20,8 +19,9 @@ from triptych.domains.pictures import render
 from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_names
 from triptych.domains.pictures.splits import read_to_score
 from triptych.errors import UserError
-from triptych.training.evaluate import Evaluation, scoring
-from triptych.types import Dtype, Progress
+from triptych.files.results import OutputFolder, json_bytes
+from triptych.training.engine.evaluate import Evaluation, scoring
+from triptych.types import Dtype, Progress, ProgressFactory
 
 
 class GanModel(TrainedModel):

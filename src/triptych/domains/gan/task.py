@@ -17,10 +17,10 @@ from triptych.domains.pictures.data import Batch, ImageDataset
 from triptych.domains.pictures.render import write_grid
 from triptych.domains.pictures.splits import loaders, read_to_train
 from triptych.errors import UserError
-from triptych.training.alternating import AlternatingModule, Player
-from triptych.training.data import FixedBatches, ResumableLoader
-from triptych.training.evaluate import in_double
-from triptych.training.module import TrainingModule
+from triptych.training.engine.alternating import AlternatingModule, Player
+from triptych.training.engine.evaluate import in_double
+from triptych.training.engine.module import TrainingModule
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 
 class GanTrainingModule(AlternatingModule):

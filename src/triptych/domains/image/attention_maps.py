@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from triptych.core.attention.capture import capture_attention
 from triptych.domains.image.model import ImageTransformer
-from triptych.training.evaluate import device_of, scoring
+from triptych.training.engine.evaluate import device_of, scoring
 
 Pixel = tuple[int, int]
 """Row and column, from 0."""

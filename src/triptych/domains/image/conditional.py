@@ -6,8 +6,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.domains.base import ProgressFactory
-from triptych.domains.files import OutputFolder
 from triptych.domains.image.domain import ImageSampleOptions
 from triptych.domains.image.given_pictures import Picture, class_index, filled_pixels, read_pictures
 from triptych.domains.image.image_generation import ImageGenerator
@@ -15,6 +13,8 @@ from triptych.domains.image.super_resolution import average_down
 from triptych.domains.pictures import render
 from triptych.domains.pictures.options import GRID, image_names
 from triptych.errors import UserError
+from triptych.files.results import OutputFolder
+from triptych.types import ProgressFactory
 
 
 def write_completions(

@@ -15,7 +15,7 @@ from triptych.domains.image.super_resolution import average_down
 from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.render import repeat
 from triptych.errors import UserError
-from triptych.training.evaluate import device_of, scoring
+from triptych.training.engine.evaluate import device_of, scoring
 from triptych.types import Progress
 
 BATCH = 32

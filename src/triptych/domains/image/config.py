@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from triptych.domains.image.model import ImageSettings, ModelConfig
 from triptych.domains.pictures.config import DataConfig
-from triptych.training.run_config import RunSettings
+from triptych.training.run.settings import RunSettings
 
 
 @dataclass(frozen=True)

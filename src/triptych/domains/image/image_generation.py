@@ -14,7 +14,7 @@ from triptych.decoding.request import SampleKeywords, SampleRequest
 from triptych.domains.base import TrainedModel
 from triptych.domains.image.model import ImageSettings, ImageTransformer
 from triptych.errors import UserError
-from triptych.training.evaluate import device_of
+from triptych.training.engine.evaluate import device_of
 
 DEFAULT_PASSES = 5
 """Passes of resampling where given pixels come after filled ones."""

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.domains.base import Decoder, ProgressFactory
-from triptych.domains.files import OutputFolder, json_bytes
+from triptych.domains.base import Decoder
 from triptych.domains.image.attention_maps import Pixel, attention_blocks, attention_maps
 from triptych.domains.image.conditional import write_completions, write_upscaled
 from triptych.domains.image.conditional_scores import (
@@ -35,8 +34,9 @@ from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_name
 from triptych.domains.pictures.splits import read_to_score
 from triptych.domains.sources import ALL, known_entropy
 from triptych.errors import UserError
-from triptych.training.evaluate import Evaluation, sum_scores
-from triptych.types import Progress
+from triptych.files.results import OutputFolder, json_bytes
+from triptych.training.engine.evaluate import Evaluation, sum_scores
+from triptych.types import Progress, ProgressFactory
 
 
 class ImageModel(ImageScores, ImageGenerator):

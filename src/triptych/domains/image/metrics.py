@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from triptych.domains.pictures.data import Batch
-from triptych.training.evaluate import in_double
+from triptych.training.engine.evaluate import in_double
 
 COUNTING_BATCH = 2048
 """Images counted at once; bounds the memory of their indices as 64-bit integers."""

@@ -25,9 +25,9 @@ from triptych.domains.pictures.render import (
 )
 from triptych.domains.pictures.splits import loaders, read_to_train
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader
-from triptych.training.module import ATTENTION, TrainingModule
-from triptych.training.vocabulary import RowMap, same_symbols
+from triptych.training.engine.module import ATTENTION, TrainingModule
+from triptych.training.finetune.rows import RowMap, same_symbols
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 
 class ImageTrainingModule(ImageScores, TrainingModule):

@@ -12,7 +12,7 @@ from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tokenizers.base import TokenizerConfig
 from triptych.domains.language.tokenizers.word_piece import WordPiece
 from triptych.errors import at_least
-from triptych.training.run_config import RunSettings
+from triptych.training.run.settings import RunSettings
 
 MIN_LENGTH = 8
 """Smallest length of an example: two segments of two tokens each and the special ids."""

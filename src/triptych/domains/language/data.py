@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from triptych.domains.language.sources.base import Document
 from triptych.domains.language.tokenizers.base import TextTokenizer
-from triptych.training.data import FixedBatches, ResumableLoader, plan_parts
-from triptych.training.length_batches import batches_by_length
-from triptych.training.ragged import Items, Ragged
+from triptych.training.loading.length_batches import batches_by_length
+from triptych.training.loading.loader import FixedBatches, ResumableLoader, plan_parts
+from triptych.training.loading.ragged import Items, Ragged
 
 
 class Examples(ABC):

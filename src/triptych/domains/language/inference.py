@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.request import SampleKeywords, SampleRequest
-from triptych.domains.base import Decoder, ProgressFactory, TrainedModel
-from triptych.domains.files import OutputFolder, read_input_lines
+from triptych.domains.base import Decoder, TrainedModel
 from triptych.domains.language.data import Examples, evaluation_batches
 from triptych.domains.language.domain import (
     LABELS,
@@ -37,8 +36,9 @@ from triptych.domains.options import counted
 from triptych.domains.sources import source_to_score
 from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
-from triptych.training.evaluate import Evaluation, sum_scores
-from triptych.types import Progress
+from triptych.files.results import OutputFolder, read_input_lines
+from triptych.training.engine.evaluate import Evaluation, sum_scores
+from triptych.types import Progress, ProgressFactory
 
 MAX_TOKENS = 4_096
 """Maximum number of tokens of lines to label at a time; a longer line is a batch of its own."""

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.domains.language.tokenizers.base import MASK, PAD
-from triptych.training.evaluate import in_double, sum_scores
-from triptych.training.length_batches import batches_by_length
-from triptych.training.ragged import Ragged
+from triptych.training.engine.evaluate import in_double, sum_scores
+from triptych.training.loading.length_batches import batches_by_length
+from triptych.training.loading.ragged import Ragged
 from triptych.types import Progress
 
 

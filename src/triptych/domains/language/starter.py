@@ -8,7 +8,6 @@ from itertools import chain
 from pathlib import Path
 
 from triptych.config.template import Setting
-from triptych.domains.files import read_lines
 from triptych.domains.language.domain import LanguageNewRunOptions
 from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.user_text import TextData, measure
@@ -25,6 +24,7 @@ from triptych.domains.starter import (
 )
 from triptych.domains.user_files import data_files, split_in_name, visible
 from triptych.errors import UserError
+from triptych.files.results import read_lines
 
 TEXTS = (".txt", ".txt.gz")
 TABLES = (".tsv", ".tsv.gz")

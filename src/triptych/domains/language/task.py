@@ -16,11 +16,11 @@ from triptych.domains.language.inference import TaskScores
 from triptych.domains.language.tokenizers.base import TextTokenizer
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader
-from triptych.training.fine_tuning import InitialWeights
-from triptych.training.module import TrainingModule
-from triptych.training.vocabulary import RowMap, same_symbols
-from triptych.training.word_vectors import WordRows
+from triptych.training.engine.module import TrainingModule
+from triptych.training.finetune.parts import InitialWeights
+from triptych.training.finetune.rows import RowMap, same_symbols
+from triptych.training.finetune.vectors import WordRows
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 TOKEN_WEIGHTS = ("embedding.table.weight", "head.logits.weight", "head.logits.bias")
 """Ends of the names of weights with a row for each token."""

@@ -25,7 +25,7 @@ from triptych.domains.language.tokenizers.base import (
     TextTokenizer,
 )
 from triptych.errors import UserError
-from triptych.training.evaluate import device_of, scoring
+from triptych.training.engine.evaluate import device_of, scoring
 
 
 def continue_text(

@@ -22,7 +22,7 @@ from triptych.domains.music.data import NO_PREVIOUS
 from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.errors import UserError
-from triptych.training.evaluate import scoring
+from triptych.training.engine.evaluate import scoring
 
 
 @dataclass(frozen=True)

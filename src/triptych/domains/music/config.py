@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.model import ModelConfig, MusicSettings
-from triptych.training.run_config import RunSettings
+from triptych.training.run.settings import RunSettings
 
 
 @dataclass(frozen=True)

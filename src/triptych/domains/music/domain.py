@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from triptych.domains.base import Domain
-from triptych.domains.files import json_bytes
 from triptych.domains.music.constraints.options import ConstraintOptions
 from triptych.domains.options import (
     AttentionOptions,
@@ -16,6 +15,7 @@ from triptych.domains.options import (
     SampleOptions,
     ScoreRequest,
 )
+from triptych.files.results import json_bytes
 from triptych.types import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, Seed
 
 DRAWING, NUMBERS, PIECE = "attention.png", "attention.json", "piece.mid"
@@ -189,7 +189,7 @@ class MusicDomain(Domain):
     sample_options = MusicSampleOptions
     attention_options = MusicAttentionOptions
     new_run_options = NewRunOptions
-    page = "triptych.play.pages.music"
+    page = "triptych.tools.play.pages.music"
     piece_files = MappingProxyType({".mid": "triptych.domains.music.played:read_piece"})
     limits = "Music of another kind than its data, and long form: its context is one window."
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.request import SampleRequest
-from triptych.domains.base import ProgressFactory, TrainedModel
+from triptych.domains.base import TrainedModel
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.domain import (
     MusicEvaluateOptions,
@@ -39,9 +39,9 @@ from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.domains.sources import ALL, known_entropy, source_to_score
 from triptych.errors import UserError
-from triptych.training.devices import out_of_memory_advice
-from triptych.training.evaluate import Evaluation, in_double, sum_scores
-from triptych.types import Progress
+from triptych.training.engine.devices import out_of_memory_advice
+from triptych.training.engine.evaluate import Evaluation, in_double, sum_scores
+from triptych.types import Progress, ProgressFactory
 
 
 class MusicEvaluator(MusicScores, TrainedModel):

@@ -16,7 +16,7 @@ from triptych.decoding.particles import particle_filter
 from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Given
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
-from triptych.training.evaluate import in_double
+from triptych.training.engine.evaluate import in_double
 from triptych.types import Progress
 
 PIECES_TOGETHER = 8

@@ -10,8 +10,7 @@ import torch
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.request import SampleKeywords, SampleRequest
 from triptych.decoding.sampling import Given, Sampling
-from triptych.domains.base import Decoder, ProgressFactory
-from triptych.domains.files import OutputFolder, json_bytes
+from triptych.domains.base import Decoder
 from triptych.domains.music import render
 from triptych.domains.music.attention_maps import MusicAttention, piece_attention
 from triptych.domains.music.constraints.options import ConstraintOptions
@@ -30,7 +29,8 @@ from triptych.domains.music.piece_generation import complete_tokens, sample_piec
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.errors import UserError
-from triptych.types import Progress
+from triptych.files.results import OutputFolder, json_bytes
+from triptych.types import Progress, ProgressFactory
 
 if TYPE_CHECKING:
     import pretty_midi

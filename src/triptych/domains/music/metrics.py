@@ -14,7 +14,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import PADDING, Batch
 from triptych.domains.music.melody import condition_of
 from triptych.domains.music.tokenizers.base import Cycles, Ids, MusicTokenizer
-from triptych.training.evaluate import in_double
+from triptych.training.engine.evaluate import in_double
 
 INITIAL_COUNT = 0.5
 """Initial value of every count: the estimate of Krichevsky and Trofimov (1981)."""

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.errors import UserError
-from triptych.training.files import write_atomically
+from triptych.files.atomic import write_atomically
 
 if TYPE_CHECKING:
     import pretty_midi

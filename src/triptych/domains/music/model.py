@@ -24,7 +24,7 @@ from triptych.domains.music.conditioner import MelodyConditioner
 from triptych.domains.music.melody import WindowMelody
 from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.training.model_settings import ModelSettings
+from triptych.training.run.model_settings import ModelSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from triptych.domains.drawing import GREY, new_figure, png
 from triptych.domains.music.attention_maps import MusicAttention
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.statistics import NoteTable, self_similarity
 from triptych.domains.music.tokenizers.base import IsKept, MusicTokenizer
-from triptych.training.files import write_atomically
+from triptych.files.atomic import write_atomically
+from triptych.files.drawing import GREY, new_figure, png
 
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn
     import pretty_midi

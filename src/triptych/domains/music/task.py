@@ -25,9 +25,9 @@ from triptych.domains.music.piece_generation import sample_pieces
 from triptych.domains.music.roll_page import piano_roll_page
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader
-from triptych.training.module import ATTENTION, TrainingModule
-from triptych.training.vocabulary import OTHER_VOCABULARY, RowMap, same_symbols
+from triptych.training.engine.module import ATTENTION, TrainingModule
+from triptych.training.finetune.rows import OTHER_VOCABULARY, RowMap, same_symbols
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 COUNTED_PIECES = 10_000
 """Training pieces, from the first on, in the count models that a run prints."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, cut
-from triptych.training.packed import Pack
-from triptych.training.ragged import Items
+from triptych.training.loading.loader import FixedBatches, cut
+from triptych.training.loading.packed import Pack
+from triptych.training.loading.ragged import Items
 
 SPLITS = ("train", "validation", "test")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from triptych.config.schema import to_plain
-from triptych.training.packed import PackWriter
-from triptych.training.run_config import RunSettings
+from triptych.training.loading.packed import PackWriter
+from triptych.training.run.settings import RunSettings
 
 
 def pack(config: RunSettings, writer: PackWriter) -> str:

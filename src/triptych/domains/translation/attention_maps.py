@@ -18,7 +18,7 @@ from triptych.decoding.hypotheses import Hypothesis
 from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer, Tokenizers
 from triptych.domains.translation.translate import one_line
 from triptych.errors import UserError
-from triptych.training.evaluate import device_of, scoring
+from triptych.training.engine.evaluate import device_of, scoring
 
 SPACE = "·"
 """Visible character for a space in a piece."""

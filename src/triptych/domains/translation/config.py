@@ -10,7 +10,7 @@ from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.tokenizers.base import TokenizerConfig
 from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.errors import at_least
-from triptych.training.run_config import RunSettings
+from triptych.training.run.settings import RunSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 

@@ -17,7 +17,8 @@ from triptych.domains.translation.phrases import compounds, phrase_pairs
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizers.base import END, PAD, START, Tokenizers
 from triptych.errors import UserError
-from triptych.training.data import (
+from triptych.training.loading.length_batches import batches_by_length
+from triptych.training.loading.loader import (
     FixedBatches,
     ResumableLoader,
     generator_for,
@@ -25,9 +26,8 @@ from triptych.training.data import (
     parts,
     plan_parts,
 )
-from triptych.training.length_batches import batches_by_length
-from triptych.training.packed import release_maps
-from triptych.training.ragged import Items, Ragged
+from triptych.training.loading.packed import release_maps
+from triptych.training.loading.ragged import Items, Ragged
 
 if TYPE_CHECKING:
     from triptych.domains.translation.config import DataConfig

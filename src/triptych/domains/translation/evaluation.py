@@ -11,7 +11,7 @@ from triptych.domains.sources import known_entropy, source_to_score
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches
 from triptych.domains.translation.domain import TranslationScoreRequest
 from triptych.domains.translation.metrics import score_translations
-from triptych.training.evaluate import Evaluation, sum_scores
+from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress
 
 if TYPE_CHECKING:

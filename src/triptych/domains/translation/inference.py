@@ -12,8 +12,7 @@ from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.hypotheses import Hypothesis, SearchResult
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
-from triptych.domains.base import ProgressFactory, TrainedModel, Translation
-from triptych.domains.files import OutputFolder, json_bytes, read_input_lines
+from triptych.domains.base import TrainedModel, Translation
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
 from triptych.domains.text_format import TextFormat
 from triptych.domains.translation import attention_maps
@@ -38,8 +37,9 @@ from triptych.domains.translation.token_constraints import (
 from triptych.domains.translation.tokenizers.base import END, PAD, SPECIALS, START, Tokenizers
 from triptych.domains.translation.translate import one_line, sample_sources, search_sources
 from triptych.errors import UserError
-from triptych.training.evaluate import Evaluation, device_of
-from triptych.types import Progress
+from triptych.files.results import OutputFolder, json_bytes, read_input_lines
+from triptych.training.engine.evaluate import Evaluation, device_of
+from triptych.types import Progress, ProgressFactory
 
 Result = TypeVar("Result")
 

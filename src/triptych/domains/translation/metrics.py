@@ -17,7 +17,7 @@ from torch import Tensor
 
 from triptych.domains.translation.sources import primary_subtag
 from triptych.domains.translation.tokenizers.base import PAD
-from triptych.training.evaluate import in_double
+from triptych.training.engine.evaluate import in_double
 
 if TYPE_CHECKING:
     from triptych.domains.translation.data import Batch

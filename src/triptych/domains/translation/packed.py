@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from triptych.config.schema import to_plain
-from triptych.domains.reading import display
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizers.base import END, START, Tokenizers
 from triptych.errors import UserError
-from triptych.training.packed import Pack, PackWriter
-from triptych.training.ragged import Ragged
+from triptych.files.reading import display
+from triptych.training.loading.packed import Pack, PackWriter
+from triptych.training.loading.ragged import Ragged
 
 if TYPE_CHECKING:
     from triptych.domains.translation.config import Config

@@ -10,10 +10,10 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
-from triptych.domains.files import read_lines
 from triptych.domains.starter import HELD_OUT
 from triptych.domains.user_files import SPLIT_WORDS, check_one_kind, split_in_name
 from triptych.errors import UserError
+from triptych.files.results import read_lines
 
 KIND = "text files"
 TABLES = (".tsv", ".tsv.gz")

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from triptych.domains.drawing import GREY, fonts_of_every_script, new_figure, png
+from triptych.files.drawing import GREY, fonts_of_every_script, new_figure, png
 
 if TYPE_CHECKING:
     from triptych.domains.translation.attention_maps import SentenceAttention

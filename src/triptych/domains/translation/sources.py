@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from triptych.domains.files import read_lines
 from triptych.domains.sources import TextFilesOfSplits
 from triptych.domains.translation.rouge import rouge, rouge_of_baselines
 from triptych.errors import UserError
+from triptych.files.results import read_lines
 from triptych.types import Checked
 
 Pair = tuple[str, str]

@@ -27,11 +27,11 @@ from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizers.base import PAD, Tokenizers
 from triptych.errors import UserError
-from triptych.training.data import FixedBatches, ResumableLoader
-from triptych.training.module import ATTENTION, TrainingModule
-from triptych.training.processes import shared
-from triptych.training.vocabulary import RowMap, same_symbols
-from triptych.training.word_vectors import WordRows
+from triptych.training.engine.module import ATTENTION, TrainingModule
+from triptych.training.finetune.rows import RowMap, same_symbols
+from triptych.training.finetune.vectors import WordRows
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
+from triptych.training.run.processes import shared
 
 
 def smoothed_cross_entropy(logits: Tensor, expected: Tensor, smoothing: float) -> Tensor:

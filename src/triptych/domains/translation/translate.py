@@ -23,7 +23,7 @@ from triptych.decoding.threads import threads_of_steps
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
 from triptych.domains.translation.tokenizers.base import END, PAD, START
-from triptych.training.evaluate import device_of, scoring
+from triptych.training.engine.evaluate import device_of, scoring
 
 FORBIDDEN = (PAD, START)
 """Tokens that no translation contains."""

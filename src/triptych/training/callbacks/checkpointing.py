@@ -14,9 +14,9 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from triptych.errors import SaveFailed
-from triptych.training.checkpoint import read_checkpoint
-from triptych.training.files import atomic_file
-from triptych.training.module import TrainingModule
+from triptych.files.atomic import atomic_file
+from triptych.training.engine.module import TrainingModule
+from triptych.training.run.checkpoint import read_checkpoint
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):

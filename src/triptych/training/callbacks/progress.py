@@ -13,7 +13,7 @@ import pytorch_lightning as pl
 from lightning_fabric.utilities.rank_zero import rank_zero_only
 from pytorch_lightning.callbacks import Callback
 
-from triptych.training.module import TrainingModule
+from triptych.training.engine.module import TrainingModule
 
 QUIET = (
     # The run has its own folder layout and log interval.

@@ -14,7 +14,7 @@ from pytorch_lightning.callbacks import Callback, EarlyStopping
 
 from triptych.errors import Interrupted
 from triptych.training.callbacks.progress import say
-from triptych.training.module import STOP_SIGNALS, TrainingModule
+from triptych.training.engine.module import STOP_SIGNALS, TrainingModule
 
 
 class StopOnSignal(Callback):

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from triptych.training.callbacks.progress import say
 from triptych.training.loggers.samples import SampleLog
-from triptych.training.run_config import RunConfig
+from triptych.training.run.settings import RunConfig
 
 # init_timeout: seconds to wait for the server before the run is offline.
 _SETTINGS: dict[str, Any] = {"console": "off", "silent": True, "init_timeout": 15.0}

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from triptych.domains.files import read_lines
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
 from triptych.errors import UserError
+from triptych.files.results import read_lines
 from triptych.types import PositiveInt
 
 PLACEHOLDER = "{language}"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from triptych.domains.files import read_lines
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
 from triptych.domains.sources import TextFilesOfSplits
 from triptych.errors import UserError
+from triptych.files.results import read_lines
 
 
 @dataclass(frozen=True)

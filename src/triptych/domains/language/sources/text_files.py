@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from triptych.domains.files import read_lines
 from triptych.domains.language.sources.base import Document, TextSource
 from triptych.domains.sources import TextFilesOfSplits
+from triptych.files.results import read_lines
 
 
 @dataclass(frozen=True)

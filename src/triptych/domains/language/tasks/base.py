@@ -14,7 +14,7 @@ from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.sources.base import Source, TextSource
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
-from triptych.training.fine_tuning import InitialWeights
+from triptych.training.finetune.parts import InitialWeights
 from triptych.types import Checked, Progress
 
 if TYPE_CHECKING:

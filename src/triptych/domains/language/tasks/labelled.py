@@ -29,9 +29,9 @@ from triptych.domains.language.sources.labelled import Labelled, LabelledSource
 from triptych.domains.language.tasks.base import FurtherScores, Task
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
-from triptych.training.evaluate import device_of, in_double, scoring, to_device
-from triptych.training.fine_tuning import InitialWeights
-from triptych.training.ragged import Ragged
+from triptych.training.engine.evaluate import device_of, in_double, scoring, to_device
+from triptych.training.finetune.parts import InitialWeights
+from triptych.training.loading.ragged import Ragged
 from triptych.types import PositiveInt, Progress
 
 HEAD = "model.task_head."

@@ -28,8 +28,8 @@ from triptych.domains.language.tasks.base import FurtherScores, Task, text_sourc
 from triptych.domains.language.tokenizers.base import CLS, SEP
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
-from triptych.training.evaluate import device_of, in_double, to_device
-from triptych.training.ragged import Ragged
+from triptych.training.engine.evaluate import device_of, in_double, to_device
+from triptych.training.loading.ragged import Ragged
 from triptych.types import ClosedUnitInterval, OpenUnitInterval, Progress
 
 SHOWN = 8

@@ -14,9 +14,9 @@ from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
 from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
 from triptych.domains.music.sources.stored_files import Content, contents, list_files
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.reading import read_in_order
 from triptych.domains.sources import ALL, warn_of_skipped
 from triptych.errors import UserError
+from triptych.files.reading import read_in_order
 from triptych.types import FractionBelowOne, PositiveInt
 
 

@@ -9,9 +9,9 @@ from triptych.domains.music.musicxml import read_musicxml, score_to_midi
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.sources.music21 import corpus_files
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.reading import read_in_order
 from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
+from triptych.files.reading import read_in_order
 from triptych.types import FractionBelowOne
 
 COMPOSERS = ("beethoven", "corelli", "haydn", "mozart", "schumann_robert")

@@ -1,0 +1,1 @@
+"""Files: atomic writes, reading in parallel, drawing and progress. Knows nothing of models."""

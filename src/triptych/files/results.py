@@ -1,0 +1,145 @@
+"""Input and result files of the commands: checks before the work, writes after it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sys
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from triptych.errors import UserError
+from triptych.files.atomic import why_unwritable, write_atomically
+
+
+def check_input_file(path: str, option: str, *, expected: str) -> Path:
+    """Return the path of a file that an option names; UserError where there is none."""
+    file = Path(path)
+    if path and os.path.exists(file) and not file.is_dir():
+        return file
+    reason = f"{path} {'is a folder' if os.path.isdir(file) else 'does not exist'}"
+    raise UserError(f"--{option} {reason if path else 'is empty'}; expected {expected}")
+
+
+def check_result_file(path: str, option: str, *, replaces: bool = True) -> Path:
+    """Return the path of a file to be written.
+
+    Raises UserError where its folder cannot be written, and where the file exists and the option
+    does not replace files.
+    """
+    file = Path(path)
+    if not path or file.is_dir():
+        reason = f"{path} is a folder" if path else "is empty"
+        raise UserError(f"--{option} {reason}; expected the name of a file to write")
+    if file.exists() and not file.is_file():  # a pipe or a device keeps nothing
+        return file
+    if (why := why_unwritable(file.parent)) is not None:
+        raise UserError(f"cannot write --{option} {path}: {why}; expected a file in a folder")
+    if file.exists() and not replaces:
+        raise UserError(
+            f"--{option} {path} exists: choose another name, or add --overwrite to replace it"
+        )
+    return file
+
+
+class OutputFolder:
+    """Folder of result files. Created with the first file; other files in it are left alone.
+
+    Raises UserError where it cannot be written.
+    """
+
+    def __init__(self, folder: str, *, overwrite: bool) -> None:
+        if not folder:
+            raise UserError("--out is empty; expected the name of a folder")
+        self.path = Path(folder)
+        self.overwrite = overwrite
+        if (why := why_unwritable(self.path)) is not None:
+            raise UserError(
+                f"cannot write into --out {folder}: {why}; expected a folder to write into"
+            )
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def check_free(self, names: Sequence[str]) -> None:
+        """Raise UserError where one of these files exists and --overwrite was not given."""
+        existing = [name for name in names if (self.path / name).exists()]
+        if existing and not self.overwrite:
+            more = f" and {len(existing) - 1} more" if len(existing) > 1 else ""
+            raise UserError(
+                f"--out {self.path} already holds {existing[0]}{more}: choose another folder, "
+                "or add --overwrite to replace them"
+            )
+
+    def write(self, name: str, content: bytes) -> Path:
+        """Write a file atomically and return its path."""
+        return write_atomically(self.path / name, content)
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return indented JSON in UTF-8; numbers of other libraries become floats."""
+    return f"{json.dumps(content, ensure_ascii=False, indent=2, default=float)}\n".encode()
+
+
+def read_input_lines(path: str | Path | None) -> list[str]:
+    """Return the lines of a UTF-8 file, or of standard input where path is None.
+
+    Raises UserError for a file that cannot be read and for a line that is not UTF-8.
+    """
+    if path is None:
+        if sys.stdin.isatty():
+            print("reading lines from the terminal; end with Ctrl-D", file=sys.stderr)
+        return split_lines(sys.stdin.buffer.read(), name="standard input")
+    try:
+        return split_lines(Path(path).read_bytes(), name=str(path))
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def read_lines(path: Path) -> list[str]:
+    r"""Return all lines of a UTF-8 file; a name ending in .gz is decompressed.
+
+    Only "\n" ends a line. Raises UserError for a missing file, a truncated or damaged gzip file and
+    bytes that are not UTF-8.
+    """
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as stream:
+            return split_lines(stream.read(), name=str(path))
+    except FileNotFoundError:
+        raise UserError(f"the text file {path} does not exist{_beside(path)}") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise UserError(f"{path} is not a complete gzip file ({error})") from error
+    except OSError as error:
+        raise UserError(f"the text file {path} cannot be read: {error.strerror}") from error
+
+
+def _beside(path: Path) -> str:
+    """Return what the folder of a missing file holds instead; empty for a missing folder."""
+    if not path.parent.is_dir():
+        return ""
+    names = sorted(file.name for file in path.parent.iterdir())
+    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"; its folder {'holds ' + shown if names else 'is empty'}"
+
+
+def split_lines(content: bytes, *, name: str, first: int = 1) -> list[str]:
+    r"""Return the lines of UTF-8 text, split at `\n` only, without a final `\r` or a first BOM.
+
+    `str.splitlines` would also split at U+2028, form feed and others, which belong to the text. A
+    last line without a line end counts. name: what errors call the content. first: number of the
+    first line, above 1 for a later part of a text. Raises UserError for a line that is not UTF-8.
+    """
+    try:
+        lines = content.decode("utf-8-sig" if first == 1 else "utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        number = error.object.count(b"\n", 0, error.start) + first
+        wrong = f"byte {error.object[error.start]:#04x}"
+        binary = b"\0" in error.object
+        kind = "; it has NUL bytes, as UTF-16 text and binary files have" if binary else ""
+        raise UserError(f"{name}, line {number} is not UTF-8: {wrong}{kind}") from None
+    if lines[-1] == "":
+        lines.pop()
+    return [line.removesuffix("\r") for line in lines]

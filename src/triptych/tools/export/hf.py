@@ -1,0 +1,165 @@
+"""Format `hf`: a folder that Hugging Face's transformers opens, and Triptych too.
+
+No code travels with it (`trust_remote_code` stays false): the weights have the names of an
+architecture of the library that computes the same function, see `hf_layouts`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from triptych import pretrained
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.domains.text_format import TextFormat
+from triptych.errors import UserError
+from triptych.files.results import json_bytes
+from triptych.tools.export.hf_decoder import decoder_layout
+from triptych.tools.export.hf_layouts import Layout
+from triptych.tools.export.hf_translator import translator_layout
+from triptych.tools.export.source import Source, Written, check_read_back
+from triptych.tools.export.tokenizer import tokenizer_files
+
+NAME = "hf"
+PREFIX = "model."
+"""Begins the names of weights in a checkpoint."""
+PYTORCH = {"format": "pt"}
+"""Header of safetensors files that the library asks for."""
+CHECKED_LENGTH = 24
+"""Most positions at which the library is compared."""
+TOLERANCE = 1e-3
+"""Largest difference of a logit from ours with which an export is written."""
+
+TRANSLATOR = """\
+```python
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+tokens = tokenizer(["A man plays the guitar."], return_tensors="pt", padding=True)
+tokens.pop("token_type_ids", None)
+print(tokenizer.batch_decode(model.generate(**tokens), skip_special_tokens=True))
+```"""
+DECODER = """\
+```python
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("FOLDER")
+model = AutoModelForCausalLM.from_pretrained("FOLDER")
+tokens = tokenizer("a man", return_tensors="pt")
+tokens.pop("token_type_ids", None)
+print(tokenizer.decode(model.generate(**tokens)[0], skip_special_tokens=True))
+```"""
+USE = """\
+{code}
+
+The class is {architecture}. Triptych opens the folder too: `triptych.load("FOLDER")`, or
+`--checkpoint FOLDER`."""
+
+
+def write(source: Source, folder: Path) -> Written:
+    """Write model.safetensors, config.json, generation_config.json and the tokenizer.
+
+    Raises UserError for a model that no architecture of the library computes.
+    """
+    files = tokenizer_files(source.model)
+    layout = layout_of(source)
+    state = {PREFIX + key: tensor for key, tensor in source.model.full_model.state_dict().items()}
+    stored = {PREFIX + key: how for key, how in layout.stored.items()}
+    if stored.keys() != state.keys():
+        rest = sorted(stored.keys() ^ state.keys())
+        raise RuntimeError(f"{layout.architecture} has no place for {rest}")
+    tensors = {
+        name: part
+        for key, how in stored.items()
+        if how.row is None
+        for name, part in how.write(state[key]).items()
+    } | layout.added
+    weights = save({key: part.clone().contiguous() for key, part in tensors.items()}, PYTORCH)
+    facts = source.metadata(weights, stored=stored)
+    check_read_back(weights, facts, state)
+    config = {**layout.config, "dtype": "float32", "torch_dtype": "float32"}
+    content = json_bytes({**config, pretrained.EXPORTED: facts})
+    (folder / pretrained.FOLDER_WEIGHTS).write_bytes(weights)
+    (folder / pretrained.FOLDER_METADATA).write_bytes(content)
+    (folder / "generation_config.json").write_bytes(json_bytes(layout.generation))
+    for name, text in files.items():
+        (folder / name).write_bytes(text)
+    code = TRANSLATOR if isinstance(source.model.full_model, EncoderDecoder) else DECODER
+    return Written(
+        weights=f"{len(weights) / 1e6:.1f} MB in float32, as {layout.architecture} has them",
+        use=USE.format(code=code, architecture=layout.architecture),
+        checks=[
+            f"All {len(state)} tensors were read back and are equal to those of the model.",
+            compared(source, layout, folder),
+        ],
+    )
+
+
+def layout_of(source: Source) -> Layout:
+    """Return the layout of a model; UserError where there is none."""
+    model, settings = source.model.full_model, source.model.settings
+    text = source.model.text_format()
+    if text is not None and isinstance(model, EncoderDecoder):
+        return translator_layout(model, settings.model.transformer, text, NAME)
+    if text is not None and isinstance(model, DecoderOnly):
+        return decoder_layout(model, settings.model.transformer, text, NAME)
+    raise UserError(
+        f"no architecture of transformers computes a {type(model).__name__} of the domain "
+        f"{source.domain}; expected --format safetensors or onnx"
+    )
+
+
+def compared(source: Source, layout: Layout, folder: Path) -> str:
+    """Return a sentence about the logits of the library at every position of random sequences.
+
+    RuntimeError where they differ by more than rounding.
+    """
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):  # progress bars
+            transformers = import_module("transformers")
+            kind = getattr(transformers, layout.architecture)
+            library = kind.from_pretrained(str(folder)).eval()
+    except ImportError:
+        return "Not compared: transformers is not installed (pip install 'triptych[bench]')."
+    model = source.model.full_model
+    most = min(CHECKED_LENGTH, layout.config.get("n_positions", CHECKED_LENGTH))
+    generator = torch.Generator().manual_seed(0)
+    size = layout.config["vocab_size"]
+    tokens = torch.randint(5, size, (3, most), generator=generator)
+    with torch.no_grad():
+        difference = largest_difference(model, library, tokens)
+    if not difference <= TOLERANCE:
+        raise RuntimeError(f"{layout.architecture} gives other logits: {difference:.2g}")
+    return (
+        f"Largest difference of a logit between transformers {transformers.__version__} and "
+        f"Triptych: {difference:.2g}, at each of {most} positions of 3 random sequences, float32 "
+        "on a CPU."
+    )
+
+
+def largest_difference(model: Any, library: Any, tokens: Tensor) -> float:
+    """Return the largest difference of a logit over all positions of sequences int64 [B, L]."""
+    start = torch.full_like(tokens[:, :1], TextFormat.START)  # [B, 1]
+    if isinstance(model, EncoderDecoder):
+        source, target = tokens, tokens.flip(1)
+        padding = torch.zeros_like(source, dtype=torch.bool)
+        padding[-1, 2 * source.shape[1] // 3 :] = True
+        inputs = torch.cat([start, target[:, :-1]], dim=1)
+        ours = model(source, padding, inputs)  # [B, L, V]
+        theirs = library(
+            input_ids=source, attention_mask=(~padding).long(), decoder_input_ids=inputs
+        )
+    else:
+        ours = model(tokens)  # [B, L, V]
+        inputs = torch.cat([start, tokens[:, :-1]], dim=1)
+        theirs = library(input_ids=inputs)
+    return float((ours - theirs.logits).abs().max())

@@ -1,0 +1,126 @@
+"""Comparison of ONNX graphs, run by onnxruntime, with our own steps at every position."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from triptych.core.conditioner import NO_CONDITION, Condition
+from triptych.core.models.base import AutoregressiveModel
+from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.state import DecodingState
+from triptych.domains.text_format import TextFormat
+from triptych.tools.export.onnx_modules import ENCODER, STEP, named_tensors
+
+ROWS = 3
+"""Rows of the batch with which a graph is compared; graphs are made with two."""
+
+
+class Compared(NamedTuple):
+    """A graph beside the model, over all positions of random sequences."""
+
+    difference: float
+    """Largest difference of an output."""
+    seconds: float
+    """Processor time of a step of onnxruntime."""
+    own_seconds: float
+    """Processor time of a step of the model."""
+
+
+def compare_decoder(
+    core: DecoderOnly, classes: nn.Embedding | None, folder: Path, length: int
+) -> Compared:
+    """Compare the graph of a decoder-only model."""
+    generator = torch.Generator().manual_seed(0)
+    head: Any = core.head
+    high = head.levels if core.value_shape else head.n_parameters
+    values = torch.randint(high, (ROWS, length, *core.value_shape), generator=generator)
+    feed: dict[str, Any] = {}
+    condition = NO_CONDITION
+    if classes is not None:
+        label = torch.arange(ROWS) % classes.num_embeddings
+        condition = Condition(classes(label).detach().unsqueeze(1))
+        feed["label"] = label.numpy()
+    state = core.init_state(ROWS, length, condition=condition)
+    before = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)
+    feed |= _arrays(state)
+    return _compare_steps(core, state, before, folder, feed)
+
+
+def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> Compared:
+    """Compare both graphs of a translator."""
+    source, padding = random_sources(model, ROWS)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(3, model.head.n_parameters, (ROWS, length), generator=generator)
+    tokens[:, 0] = TextFormat.START
+    encoder = open_graph(folder / ENCODER)
+    inputs = {"source": source.numpy(), "padding": padding.numpy()}
+    names = [output.name for output in encoder.get_outputs()]
+    with torch.no_grad():
+        state = model.init_state(ROWS, length, condition=model.encode(source, padding))
+    outputs = dict(zip(names, encoder.run(None, inputs), strict=True))
+    feed = {**_arrays(state), **outputs, "padding": padding.numpy()}
+    return _compare_steps(model, state, tokens, folder, feed)
+
+
+@torch.no_grad()
+def _compare_steps(
+    model: AutoregressiveModel,
+    state: DecodingState[Any],
+    before: Tensor,
+    folder: Path,
+    feed: dict[str, Any],
+) -> Compared:
+    """Compare the graph of a step with the model's own step.
+
+    before: the value before each position [B, L, ...], below 0 for none.
+    """
+    step = open_graph(folder / STEP)
+    outputs = [output.name for output in step.get_outputs()]
+    worst = seconds = own_seconds = 0.0
+    length = before.shape[1]
+    for position in range(length):
+        start = time.process_time()
+        value, at = before[:, position : position + 1], torch.tensor([position])
+        if position == 0 and bool((value < 0).all()):
+            expected = model.prefill(value[:, :0], state)  # [B, Z]
+        else:
+            expected = model.step(value, at, state)[:, 0]  # [B, Z]
+        middle = time.process_time()
+        feed |= {"value": value.numpy(), "position": at.numpy()}
+        logits, *caches = step.run(outputs, feed)
+        own_seconds += middle - start
+        seconds += time.process_time() - middle
+        feed |= dict(zip((name.removesuffix("_out") for name in outputs[1:]), caches, strict=True))
+        worst = max(worst, float(np.abs(logits - expected.numpy()).max()))
+    return Compared(worst, seconds / length, own_seconds / length)
+
+
+def random_sources(model: EncoderDecoder, rows: int) -> tuple[Tensor, Tensor]:
+    """Return random sources int64 [rows, 9] and their padding; the last row is shorter."""
+    generator = torch.Generator().manual_seed(0)
+    size = model.source_embedding.table.num_embeddings
+    source = torch.randint(3, size, (rows, 9), generator=generator)
+    padding = torch.zeros(rows, 9, dtype=torch.bool)
+    padding[-1, 6:] = True
+    return source, padding
+
+
+def _arrays(state: DecodingState[Any]) -> dict[str, Any]:
+    """Return copies of the tensors as arrays; a model's own steps write into the tensors."""
+    return {name: tensor.numpy().copy() for name, tensor in named_tensors(state).items()}
+
+
+def open_graph(path: Path) -> Any:
+    """Return a session of onnxruntime with one thread."""
+    from onnxruntime import InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads = 1
+    return InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -1,0 +1,156 @@
+"""What the page of an image model shows: completions of a drawing, and samples."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych.domains.image.domain import HALVES
+from triptych.domains.image.given_pictures import filled_pixels
+from triptych.domains.image.inference import ImageModel
+from triptych.domains.pictures import render
+from triptych.domains.pictures.formats import ImageSizeError, decode_image
+from triptych.errors import UserError
+from triptych.tools.play.limits import sampling, within
+from triptych.types import Progress
+
+MAX_SIDE = 96
+"""Largest height and width of the images of a model, in pixels."""
+MAX_DRAWING = 200_000
+"""Longest drawing, in characters of its data address."""
+MAX_PASSES = 5
+MAX_COLUMNS = 3
+"""Largest number of images in a row beside a drawing."""
+ADDRESS = "data:image/png;base64,"
+"""Begins a drawing as the browser sends it."""
+
+
+def check_model(model: ImageModel, name: str) -> None:
+    """Raise UserError for a model that the page does not show. name: of its checkpoint."""
+    if model.full_model.factor is not None:
+        raise UserError(
+            f"{name} is a model of super-resolution; the page of images shows models that complete "
+            "images (triptych sample image serves both)"
+        )
+    height, width, _ = model.full_model.shape
+    if max(height, width) > MAX_SIDE:
+        raise UserError(
+            f"{name} makes images of {width} by {height} pixels; the page of images serves at most "
+            f"{MAX_SIDE} by {MAX_SIDE}"
+        )
+
+
+def class_names(model: ImageModel) -> list[str]:
+    """Return the names of the classes of a class-conditional model; empty for another one."""
+    return list(model.vocabulary["class_names"]) if model.full_model.n_classes else []
+
+
+def passes_for(model: ImageModel, part: str) -> int:
+    """Return the passes of resampling that completion of a part needs to use all given pixels.
+
+    0 where every given pixel precedes the others in the generation order, otherwise 1.
+    """
+    height, width, _ = model.full_model.shape
+    return 0 if model.full_model.given_first(filled_pixels(part, height, width)) else 1
+
+
+def complete(
+    model: ImageModel,
+    drawing: str,
+    part: str,
+    label: Any,
+    passes: Any,
+    seed: Any,
+    temperature: Any,
+    count: Any,
+    progress: Progress | None = None,
+) -> NDArray[np.uint8]:
+    """Return the given part of a drawing and its completions next to each other: RGB [H', W', 3].
+
+    drawing: data address of a PNG in the size of the model's images. part: half that the model
+    samples, one of `HALVES`. label: index of the class; ignored without classes. Raises UserError
+    for a drawing that is damaged and for settings outside of the limits.
+    """
+    options = sampling(seed, temperature, count)
+    if part not in HALVES:
+        raise UserError(f"The part to fill is {part!r}; expected one of {', '.join(HALVES)}")
+    filled = filled_pixels(part, *model.full_model.shape[:2]).numpy()
+    image = read_drawing(model, drawing)[None]  # [1, H, W, C]
+    index = _label(model, label)
+    completed = model.complete(
+        image,
+        filled,
+        labels=None if index is None else [index],
+        passes=within("Passes", passes, 0, MAX_PASSES),
+        progress=progress,
+        **options,
+    )[0]  # [count, H, W, C]
+    levels = model.full_model.levels
+    given = render.hide(render.to_bytes(image, levels), filled)
+    cells = np.concatenate([given, render.in_colour(render.to_bytes(completed, levels))])
+    return _enlarged(cells, min(len(cells), MAX_COLUMNS))
+
+
+def sample(
+    model: ImageModel,
+    label: Any,
+    seed: Any,
+    temperature: Any,
+    count: Any,
+    progress: Progress | None = None,
+) -> NDArray[np.uint8]:
+    """Return sampled images of a class in a grid: RGB [H', W', 3]; errors as in `complete`."""
+    options = sampling(seed, temperature, count)
+    sampled = model.sample(**options, label=_label(model, label), progress=progress)
+    cells = render.in_colour(render.to_bytes(sampled, model.full_model.levels))
+    return _enlarged(cells, math.ceil(math.sqrt(len(cells))))
+
+
+def example(
+    model: ImageModel, label: Any, seed: Any, temperature: Any, progress: Progress | None = None
+) -> str:
+    """Return an image of the model's own as a drawing, a data address; errors as in `complete`."""
+    from PIL import Image
+
+    options = sampling(seed, temperature, 1)
+    sampled = model.sample(**options, label=_label(model, label), progress=progress)
+    content = io.BytesIO()
+    shown = render.in_colour(render.to_bytes(sampled, model.full_model.levels))[0]
+    Image.fromarray(shown).save(content, format="PNG")
+    return ADDRESS + base64.b64encode(content.getvalue()).decode()
+
+
+def read_drawing(model: ImageModel, drawing: str) -> NDArray[np.uint8]:
+    """Return a drawing as levels of the model, [H, W, C]; UserError where it is damaged."""
+    height, width, channels = model.full_model.shape
+    expected = f"expected a PNG of {width} by {height} pixels; load the page again"
+    if not drawing.startswith(ADDRESS) or len(drawing) > MAX_DRAWING:
+        raise UserError(f"The drawing cannot be read: {expected}")
+    try:
+        content = base64.b64decode(drawing.removeprefix(ADDRESS), validate=True)
+        pixels = decode_image(content, height, width, channels, resize=False)
+    except ImageSizeError as error:
+        raise UserError(f"The drawing is {error} (pixels); {expected}") from error
+    # base64 and Pillow raise a dozen types of exception for damaged content.
+    except Exception as error:
+        raise UserError(f"The drawing cannot be read: {expected}") from error
+    bits = model.settings.bits
+    if bits is not None:
+        return (pixels >> (8 - bits)).astype(np.uint8)
+    return render.to_levels(pixels, model.full_model.levels)
+
+
+def _enlarged(cells: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
+    """Return images [N, H, W, 3] in one, large enough for a page."""
+    grid = render.lay_out(cells, columns)
+    return grid.repeat(2, axis=0).repeat(2, axis=1)
+
+
+def _label(model: ImageModel, label: Any) -> int | None:
+    names = class_names(model)
+    return within("Class", label, 0, len(names) - 1) if names else None

@@ -1,0 +1,152 @@
+"""Parts of the layout that the pages share: settings of sampling, buttons that run a model."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Callable, Sequence
+from threading import Event
+from typing import Any
+
+import gradio as gr
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from triptych.errors import UserError
+from triptych.tools.play.limits import MAX_SEED, MAX_TEMPERATURE
+from triptych.types import Progress
+
+QUEUE = "model"
+"""Queue of all buttons that run a model: one runs at a time, since torch uses all cores."""
+IMAGE_BUTTONS = ["download", "fullscreen"]
+"""Of an image; gradio's own list has one that uploads it."""
+SHOWN_EVERY = 0.2
+"""Seconds between two displays of progress."""
+_TEMPLATES = Environment(
+    loader=PackageLoader("triptych.tools.play"), autoescape=True, undefined=StrictUndefined
+)
+
+
+class Work:
+    """Work that a model does for one tab of a browser; there is one at a time."""
+
+    stopped = Event()
+    """Ends the work at its next step."""
+    session: str | None = None
+    """Tab that asked for it."""
+
+    @classmethod
+    def begin(cls, session: str | None) -> None:
+        """Note that the work of a tab begins."""
+        cls.session = session
+        cls.stopped.clear()
+
+
+def stop_work(request: gr.Request) -> None:
+    """End the work of the tab of a request; work of other tabs goes on."""
+    if request.session_hash == Work.session:
+        Work.stopped.set()
+
+
+def template(name: str, **values: Any) -> str:
+    """Return a file of the folder of templates, filled with values."""
+    return _TEMPLATES.get_template(name).render(**values)
+
+
+def table(caption: str, columns: Sequence[str], rows: Sequence[Sequence[str]] = ()) -> str:
+    """Return a table of results as HTML."""
+    return template("table.html.j2", caption=caption, columns=columns, rows=rows)
+
+
+def result_table(caption: str, columns: Sequence[str], **options: Any) -> Any:
+    """Add an element for `table`, at first without rows."""
+    return gr.HTML(table(caption, columns), apply_default_css=False, **options)
+
+
+def sampling_fields(*, count: int, most: int, what: str) -> list[Any]:
+    """Add the fields of seed, temperature and number of samples, and return them."""
+    with gr.Row():
+        return [
+            gr.Number(
+                0, label="Seed", precision=0, minimum=0, maximum=MAX_SEED, min_width=180,
+                info="Another seed gives another result.",
+            ),
+            gr.Slider(
+                0, MAX_TEMPERATURE, 1, step=0.05, label="Temperature", min_width=180,
+                info="Below 1 safer, above 1 more varied.",
+            ),
+            gr.Slider(
+                1, most, count, step=1, label=f"Number of {what}", min_width=180,
+                info="More take more time.",
+            ),
+        ]  # fmt: skip
+
+
+def run_button(
+    text: str,
+    function: Callable[..., Any],
+    inputs: Sequence[Any],
+    outputs: Sequence[Any],
+    *,
+    js: str | None = None,
+    primary: bool = False,
+    shown_on: Sequence[Any] | None = None,
+    enter: Any = None,
+) -> Any:
+    """Add a button that calls a function with the values of the inputs, and return its event.
+
+    function: takes a `Progress` as last argument and returns the values of the outputs; a UserError
+    is shown as its sentence. js: JavaScript that changes the values before they are sent. shown_on:
+    components over which the progress is shown, None for the outputs. enter: text field in which
+    the Enter key does the same.
+    """
+    button = gr.Button(text, variant="primary" if primary else "secondary", min_width=100)
+
+    # gradio finds a Progress by its default and a Request by its type, and passes both.
+    def answer(
+        request: gr.Request,
+        progress: gr.Progress = gr.Progress(),  # noqa: B008
+        *values: Any,
+    ) -> Any:
+        Work.begin(request.session_hash)
+        try:
+            return function(*values, _display(progress))
+        except UserError as error:
+            # gradio shows a message as HTML. After an exception it would cover the results.
+            gr.Warning(html.escape(" ".join(str(error).split())), duration=None, title="Triptych")
+            return gr.skip()
+
+    triggers = [button.click, *([] if enter is None else [enter.submit])]
+    return gr.on(
+        triggers, answer, inputs, outputs, js=js, show_progress_on=shown_on, concurrency_id=QUEUE,
+        concurrency_limit=1, api_visibility="private",
+    )  # fmt: skip
+
+
+def result_image(label: str, **options: Any) -> Any:
+    """Return an image of a result, to be rendered where it is to stand."""
+    return gr.Image(
+        render=False, label=label, show_label=False, format="png", interactive=False,
+        buttons=IMAGE_BUTTONS, **options,
+    )  # fmt: skip
+
+
+def stop_button() -> None:
+    """Add a button that ends the work that runs."""
+    gr.Button("Stop", variant="stop", min_width=80).click(
+        stop_work, queue=False, show_progress="hidden", api_visibility="private"
+    )
+
+
+def _display(progress: gr.Progress) -> Progress:
+    """Return a Progress that gradio shows and that the stop button ends."""
+    latest = 0.0
+
+    def show(done: int, total: int) -> None:
+        nonlocal latest
+        if Work.stopped.is_set():
+            raise UserError("Stopped.")
+        if time.monotonic() - latest > SHOWN_EVERY:
+            latest = time.monotonic()
+            progress((done, total or None), desc="sampled", unit="positions")
+
+    return show

@@ -1,0 +1,221 @@
+"""Folder of a run, read without the code that trained it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+
+from triptych.errors import UserError
+from triptych.tools.report.metrics import Curve, Metrics, read_metrics, total
+from triptych.tools.report.samples import Picture, Validation, read_picture, read_validations
+from triptych.tools.report.settings import FlatSettings, differences, read_settings
+
+CONFIG, METRICS, VERSIONS = "config.yaml", "metrics.csv", "versions.json"
+MARKS = (CONFIG, METRICS, VERSIONS)
+"""Files of which a run has at least one from its start on."""
+SAMPLES, ATTENTION = "samples", "attention"
+
+
+@dataclass(frozen=True)
+class Score:
+    """Result of `triptych evaluate --json` that lies in the run's folder."""
+
+    file: str
+    split: str
+    count: int
+    values: dict[str, float]
+    """Metrics, then other numbers of the details, such as scores of simple models."""
+
+
+@dataclass(frozen=True)
+class ResumedSettings:
+    """Settings with which a run was resumed that are not those of its beginning."""
+
+    step: int
+    changed: dict[str, list[str | None]]
+    """Name -> value before and after."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What the folder of a run holds."""
+
+    name: str
+    folder: Path
+    settings: FlatSettings
+    resumed: list[ResumedSettings]
+    curves: dict[str, Curve]
+    starts: list[dict[str, Any]]
+    """Of versions.json: step, seed, precision, parameters and versions of each start."""
+    scores: list[Score]
+    validations: list[Validation]
+    attention: list[Picture]
+    notices: list[str]
+    """What is missing, damaged or incomplete, in sentences."""
+
+    def overview(self) -> dict[str, str]:
+        """Return (fact, value) of the run; facts that the folder does not tell are left out."""
+        last = self.starts[-1] if self.starts else {}
+        steps = [curve[-1][0] for curve in self.curves.values()]
+        planned = self.settings.get("trainer.max_steps", "")
+        rows: dict[str, str] = {}
+        if steps:
+            done = f"{max(steps):,}"
+            rows["last step"] = f"{done} of {int(planned):,}" if planned.isdecimal() else done
+        if isinstance(last.get("parameters"), int):
+            rows["parameters"] = f"{last['parameters']:,}"
+        if "time/seconds" in self.curves:
+            rows["time of training"] = duration(total(self.curves["time/seconds"]))
+        if "time/tokens_per_s" in self.curves:
+            rate = median(value for _, value in self.curves["time/tokens_per_s"])
+            rows["tokens per second (median)"] = f"{rate:,.0f}"
+        for key in ("seed", "precision"):
+            if last.get(key) is not None:
+                rows[key] = str(last[key])
+        if self.starts:
+            rows["starts"] = str(len(self.starts))
+        return rows
+
+    def languages(self) -> dict[str, str]:
+        """Return the languages of the columns of a table of translations that are known."""
+        source, target = (
+            self.settings.get(f"data.source.init_args.{side}_language", "")
+            for side in ("source", "target")
+        )
+        known = {"source": source, "reference": target, "translation": target}
+        return {column: str(yaml.safe_load(name)) for column, name in known.items() if name}
+
+
+def read_runs(folders: Sequence[Path], *, most: int) -> list[Run]:
+    """Read runs and give them different names; raises UserError for a folder given twice."""
+    real = [folder.resolve() for folder in folders]
+    for index, folder in enumerate(folders):
+        if real[index] in real[:index]:
+            raise UserError(f"the run {folder} is given twice")
+    runs = [read_run(folder, most=most) for folder in folders]
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        runs = [Run(**{**vars(run), "name": str(run.folder)}) for run in runs]
+    return runs
+
+
+def read_run(folder: Path, *, most: int) -> Run:
+    """Read the folder of a run, finished or not.
+
+    most: as in `read_validations`. Raises UserError for a folder that is no run, and for a
+    metrics.csv that is no table of metrics. What else is missing or damaged is named in `notices`.
+    """
+    check_is_run(folder)
+    notices: list[str] = []
+    settings: FlatSettings = {}
+    resumed: list[ResumedSettings] = []
+    try:
+        settings = read_settings(folder / CONFIG)
+        for path in sorted(folder.glob("config.step-*.yaml")):
+            step = path.stem.rpartition("-")[2]
+            if step.isdecimal():
+                changed = differences([settings, read_settings(path)])
+                resumed.append(ResumedSettings(int(step), changed))
+    except FileNotFoundError:
+        notices.append(f"{CONFIG} is missing: the settings are not known.")
+    except (ValueError, OSError) as error:
+        notices.append(f"Some settings are not shown: {error}.")
+    starts = _read_starts(folder / VERSIONS, notices)
+    metrics = Metrics({}, [f"There is no {METRICS}: nothing has been logged yet."])
+    if (folder / METRICS).is_file():
+        metrics = read_metrics(folder / METRICS)
+        if not metrics.curves:
+            metrics.notices.append(f"{METRICS} holds no values yet.")
+    notices += metrics.notices
+    planned = settings.get("trainer.max_steps", "")
+    done = max((curve[-1][0] for curve in metrics.curves.values()), default=0)
+    if planned.isdecimal() and done < int(planned):
+        notices.append(f"The run ended early or goes on: step {done} of {planned}.")
+    if not (folder / "checkpoints").is_dir():
+        notices.append("There is no checkpoint yet.")
+    validations = read_validations(folder / SAMPLES, most=most)
+    for validation in validations:
+        notices += validation.items.notices
+    attention = []
+    for path in sorted((folder / ATTENTION).rglob("*.png")):
+        try:
+            attention.append(read_picture(path))
+        except UserError as error:
+            notices.append(f"{error}.")
+    name = str(yaml.safe_load(settings.get("run.name", "")) or folder.resolve().name)
+    return Run(
+        name, folder, settings, resumed, metrics.curves, starts, read_scores(folder), validations,
+        attention, notices,
+    )  # fmt: skip
+
+
+def check_is_run(folder: Path) -> None:
+    """Raise UserError where a folder is not that of a run, or cannot be read."""
+    if not folder.exists():
+        raise UserError(f"the run {folder} does not exist; expected the folder of a run")
+    if not folder.is_dir():
+        raise UserError(f"{folder} is a file; expected the folder of a run")
+    try:
+        if any((folder / name).is_file() for name in MARKS):
+            return
+        inner = sorted(str(path) for path in folder.iterdir() if (path / CONFIG).is_file())
+    except OSError as error:
+        raise UserError(f"the run {folder} cannot be read: {error.strerror}") from error
+    hint = f"; it holds the run(s) {', '.join(inner[:5])}" if inner else ""
+    raise UserError(f"{folder} is no run: it has none of {', '.join(MARKS)}{hint}")
+
+
+def read_scores(folder: Path) -> list[Score]:
+    """Read the results of `triptych evaluate --json` in a folder; other files are ignored."""
+    scores = []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            continue
+        if not isinstance(content, dict) or not isinstance(content.get("metrics"), dict):
+            continue
+        details = content.get("details")
+        values = dict(_numbers(content["metrics"], ""))
+        values |= dict(_numbers(details if isinstance(details, dict) else {}, ""))
+        split, count = str(content.get("split", "")), content.get("count")
+        scores.append(Score(path.name, split, count if isinstance(count, int) else 0, values))
+    return scores
+
+
+def _numbers(content: dict[str, Any], prefix: str) -> list[tuple[str, float]]:
+    """Return the numbers of nested mappings by name; ": " stands between the names of levels."""
+    numbers = []
+    for key, value in content.items():
+        if isinstance(value, dict):
+            numbers += _numbers(value, f"{prefix}{key}: ")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            with suppress(OverflowError):  # a whole number of hundreds of digits is no score
+                numbers.append((f"{prefix}{key}", float(value)))
+    return numbers
+
+
+def _read_starts(path: Path, notices: list[str]) -> list[dict[str, Any]]:
+    if not path.is_file():
+        notices.append(f"{path.name} is missing: the versions are not known.")
+        return []
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        starts = json.loads(path.read_text(encoding="utf-8"))["starts"]
+        if isinstance(starts, list) and all(isinstance(start, dict) for start in starts):
+            return starts
+    notices.append(f"{path.name} is damaged: the versions are not known.")
+    return []
+
+
+def duration(seconds: float) -> str:
+    """Return a time as h:mm:ss, or m:ss below an hour."""
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, left = divmod(rest, 60)
+    return f"{hours}:{minutes:02}:{left:02} h" if hours else f"{minutes}:{left:02} min"

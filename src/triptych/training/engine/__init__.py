@@ -1,0 +1,1 @@
+"""One step of training and what it needs: losses, optimisers, schedules, evaluation, speed."""

@@ -1,0 +1,119 @@
+"""Scores of a split: sums over batches in float64, on the device, read once.
+
+Imports `lightning_utilities`, which starts quickly, and not Lightning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor, distributed, nn
+
+from triptych.files.reading import rank_and_world
+from triptych.types import Progress
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Score of a whole split."""
+
+    domain: str
+    """Name of the domain, such as image."""
+    split: str
+    """Name of the split."""
+    metrics: dict[str, float]
+    """Ratios by name; the name contains the unit."""
+    count: int
+    """Items scored: pairs, images or pieces."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Further results: scores of simple models, signatures, settings; JSON types only."""
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Disable gradients and autocast: metrics are computed in the dtype of the weights."""
+    with torch.no_grad(), torch.autocast(device_type=device.type, enabled=False):
+        yield
+
+
+def in_double(x: Tensor) -> Tensor:
+    """Return x in float64, on its device, or on the CPU if the device is MPS (no float64)."""
+    return (x.cpu() if x.device.type == "mps" else x).double()
+
+
+class MetricSums:
+    """Sums by name, added up over batches on the device: reading them would synchronise a GPU."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, sums: Mapping[str, Tensor]) -> None:
+        """Add the sums of a batch, scalars."""
+        for name, value in sums.items():
+            amount = in_double(value)
+            self._sums[name] = self._sums[name] + amount if name in self._sums else amount
+
+    def read(self) -> dict[str, float]:
+        """Return the sums of this process."""
+        return {name: float(value) for name, value in self._sums.items()}
+
+    def read_all_ranks(self) -> dict[str, float]:
+        """Return the sums of all ranks, added in rank order; a rank may have had no batch."""
+        _, world = rank_and_world()
+        parts = [self.read()] * world
+        if world > 1:
+            distributed.all_gather_object(parts, self.read())
+        names = dict.fromkeys(name for part in parts for name in part)
+        return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
+
+
+@contextmanager
+def scoring(model: nn.Module) -> Iterator[None]:
+    """Eval mode and full precision, without gradients; restores the mode of every submodule."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with full_precision(device_of(model)):
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def sum_scores(
+    model: nn.Module,
+    score: Callable[[Any], Mapping[str, Tensor]],
+    batches: Iterable[Any],
+    progress: Progress | None = None,
+) -> dict[str, float]:
+    """Return the sums that `score` gives for each batch, added up over all batches.
+
+    The model computes in eval mode without gradients and autocast. score: batch on the model's
+    device -> sums by name, such as {"nats": ..., "tokens": ...}. batches: None in it is skipped.
+    progress: called with (batches done, batches in all, or 0 if unknown).
+    """
+    device = device_of(model)
+    totals = MetricSums()
+    length = len(batches) if isinstance(batches, Sized) else 0
+    with scoring(model):
+        for done, batch in enumerate(batches, start=1):
+            if batch is not None:
+                totals.add(score(to_device(batch, device)))
+            if progress is not None:
+                progress(done, length)
+    return totals.read()
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of the model's parameters; the CPU for a model without any."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return a batch with its tensors on a device: a tensor, tuple, list, dict or dataclass."""
+    return apply_to_collection(batch, Tensor, lambda tensor: tensor.to(device))

@@ -1,0 +1,114 @@
+"""The part of a model that a run trains: weights by name, and low-rank adapters.
+
+A pattern is a part of a dotted name of weights, such as `decoder`, `decoder.blocks.3` or
+`*embedding`; * stands for any text inside one component.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, NamedTuple
+
+from torch import Tensor, nn
+
+from triptych.errors import UserError, nearest
+from triptych.training.finetune.lora import add_adapters, is_adapter, linear_layers
+
+if TYPE_CHECKING:
+    from triptych.training.run.settings import RunConfig, RunSettings
+
+
+class InitialWeights(NamedTuple):
+    """What a model takes from a checkpoint of another one."""
+
+    weights: dict[str, Tensor]
+    """Weights by the names that they have in this model."""
+    new: tuple[str, ...] = ()
+    """Beginnings of the names of the parts that start anew, such as the head of another task."""
+
+
+def matches(name: str, pattern: str) -> bool:
+    """Return whether consecutive components of a dotted name match those of the pattern."""
+    parts, wanted = name.split("."), pattern.split(".")
+    starts = range(len(parts) - len(wanted) + 1)
+    return any(all(map(fnmatchcase, parts[start:], wanted)) for start in starts)
+
+
+def select(option: str, patterns: Iterable[str], names: Iterable[str]) -> list[str]:
+    """Return the names that a pattern matches, in order.
+
+    Raises UserError for a pattern without a match; option: the setting that holds the patterns.
+    """
+    names, patterns = list(names), list(patterns)
+    for pattern in patterns:
+        if not any(matches(name, pattern) for name in names):
+            every = {part for name in names for part in name.split(".")}
+            known = sorted(part for part in every if not part.isdigit())
+            near = nearest(pattern, known)
+            raise UserError(
+                f"{option} has {pattern!r}, which is no part of this model"
+                f"{f' (did you mean {near}?)' if near else ''}; expected one of "
+                f"{', '.join(known)}, or several joined by dots, such as "
+                f"{'.'.join(min(names).split('.')[:3])}"
+            )
+    return [name for name in names if any(matches(name, pattern) for pattern in patterns)]
+
+
+def adapted_layers(run: RunConfig, weights: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the layers that get adapters; UserError as in `check_parts`."""
+    if not run.lora_rank:
+        return []
+    layers = linear_layers(weights)
+    if run.lora_layers is not None:
+        layers = select("run.lora_layers", run.lora_layers, layers)
+    for name in layers:
+        if run.lora_rank > (most := min(weights[f"{name}.weight"].shape)):
+            raise UserError(
+                f"run.lora_rank is {run.lora_rank}, but the matrix of {name} has at most rank "
+                f"{most}; expected a smaller rank, such as 8"
+            )
+    return layers
+
+
+def is_restricted(run: RunConfig) -> bool:
+    """Return whether a run leaves weights of the model as they are."""
+    return run.train_only is not None or run.lora_rank > 0
+
+
+def check_parts(config: RunSettings, weights: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of the weights that `run.train_only` selects, of a model without adapters.
+
+    weights: of the model by name. Raises UserError where a pattern matches none of them, where the
+    rank of the adapters is too large, and for Muon without a matrix to train.
+    """
+    run = config.run
+    chosen = select("run.train_only", run.train_only or (), weights)
+    adapted_layers(run, weights)
+    matrices = {f"{layer}.weight" for layer in linear_layers(weights)}
+    optimizer = config.optim.optimizer
+    if optimizer.needs_blocks and is_restricted(run) and not matrices & {*chosen}:
+        raise UserError(
+            f"optim.optimizer is {type(optimizer).__name__}, which trains matrices of the blocks, "
+            "and run.train_only selects none (adapters are none either); set optim.optimizer to "
+            "AdamW"
+        )
+    return chosen
+
+
+def restrict_training(model: nn.Module, config: RunSettings) -> None:
+    """Add the adapters of the run to the model and freeze what the run does not train, in place.
+
+    A matrix that several parts share is trained if one of them is. Raises UserError as in
+    `check_parts`.
+    """
+    run = config.run
+    if not is_restricted(run):
+        return
+    before = model.state_dict()
+    chosen = check_parts(config, before)
+    add_adapters(model, adapted_layers(run, before), rank=run.lora_rank, alpha=run.lora_alpha)
+    model.requires_grad_(False)
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        if name in chosen or is_adapter(name):
+            weight.requires_grad_(True)

@@ -1,0 +1,1 @@
+"""From data to batches: order, resumption, lengths, packed files."""

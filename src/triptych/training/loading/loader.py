@@ -1,0 +1,368 @@
+"""Data loaders: training batches in a resumable order, and fixed batches for validation."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from lightning_utilities.core.apply_func import apply_to_collection
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, get_worker_info
+
+from triptych.errors import UserError
+from triptych.files.reading import rank_and_world
+from triptych.training.loading.packed import release_maps
+from triptych.training.loading.ragged import Items, Ragged
+
+Batches: TypeAlias = Ragged | Sequence[Items]
+"""Item numbers of each batch."""
+
+Plan: TypeAlias = Callable[[int, torch.Generator], Batches]
+"""Function of (epoch, generator of seed and epoch) that returns the batches of an epoch."""
+
+MakeBatch: TypeAlias = Callable[[Items, torch.Generator | None], Any]
+"""Function of (item numbers, generator for augmentation or None) that returns a batch.
+
+A batch is a tensor, a tuple, list or dict of tensors, a dataclass that is not frozen, or an object
+with a method `to(device)`: Lightning moves it to the device. Tensors have a dtype that numpy has.
+"""
+
+Key: TypeAlias = tuple[Items, tuple[int, ...] | None]
+"""Item numbers of a batch, and numbers that seed its augmentation or None for no augmentation."""
+
+
+def derive_seed(*numbers: int) -> int:
+    """Return a seed of 63 bits from whole numbers; their order counts."""
+    text = ",".join(str(int(number)) for number in numbers)
+    digest = hashlib.blake2b(text.encode("ascii"), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def generator_for(*numbers: int) -> torch.Generator:
+    """Return a CPU generator seeded with these numbers."""
+    return torch.Generator().manual_seed(derive_seed(*numbers))
+
+
+def shuffled_batches(n_items: int, batch_size: int) -> Plan:
+    """Return a plan that shuffles all items in each epoch; the last batch may be smaller."""
+    return lambda epoch, generator: shuffled(range(n_items), generator, batch_size)
+
+
+def shuffled(items: range, generator: torch.Generator, batch_size: int) -> Ragged:
+    """Return the items in random order in batches of batch_size; the last one may be smaller."""
+    order = torch.randperm(len(items), generator=generator).numpy()
+    return cut(items.start + order, batch_size)
+
+
+PART = 2**20
+"""Items that are shuffled together; one plan is in memory at a time."""
+
+
+def parts(n_items: int) -> list[range]:
+    """Return the parts of a data set: PART consecutive items each."""
+    return [range(start, min(start + PART, n_items)) for start in range(0, n_items, PART)]
+
+
+def plan_parts(
+    n_items: int, plan: Callable[[range, torch.Generator], Batches], *, seed: int
+) -> Plan:
+    """Return a plan of one part at a time, in an order of (seed, epoch).
+
+    plan: returns the batches of a part. The numbers of the parts run on over the epochs, see
+    `ResumableLoader`.
+    """
+    every = parts(n_items)
+
+    def plan_next(number: int, generator: torch.Generator) -> Batches:
+        epoch, turn = divmod(number, len(every))
+        order = torch.randperm(len(every), generator=generator_for(seed, epoch, 3)).tolist()
+        return plan(every[order[turn]], generator)
+
+    return plan_next
+
+
+def cut(items: Items | range, batch_size: int) -> Ragged:
+    """Return the items in batches of batch_size, in order; the last batch may be smaller."""
+    ends = np.minimum(np.arange(0, len(items) + batch_size, batch_size), len(items))
+    return Ragged(np.asarray(items, dtype=np.int64), ends)
+
+
+RELEASE_EVERY = 64
+"""Batches after which a process gives the memory of mapped files back."""
+
+
+class _Batches(Dataset[Any]):
+    """Batches by their key."""
+
+    def __init__(self, make_batch: MakeBatch) -> None:
+        self.make_batch = make_batch
+        self._made = 0
+
+    def __getitem__(self, key: Key) -> Any:
+        self._made += 1
+        if self._made % RELEASE_EVERY == 0:
+            release_maps()
+        items, seeds = key
+        batch = self.make_batch(items, None if seeds is None else generator_for(*seeds))
+        if get_worker_info() is None:
+            return batch
+        # Tensors would be sent one by one as files of shared memory, arrays go through one pipe.
+        return apply_to_collection(batch, Tensor, Tensor.numpy)
+
+
+class _Loader:
+    """Batches of these keys in order, as tensors.
+
+    workers: processes that make the batches ahead, started with the first iteration; 0 makes each
+    batch when it is asked for. pin_memory: see `ResumableLoader`.
+    """
+
+    def __init__(
+        self, make_batch: MakeBatch, keys: Iterable[Key], workers: int, *, pin_memory: bool
+    ) -> None:
+        self.pin_memory = pin_memory
+        self.batches: DataLoader[Any] = DataLoader(
+            _Batches(make_batch),
+            batch_size=None,
+            collate_fn=lambda batch: batch,
+            sampler=keys,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+            # `make_batch` may be a closure, and a fork needs no copy of the data.
+            multiprocessing_context="fork" if workers else None,
+            generator=torch.Generator(),  # otherwise a number of the global generator is used
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self.batches:
+            if self.batches.num_workers:
+                batch = apply_to_collection(batch, np.ndarray, torch.from_numpy)
+            if self.pin_memory:
+                batch = apply_to_collection(batch, Tensor, Tensor.pin_memory)
+            yield batch
+
+
+class _Order:
+    """Batches of each epoch, and their endless order.
+
+    The workers' keys come from here and not from the loader, which would then keep its own workers
+    alive: a loader that is dropped ends them at once.
+    """
+
+    def __init__(self, plan: Plan, seed: int, name: str) -> None:
+        self.plan = plan
+        self.seed = seed
+        self.name = name
+        self._planned: dict[int, Batches] = {}
+
+    def batches_of(self, epoch: int) -> Batches:
+        """Return the batches of an epoch on all ranks."""
+        if epoch not in self._planned:
+            batches = self.plan(epoch, generator_for(self.seed, epoch))
+            if not len(batches):
+                raise UserError(f"{self.name} is empty in epoch {epoch}; expected a batch or more")
+            self._planned = {e: b for e, b in self._planned.items() if e >= epoch - 1}
+            self._planned[epoch] = batches
+        return self._planned[epoch]
+
+    def positions(self, epoch: int, index: int) -> Iterator[tuple[int, int]]:
+        """Yield (epoch, index) from this position, without end."""
+        while True:
+            yield epoch, index
+            index += 1
+            if index >= len(self.batches_of(epoch)):
+                epoch, index = epoch + 1, 0
+
+    def keys(self, epoch: int, index: int) -> Iterator[Key]:
+        """Yield the keys of this rank's batches from a position, without end."""
+        rank, world = rank_and_world()
+        for at, number in islice(self.positions(epoch, index), rank, None, world):
+            yield self.batches_of(at)[number], (self.seed, at, number, 1)
+
+
+class ResumableLoader:
+    """Training batches in an endless order: plan(0), plan(1), ..., a function of (seed, epoch).
+
+    Batch i of epoch e is augmented with a generator of (seed, e, i). With DDP the ranks take turns
+    in this order, so that no batch is dropped or repeated.
+
+    An iteration yields `len(loader)` batches, also if the plans differ in length (Lightning needs
+    epochs of one length); the next iteration continues the order. `state_dict()` counts the batches
+    handed out, not those that workers have prepared. Workers go on from one epoch to the next.
+
+    Neither torch's DataLoader nor Lightning resumes in the middle of an epoch.
+
+    n_items: number of training items. name: of the training set, for messages. workers: number of
+    processes that make batches; 0 makes them in this process. n_parts: number of plans that are one
+    epoch; an "epoch" of the plan, the seeds and the state is then one part of an epoch. UserError
+    for a plan without batches.
+    """
+
+    def __init__(
+        self,
+        n_items: int,
+        plan: Plan,
+        make_batch: MakeBatch,
+        *,
+        seed: int,
+        name: str = "the training set",
+        workers: int = 0,
+        n_parts: int = 1,
+    ) -> None:
+        self.n_items = n_items
+        self.make_batch = make_batch
+        self.seed = seed
+        self.workers = workers
+        self.pin_memory = False
+        """Whether the batches lie in pinned memory, from which a GPU copies while it computes."""
+        self.batches_taken = 0
+        """Batches handed out on all ranks, over all epochs."""
+        self.seconds_taken = 0.0
+        """Seconds that this process has waited for batches."""
+        self._epoch = 0
+        self._index = 0
+        self._order = _Order(plan, seed, name)
+        self._stream: Iterator[Any] | None = None
+        self._first_length = len(self.batches_of(0))
+        for number in range(1, n_parts):
+            self._first_length += len(plan(number, generator_for(seed, number)))
+
+    def __len__(self) -> int:
+        """Batches per epoch and rank."""
+        _, world = rank_and_world()
+        return -(-self._first_length // world)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield `len(self)` batches from the current position."""
+        _, world = rank_and_world()
+        for _ in range(len(self)):
+            began = time.perf_counter()
+            if self._stream is None:
+                keys = _Endless(partial(self._order.keys, self._epoch, self._index))
+                loader = _Loader(self.make_batch, keys, self.workers, pin_memory=self.pin_memory)
+                self._stream = iter(loader)
+            batch = next(self._stream)
+            self.seconds_taken += time.perf_counter() - began
+            # The position moves before the batch is trained: a batch handed out counts as taken.
+            self._epoch, self._index = next(
+                islice(self._order.positions(self._epoch, self._index), world, None)
+            )
+            self.batches_taken += world
+            yield batch
+
+    def close(self) -> None:
+        """End the workers; the next batch is made anew."""
+        self._stream = None
+
+    def batches_of(self, epoch: int) -> Batches:
+        """Return the batches of an epoch on all ranks."""
+        return self._order.batches_of(epoch)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the position; equal on all ranks."""
+        return {
+            "seed": self.seed,
+            "n_items": self.n_items,
+            "epoch": self._epoch,
+            "index": self._index,
+            "batches_taken": self.batches_taken,
+            "processes": rank_and_world()[1],
+            "plan": self._fingerprint(self._epoch),
+        }
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Set the position; UserError if seed, number of items or batches differ."""
+        here = {**self.state_dict(), "plan": self._fingerprint(state["epoch"])}
+        for key, word in (
+            ("seed", "seed"),
+            ("n_items", "number of training items"),
+            ("plan", "batches whose hash is"),
+        ):
+            if state[key] != here[key]:
+                raise UserError(
+                    f"the run was made with {word} {state[key]}, this one has {here[key]}; to "
+                    "resume with the same data order, seed, items and sizes of batches must be "
+                    "as they were"
+                )
+        self._epoch, self._index = state["epoch"], state["index"]
+        self.batches_taken = state["batches_taken"]
+        self.close()
+
+    def _fingerprint(self, epoch: int) -> int:
+        """Return a hash of the epoch's batches."""
+        batches = [[int(item) for item in batch] for batch in self.batches_of(epoch)]
+        return zlib.crc32(repr(batches).encode())
+
+
+class _Endless:
+    """Iterable of an iterator; torch's DataLoader takes no iterator as its sampler."""
+
+    def __init__(self, begin: Callable[[], Iterator[Key]]) -> None:
+        self.begin = begin
+
+    def __iter__(self) -> Iterator[Key]:
+        return self.begin()
+
+
+class FixedBatches:
+    """The same batches in each iteration, without augmentation, for validation.
+
+    With DDP rank r yields batches r, r + world, ...; a rank without a batch left yields None, so
+    that all ranks make the same number of steps.
+
+    batches: item numbers, each item in exactly one batch. name: of the items, for the UserError if
+    there are none. workers, pin_memory: as for `ResumableLoader`.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        make_batch: MakeBatch,
+        *,
+        name: str = "the validation set",
+        workers: int = 0,
+    ) -> None:
+        if not len(batches):
+            raise UserError(f"{name} is empty; at least one item is needed")
+        self.batches = batches
+        self.make_batch = make_batch
+        self.workers = workers
+        self.pin_memory = False
+        self._loader: _Loader | None = None
+
+    def __len__(self) -> int:
+        """Batches per rank."""
+        _, world = rank_and_world()
+        return -(-len(self.batches) // world)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of this rank."""
+        rank, world = rank_and_world()
+        mine = range(rank, len(self.batches), world)
+        if self._loader is None:
+            keys = [(self.batches[number], None) for number in mine]
+            self._loader = _Loader(self.make_batch, keys, self.workers, pin_memory=self.pin_memory)
+        yield from self._loader
+        yield from [None] * (len(self) - len(mine))
+
+    def close(self) -> None:
+        """End the workers; the next iteration starts others."""
+        self._loader = None
+
+
+def padding_share(batches: Batches, *lengths: NDArray[np.int64]) -> float:
+    """Return the share of padding, 0 to 1, if each batch is as long as its longest row.
+
+    lengths: lengths of all items, int64 [N]; one array for each side of an item.
+    """
+    room = sum(int(side[batch].max()) * len(batch) for batch in batches for side in lengths)
+    real = sum(int(side[batch].sum()) for batch in batches for side in lengths)
+    return 1.0 - real / room if room else 0.0

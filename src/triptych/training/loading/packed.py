@@ -1,0 +1,133 @@
+"""Packed data: arrays in files of any size, mapped into memory, with a description in JSON.
+
+A file holds the bytes of one array. A row is found by its number, so that the order of an epoch,
+batches by length and a resume are those of data in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from triptych.errors import UserError
+from triptych.files.atomic import write_atomically
+from triptych.training.loading.ragged import Ragged
+
+DESCRIPTION = "pack.json"
+
+_MAPS: WeakSet[mmap.mmap] = WeakSet()
+"""Files that this process has mapped."""
+
+
+class PackWriter:
+    """Writes arrays of any length into a new folder, a part at a time.
+
+    Raises UserError where the folder is not empty or cannot be written.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._is_new = not self.folder.exists()
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            used = any(self.folder.iterdir())
+        except OSError as error:
+            raise UserError(f"cannot write into {folder}: {error.strerror}") from error
+        if used:
+            raise UserError(f"{folder} is not empty; expected a new folder for the packed data")
+        self._arrays: dict[str, dict[str, Any]] = {}
+
+    def append(self, name: str, rows: NDArray[Any]) -> None:
+        """Append rows to an array; all have the dtype and the shape [..., *] of the first."""
+        about = self._arrays.setdefault(
+            name, {"dtype": rows.dtype.str, "shape": [0, *rows.shape[1:]]}
+        )
+        assert (about["dtype"], about["shape"][1:]) == (rows.dtype.str, list(rows.shape[1:])), name
+        about["shape"][0] += len(rows)
+        try:
+            with (self.folder / name).open("ab") as file:
+                file.write(np.ascontiguousarray(rows).data)
+        except OSError as error:
+            raise UserError(f"cannot write {self.folder / name}: {error.strerror}") from error
+
+    def append_ragged(self, name: str, rows: Ragged) -> None:
+        """Append rows of different lengths."""
+        written = self._arrays.get(f"{name}.values", {"shape": [0]})["shape"][0]
+        if f"{name}.offsets" not in self._arrays:
+            self.append(f"{name}.offsets", np.zeros(1, dtype=np.int64))
+        first = rows.offsets[0]
+        self.append(f"{name}.offsets", rows.offsets[1:] - first + written)
+        self.append(f"{name}.values", rows.values[first : rows.offsets[-1]])
+
+    def discard(self) -> None:
+        """Delete what was written, and the folder where it is new: for a pack that fails."""
+        for name in self._arrays:
+            (self.folder / name).unlink(missing_ok=True)
+        if self._is_new:
+            with suppress(OSError):  # somebody else's files stay
+                self.folder.rmdir()
+
+    def finish(self, about: dict[str, Any]) -> None:
+        """Write the description: of JSON types, for `Pack.about`."""
+        text = json.dumps({"about": about, "arrays": self._arrays}, indent=1)
+        write_atomically(self.folder / DESCRIPTION, text.encode())
+
+
+class Pack:
+    """Packed data of a domain.
+
+    Raises UserError for a folder without a finished pack, for a pack of another domain and for a
+    file of another size.
+    """
+
+    def __init__(self, folder: str | Path, domain: str) -> None:
+        self.folder = Path(folder).expanduser()
+        try:
+            content = json.loads((self.folder / DESCRIPTION).read_bytes())
+            self.about, self._arrays = content["about"], content["arrays"]
+        except (OSError, ValueError, KeyError) as error:
+            raise UserError(
+                f"data.packed {folder} holds no finished pack; expected a folder that `triptych "
+                f"pack {domain}` has written"
+            ) from error
+        if self.about["domain"] != domain:
+            raise UserError(f"data.packed {folder} is of the domain {self.about['domain']}")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def array(self, name: str) -> NDArray[Any]:
+        """Return an array that is read from its file where it is used."""
+        about, path = self._arrays[name], self.folder / name
+        shape, dtype = tuple(about["shape"]), np.dtype(about["dtype"])
+        expected = int(np.prod(shape)) * dtype.itemsize
+        size = path.stat().st_size if path.exists() else 0
+        if size != expected:
+            raise UserError(f"{path} has {size:,} bytes; expected {expected:,}: pack again")
+        if not expected:  # an empty file cannot be mapped
+            return np.zeros(shape, dtype)
+        array = np.memmap(path, dtype, mode="c", shape=shape)  # torch warns of read-only arrays
+        assert isinstance(array.base, mmap.mmap)
+        _MAPS.add(array.base)
+        return array
+
+    def ragged(self, name: str) -> Ragged:
+        """Return rows of different lengths."""
+        return Ragged(self.array(f"{name}.values"), self.array(f"{name}.offsets"))
+
+
+def release_maps() -> None:
+    """Give back the memory of all mapped arrays, so that a process holds a small part of its files.
+
+    The pages stay in the cache of the operating system while there is room.
+    """
+    for mapped in _MAPS:
+        if hasattr(mmap, "MADV_DONTNEED"):
+            mapped.madvise(mmap.MADV_DONTNEED)

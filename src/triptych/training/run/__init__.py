@@ -1,0 +1,1 @@
+"""A run: its settings, folder, checks, checkpoints and resumption."""

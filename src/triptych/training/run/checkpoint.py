@@ -1,0 +1,171 @@
+"""Checkpoint files and exported models: header, reading, and refusals in one sentence.
+
+The header has what opens a model (`domain`, `model`, a domain's `task` and further fields of its
+`ModelSettings`, `vocabulary`), facts about its weights, and the settings of its run. Those (`data`,
+`optim`, `run`, `trainer`) are plain JSON: `train` reads them to go on with a run or to begin with
+its weights, `evaluate` reads `data`, and nothing else parses them.
+
+Needs no Lightning; `callbacks.checkpointing` writes the files.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import platform
+import subprocess
+from collections.abc import Mapping
+from functools import cache
+from importlib import metadata as packages
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import triptych
+from triptych.config.schema import to_plain
+from triptych.errors import UserError
+from triptych.pretrained import WEIGHTS, weights_in
+from triptych.training.run.model_files import read_model
+
+if TYPE_CHECKING:
+    from triptych.training.run.settings import RunSettings
+
+FORMAT = 2
+"""Version of the checkpoint's layout; others are refused."""
+
+ZIP_START = b"PK\x03\x04"
+NEEDED = ("format", "domain")
+"""Keys of the header in every format."""
+
+
+def run_metadata(domain: str, config: RunSettings, vocabulary: Any) -> dict[str, Any]:
+    """Return what the header says of a run, JSON types: its settings and those of its model.
+
+    vocabulary: of the data, of JSON types; TypeError otherwise.
+    """
+    opening = {"domain": domain, **vars(config.model_settings()), "vocabulary": vocabulary}
+    plain: dict[str, Any] = to_plain({**opening, **vars(config)})
+    return plain
+
+
+def header(
+    metadata: dict[str, Any], *, seed: int, step: int, metrics: dict[str, float]
+) -> dict[str, Any]:
+    """Return checkpoint["triptych"]: what `Domain.restore` needs, and how the weights were made.
+
+    metadata: of `run_metadata`.
+    """
+    return {
+        "format": FORMAT,
+        **metadata,
+        "versions": versions(),
+        "commit": code_commit(),
+        "seed": seed,
+        "step": step,
+        "metrics": dict(metrics),
+    }
+
+
+@cache
+def code_commit() -> str | None:
+    """Return the git commit of the running code, with "-dirty" if tracked files were changed.
+
+    None if the code is installed rather than a checkout, or without git.
+    """
+    folder = Path(triptych.__file__).parent
+
+    def git(*words: str) -> str:
+        command = ["git", "-C", str(folder), *words]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return answer.stdout.strip()
+
+    try:
+        # An installed package may lie inside another repository, which does not track it.
+        git("ls-files", "--error-unmatch", "__init__.py")
+        commit = git("rev-parse", "HEAD")
+        changed = git("status", "--porcelain", "--untracked-files=no", "--", ".")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{commit}-dirty" if changed else commit
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Triptych, torch, Lightning and Python."""
+    return {
+        "triptych": triptych.__version__,
+        "torch": str(torch.__version__),
+        "lightning": packages.version("pytorch-lightning"),
+        "python": platform.python_version(),
+    }
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the content of a checkpoint on the CPU, read with weights_only=True.
+
+    content["triptych"] is the header: format, domain, the settings of the model and of its run,
+    vocabulary, versions, commit, seed, step and metrics. content["state_dict"] contains the
+    weights. Tensors are memory-mapped.
+    A `.safetensors` file is a shipped model, a folder one of `triptych export`, see
+    `triptych.pretrained`.
+    Raises UserError for a file that is missing, damaged, of another format or no checkpoint.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file = weights_in(file)
+
+    def refusal(why: str) -> UserError:
+        return UserError(
+            f"the checkpoint {file} {why}; expected a file such as "
+            "runs/NAME/checkpoints/best.ckpt from `triptych train`, or a folder of "
+            "`triptych export`"
+        )
+
+    try:
+        with file.open("rb") as reader:
+            start = reader.read(len(ZIP_START))
+    except OSError as error:
+        raise refusal(f"cannot be read ({error.strerror})") from error
+    content: Any
+    try:
+        if file.suffix == WEIGHTS:
+            content = read_model(file)
+        elif start == ZIP_START:
+            content = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+        else:
+            raise refusal("is no checkpoint file")
+    except pickle.UnpicklingError as error:
+        raise refusal("was not written by Triptych (it holds other objects)") from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        size = file.stat().st_size
+        raise refusal(f"is cut off or damaged ({size:,} bytes are no whole file)") from error
+    header = content.get("triptych") if isinstance(content, dict) else None
+    if not isinstance(header, dict) or "state_dict" not in content:
+        raise refusal("was not written by Triptych (it has no header 'triptych')")
+    if missing := [key for key in NEEDED if key not in header]:
+        raise refusal(f"was not written by Triptych (its header has no {missing[0]})")
+    if header["format"] != FORMAT:
+        version = header.get("versions", {}).get("triptych", "of another version")
+        older = ", and scripts/convert_checkpoints of its repository converts older ones"
+        raise refusal(
+            f"has format {header['format']}, written by Triptych {version}; this version reads "
+            f"format {FORMAT}{older if header['format'] < FORMAT else ''}"
+        )
+    if missing := [key for key in ("model", "vocabulary") if key not in header]:
+        raise refusal(f"was not written by Triptych (its header has no {missing[0]})")
+    found: dict[str, Any] = content
+    return found
+
+
+def core_weights(state_dict: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return the weights of a checkpoint by their names in the core model, without "model."."""
+    return {name.removeprefix("model."): weight for name, weight in state_dict.items()}
+
+
+def check_domain(header: dict[str, Any], domain: str, named: object) -> None:
+    """Raise UserError if the checkpoint is of another domain; named: its name in the message."""
+    own = header["domain"]
+    if own != domain:
+        raise UserError(
+            f"{named} is of the domain {own}; expected a checkpoint of the domain {domain}"
+        )

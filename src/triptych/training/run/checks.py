@@ -1,0 +1,209 @@
+"""Checks of a run's settings, all before its data are read, and the arguments for Lightning."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import math
+from pkgutil import resolve_name
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
+from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
+
+from triptych.errors import UserError, nearest
+from triptych.training.callbacks.progress import quiet_lightning
+from triptych.training.engine.devices import choose_precision, uses_cuda
+from triptych.training.run.settings import RunSettings
+
+PARAMETERS = inspect.signature(pl.Trainer.__init__).parameters
+"""All arguments of Lightning's Trainer, with their defaults."""
+
+NOT_ALLOWED = {
+    "default_root_dir": "use --run.directory and --run.name",
+    "enable_checkpointing": "best.ckpt and last.ckpt are always kept",
+    "enable_model_summary": "the number of parameters is always printed",
+    "barebones": "leave it out",
+    "overfit_batches": "no batch comes twice here; use a small data set to overfit",
+}
+"""Trainer arguments that the run sets itself, and the alternative."""
+
+OBJECTS = ("callbacks", "logger", "plugins")
+"""Trainer arguments that are objects; `train` adds them to its own."""
+
+# `overfit_batches` stays an option, so that its refusal names the alternative.
+NOT_OPTIONS = ({*NOT_ALLOWED, "plugins", "model_registry"} - {"overfit_batches"}) & set(PARAMETERS)
+"""Arguments that the run sets itself or that a command line cannot express."""
+
+_SHARDED = ("fsdp", "deepspeed")
+"""Words in the names of strategies in which no process has the whole model."""
+
+_SMALLEST = {"accumulate_grad_batches": 1, "gradient_clip_val": 0, "log_every_n_steps": 1}
+_REFUSALS = (MisconfigurationException, ValueError, TypeError, ImportError)
+
+
+def trainer_settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the parsed options `--trainer....` that differ from the defaults of the Trainer."""
+    return {
+        name: _argument(name, value)
+        for name, value in vars(options).items()
+        if value != PARAMETERS[name].default
+    }
+
+
+def _argument(name: str, value: Any) -> Any:
+    if isinstance(value, list):  # callbacks or loggers
+        return [_argument(name, item) for item in value]
+    if "class_path" in getattr(value, "__dict__", {}):  # an object by its class
+        arguments = vars(value.get("init_args") or argparse.Namespace()).items()
+        kind = resolve_name(value.class_path)
+        try:
+            return kind(**{k: v for k, v in arguments if v is not None})
+        except _REFUSALS as error:
+            raise UserError(f"trainer.{name} cannot be {value.class_path}: {error}") from error
+    if name == "devices" and isinstance(value, str) and value.isdigit():
+        return int(value)  # the parser tries text before numbers here
+    return value
+
+
+def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments that Lightning's Trainer gets, with a chosen precision.
+
+    trainer: arguments of Lightning's Trainer as the user gives them. Raises UserError for the first
+    setting that no run can have on this machine.
+    """
+    run, optim = config.run, config.optim
+    for name, value in trainer.items():
+        if name not in PARAMETERS or name == "self":
+            near = nearest(name, PARAMETERS)
+            hint = f"; did you mean trainer.{near}?" if near else ""
+            raise UserError(f"trainer.{name} is no argument of Lightning's Trainer{hint}")
+        if name in NOT_ALLOWED and value is not None and value != PARAMETERS[name].default:
+            raise UserError(f"trainer.{name} is set by the run: {NOT_ALLOWED[name]}")
+        if name in _SMALLEST and value is not None and value < _SMALLEST[name]:
+            raise UserError(f"trainer.{name} must be at least {_SMALLEST[name]}, got {value}")
+        if name in ("max_steps", "max_epochs", "limit_train_batches") and value == 0:
+            raise UserError(f"trainer.{name} is 0; nothing would be trained")
+    check_strategy(trainer.get("strategy") or "auto")
+    interval = trainer.get("val_check_interval")
+    if isinstance(interval, int | float) and interval <= 0:
+        raise UserError(
+            f"trainer.val_check_interval must be above 0, got {interval}; for no validation set "
+            "trainer.limit_val_batches to 0"
+        )
+    endless = not trainer.get("fast_dev_run") and all(
+        trainer.get(name) in (None, -1) for name in ("max_steps", "max_epochs")
+    )
+    if endless and trainer.get("max_time") is None:
+        raise UserError(
+            "nothing says when to stop: set --trainer.max_steps (or trainer.max_epochs or "
+            "trainer.max_time)"
+        )
+    if endless and optim.schedule.needs_end:
+        raise UserError(
+            f"optim.schedule is {type(optim.schedule).__name__}, which needs an end: set "
+            "trainer.max_steps or trainer.max_epochs"
+        )
+    if missing := optim.optimizer.missing():
+        kind = type(optim.optimizer).__name__
+        raise UserError(f"optim.optimizer is {kind}, which needs {missing}")
+    patience = run.early_stopping_patience
+    if patience is not None and trainer.get("limit_val_batches") == 0:
+        raise UserError(
+            f"run.early_stopping_patience is {patience} validations, but "
+            "trainer.limit_val_batches is 0; set one of them to null"
+        )
+    if run.compile:
+        check_compiler("cuda" if uses_cuda(trainer) else "cpu")
+    kept = {name: v for name, v in trainer.items() if name not in {*NOT_ALLOWED, *OBJECTS}}
+    # One validation batch before the first step shows errors in validation early.
+    if kept.get("num_sanity_val_steps") is None:
+        kept["num_sanity_val_steps"] = 1
+    return {**kept, "precision": choose_precision(trainer)}
+
+
+def check_strategy(strategy: Any) -> None:
+    """Raise UserError for a strategy that shares the weights among processes, such as FSDP.
+
+    The optimisers, the clipping, the moving average and the checkpoints need whole weights.
+    """
+    if isinstance(strategy, str):
+        supported, name = not any(word in strategy for word in _SHARDED), strategy
+    else:
+        supported = isinstance(strategy, DDPStrategy | SingleDeviceStrategy)
+        name = type(strategy).__name__
+    if not supported:
+        raise UserError(
+            f"trainer.strategy is {name}, but every process needs the whole model here; use ddp "
+            "(for less memory: model.transformer.activation_checkpointing, a smaller batch with "
+            "trainer.accumulate_grad_batches)"
+        )
+
+
+@functools.cache
+def check_compiler(device: str) -> None:
+    """Compile a small function forward and backward; UserError with the reason on failure."""
+    x = torch.ones(64, device=device, requires_grad=True)
+    try:
+        torch.compile(lambda x: (x.sin() * 2).sum())(x).backward()
+    except Exception as error:  # torch wraps the compiler's failure in its own types
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        needs = "a working C++ compiler (g++)" if device == "cpu" else "Triton and a C compiler"
+        raise UserError(
+            f"run.compile needs {needs} on this machine, and compiling a small function failed: "
+            f"{reason[:200].rstrip('. :')}; install it, or leave run.compile off"
+        ) from error
+
+
+def probe_trainer(arguments: dict[str, Any]) -> pl.Trainer:
+    """Return a Trainer that is built to find out whether Lightning refuses the arguments.
+
+    arguments: from `check_settings`. The probe keeps a strategy object among them, so the run needs
+    new arguments. Raises UserError for values that Lightning refuses, at once or in its first step.
+    """
+    quiet_lightning()
+    own = {"logger": False, "enable_checkpointing": False, "enable_model_summary": False}
+    try:
+        probe = pl.Trainer(**{**arguments, **own, "enable_progress_bar": False})
+    except _REFUSALS as error:
+        names = [f"trainer.{name}" for name in arguments if name in str(error)]
+        about = f" ({', '.join(names)})" if names else ""
+        raise UserError(f"Lightning's Trainer refuses its settings{about}: {error}") from error
+    # Neither strategies nor launchers say in public how processes start, and names of strategies
+    # leave out DDPStrategy(start_method="spawn").
+    if isinstance(probe.strategy.launcher, _MultiProcessingLauncher):
+        # State of its child processes is lost to the process that started the run.
+        raise UserError(
+            f"trainer.strategy {arguments.get('strategy', 'auto')} trains in copies of this "
+            "process (fork or spawn), which Triptych does not support; expected another, such as "
+            "ddp"
+        )
+    return probe
+
+
+def check_batches(probe: pl.Trainer, n_train: int, n_validation: int) -> None:
+    """Raise UserError where a limit leaves no batch, or where no epoch is long enough to validate.
+
+    n_train, n_validation: batches of each process.
+    """
+    left = {}
+    for name, each in (("train", n_train), ("val", n_validation)):
+        limit = getattr(probe, f"limit_{name}_batches")
+        left[name] = min(each, limit) if isinstance(limit, int) else int(each * limit)
+        if limit > 0 and left[name] == 0:
+            raise UserError(
+                f"trainer.limit_{name}_batches is {limit}, which leaves none of {each} batches; "
+                f"expected at least {math.ceil(1000 / each) / 1000:g}, or a whole number of batches"
+            )
+    interval = probe.val_check_interval
+    validates = probe.check_val_every_n_epoch is not None and left["val"] > 0
+    if validates and isinstance(interval, int) and interval > left["train"]:
+        raise UserError(
+            f"trainer.val_check_interval is {interval}, but an epoch has {left['train']} batches: "
+            "set trainer.check_val_every_n_epoch to null, so that steps are counted across epochs, "
+            "or give a smaller interval"
+        )

@@ -1,0 +1,247 @@
+"""Several processes that train one model: start, decisions of rank 0, shared work.
+
+Lightning's strategies do the rest. With one process every function here does its work directly.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import json
+import os
+import time
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pytorch_lightning as pl
+from lightning_utilities.core.apply_func import apply_to_collection
+from pytorch_lightning.strategies import DDPStrategy
+from torch import Tensor, distributed
+from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from triptych.errors import UserError
+from triptych.files.reading import rank_and_world
+from triptych.training.engine.module import TrainingModule
+from triptych.training.loading.loader import (
+    FixedBatches,
+    ResumableLoader,
+    generator_for,
+)
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+DDP_DEFAULTS = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
+"""Arguments of DistributedDataParallel: buffers are constants here, and gradients need no copy."""
+
+Prepared = tuple[TrainingModule, ResumableLoader, FixedBatches]
+"""What `Domain.prepare` returns."""
+
+
+class Prepare(Protocol):
+    """`Domain.prepare`."""
+
+    def __call__(self, config: Any, vocabulary: Any = None) -> Prepared:
+        """Read the data."""
+
+
+def start_processes(trainer: pl.Trainer) -> None:
+    """Start the processes that Lightning has to start, and connect all ranks.
+
+    Lightning does so in `fit`; here it happens before the data are read, so that rank 0 can decide
+    for all. Nothing happens with one process, or a second time.
+    """
+    strategy = trainer.strategy
+    if isinstance(strategy, DDPStrategy):
+        # A public way, a DDPStrategy with arguments, needs to know before the Trainer is built that
+        # Lightning will choose DDP.
+        strategy._ddp_kwargs = {**DDP_DEFAULTS, **strategy._ddp_kwargs}
+    if trainer.world_size > 1 and not distributed.is_initialized():
+        assert strategy.launcher is not None
+        strategy.launcher.launch(lambda: None)
+        through_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        if through_torchrun and isinstance(strategy, DDPStrategy):
+            _connect_through_torchrun(strategy)
+        strategy.setup_environment()  # connects, where that is not done yet
+
+
+def _disconnect() -> None:
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+@contextlib.contextmanager
+def disconnected_by_refusal() -> Iterator[None]:
+    """Close the connections to the other ranks where a refusal ends this process.
+
+    A thread of a connection that outlives the interpreter would abort the process, and the exit
+    code would be that of the abort. A refusal leaves no communication open, so closing waits for
+    nobody.
+    """
+    try:
+        yield
+    except (UserError, SystemExit):
+        _disconnect()
+        raise
+
+
+def _connect_through_torchrun(strategy: DDPStrategy) -> None:
+    """Create the process group from torchrun's store, without the keys of earlier attempts."""
+    environment = strategy.cluster_environment
+    assert environment is not None
+    rank, world = environment.global_rank(), environment.world_size()
+    backend = strategy.process_group_backend
+    if backend is None:  # the choice of Lightning
+        backend = "nccl" if strategy.root_device.type == "cuda" else "gloo"
+    timeout = strategy._timeout or timedelta(minutes=30)
+    store = TCPStore(
+        environment.main_address, environment.main_port, wait_for_workers=False, timeout=timeout
+    )
+    distributed.init_process_group(
+        backend,
+        store=store_of_attempt(store, rank, world, timeout),
+        rank=rank,
+        world_size=world,
+        timeout=timeout,
+    )
+    if backend == "nccl":  # PyTorch warns otherwise
+        atexit.register(_disconnect)
+
+
+def store_of_attempt(store: Any, rank: int, world: int, timeout: timedelta) -> Any:
+    """Return the part of a torch.distributed.Store that only the processes of this attempt use.
+
+    torchrun (PyTorch 2.14) keeps its store when it starts killed processes again. A process could
+    read there the address of a dead one, and wait for it until the time-out. The number of restarts
+    does not tell attempts apart, since each node counts its own. Therefore each process makes a
+    random name, and rank 0 answers every name with its own until each rank has confirmed the
+    answer. Raises TimeoutError or DistStoreError if a rank does not come.
+    """
+    name = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"triptych/name/{rank}", name)
+        attempt = store.get(f"triptych/answer/{name}").decode()
+        store.set(f"triptych/confirmed/{attempt}/{rank}", "")
+        return PrefixStore(f"triptych/{attempt}", store)
+    deadline = time.monotonic() + timeout.total_seconds()
+    for other in range(1, world):
+        confirmed = False
+        while not confirmed:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"process {other} did not start within {timeout}")
+            asking = store.get(f"triptych/name/{other}").decode()  # possibly of a dead process
+            store.set(f"triptych/answer/{asking}", name)
+            with contextlib.suppress(DistStoreError):
+                store.wait([f"triptych/confirmed/{name}/{other}"], timedelta(seconds=1))
+                confirmed = True
+    return PrefixStore(f"triptych/{name}", store)
+
+
+def decided_by_rank_0(decide: Callable[[], R]) -> R:
+    """Return what `decide` returns on rank 0; the others only wait.
+
+    A UserError of rank 0 ends all processes, the others without a message.
+    """
+    rank, world = rank_and_world()
+    if world == 1:
+        return decide()
+    answer: list[Any] = [None, None]
+    error: UserError | None = None
+    if rank == 0:
+        try:
+            answer[0] = decide()
+        except UserError as refusal:
+            error, answer[1] = refusal, refusal.exit_code
+    distributed.broadcast_object_list(answer)
+    if error is not None:
+        raise error
+    if answer[1] is not None:
+        raise SystemExit(answer[1])
+    decided: R = answer[0]
+    return decided
+
+
+def prepare_in_turn(prepare: Prepare, config: Any, vocabulary: Any) -> Prepared:
+    """Return what `prepare` returns, which rank 0 calls first.
+
+    The others wait, so that files which rank 0 makes exist, and use the vocabulary that it has
+    learnt. Raises UserError where the ranks have read different data.
+    """
+    rank, world = rank_and_world()
+    if world == 1:
+        return prepare(config, vocabulary)
+    prepared: list[Prepared] = []
+
+    def first() -> Any:
+        prepared.append(prepare(config, vocabulary))
+        return prepared[0][0].metadata["vocabulary"]
+
+    learnt = decided_by_rank_0(first)
+    if rank > 0:
+        with contextlib.redirect_stderr(io.StringIO()):  # rank 0 has said the same
+            prepared.append(prepare(config, learnt))
+    hashes_of: list[Any] = [None] * world
+    distributed.all_gather_object(hashes_of, data_hashes(*prepared[0]))
+    for other, hashes in enumerate(hashes_of):
+        differing = [name for name in hashes if hashes[name] != hashes_of[0][name]]
+        if differing:
+            raise UserError(
+                f"process {other} has read other data than process 0: the hashes of the "
+                f"{' and the '.join(differing)} differ; all nodes need the same files"
+            )
+    return prepared[0]
+
+
+HASHED_BATCHES = 32
+"""Batches of each set whose content the ranks compare, spread over the whole set."""
+
+
+def data_hashes(
+    task: TrainingModule, training: ResumableLoader, validation: FixedBatches
+) -> dict[str, int]:
+    """Return a hash of the vocabulary and of the batches of each set, by its name.
+
+    The hashes of the batches cover their number, the order of the training items and the content of
+    HASHED_BATCHES batches.
+    """
+    order = training.batches_of(0)
+
+    def train_batch(number: int) -> Any:
+        return training.make_batch(order[number], generator_for(training.seed, 0, number, 1))
+
+    def validation_batch(number: int) -> Any:
+        return validation.make_batch(validation.batches[number], None)
+
+    return {
+        "vocabulary": zlib.crc32(json.dumps(task.metadata["vocabulary"]).encode()),
+        "training data": _hash(training.state_dict(), len(order), train_batch),
+        "validation data": _hash(None, len(validation.batches), validation_batch),
+    }
+
+
+def _hash(state: Any, count: int, make_batch: Callable[[int], Any]) -> int:
+    contents = [repr((state, count)).encode()]
+    for number in sorted({int(n) for n in np.linspace(0, count - 1, HASHED_BATCHES)}):
+        apply_to_collection(
+            make_batch(number), Tensor, lambda tensor: contents.append(tensor.numpy().tobytes())
+        )
+    return zlib.crc32(b"".join(contents))
+
+
+def shared(items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]]) -> list[R]:
+    """Return work(items), one result for each item; the ranks share the items.
+
+    All ranks call it with the same items and get all results.
+    """
+    rank, world = rank_and_world()
+    mine = work(items[rank::world])
+    if world == 1:
+        return list(mine)
+    parts: list[Any] = [None] * world
+    distributed.all_gather_object(parts, mine)
+    return [parts[number % world][number // world] for number in range(len(items))]

@@ -1,0 +1,125 @@
+"""Settings of a run that all domains share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from torch import nn
+
+from triptych.training.engine.optim import AdamW, OptimizerConfig
+from triptych.training.engine.schedules import InverseSqrt, ScheduleConfig
+from triptych.training.run.model_settings import ModelSettings
+from triptych.types import (
+    Checked,
+    FractionBelowOne,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Seed,
+)
+
+
+@dataclass(frozen=True)
+class RunConfig(Checked):
+    """Name, folder, seed and logging of a run."""
+
+    name: str = "run"
+    """Name of the run; its folder is <directory>/<name>."""
+    directory: str = "runs"
+    """Folder that contains the folders of all runs."""
+    init_from: str | None = None
+    """Checkpoint (.ckpt), or pretrained:NAME, that gives the initial weights; null for new
+    weights."""
+    init_vocabulary: Literal["checkpoint", "data"] = "checkpoint"
+    """Vocabulary of a run with init_from: that of the `checkpoint`, which the data have to fit, or
+    that of the `data`; then symbols that both have keep their weights and others start anew."""
+    word_vectors: str | None = None
+    """File of word vectors (word2vec or GloVe: text, .bin or either as .gz) of size d_model, from
+    which the embeddings of the words that it has start; null for none. For models of text; in
+    translation the embeddings of the source."""
+    freeze_word_vectors: bool = False
+    """Leave the vectors of word_vectors as they are; the other embeddings are trained."""
+    train_only: list[str] | None = None
+    """Parts of the model to train, by their names or parts of these, such as [decoder, head] or
+    ["*embedding"]; all other weights are frozen. Needs init_from; null trains all."""
+    lora_rank: NonNegativeInt = 0
+    """Rank of low-rank adapters (LoRA), which are trained in place of the weights; weights of
+    train_only are trained in addition. Needs init_from; 0 for no adapters."""
+    lora_alpha: PositiveFloat = 16.0
+    """Factor of the adapters: their output is multiplied by lora_alpha / lora_rank."""
+    lora_layers: list[str] | None = None
+    """Linear layers of the blocks that get adapters, by names as in train_only, such as
+    [qkv_proj, feed_forward]; null for all of them."""
+    seed: Seed = 0
+    """Seed of weights, data order, augmentation and dropout."""
+    data_workers: NonNegativeInt = 0
+    """Processes that make batches ahead of the training; 0 makes them between the steps."""
+    compile: bool = False
+    """Compile the training loss with torch.compile; needs a C++ compiler (Triton on a GPU)."""
+    tf32: bool = False
+    """Multiply float32 matrices in TF32 on an NVIDIA GPU: faster, with factors of 11 significant
+    bits. It concerns training in 32-true, and every validation."""
+    wandb: Literal["auto", "online", "offline", "off"] = "auto"
+    """Mode of Weights & Biases; auto is online if a key is found, otherwise offline."""
+    wandb_project: str = "triptych"
+    """Name of the Weights & Biases project."""
+    tensorboard: bool = False
+    """Write event files for TensorBoard into the run's folder; needs the extra tensorboard."""
+    samples: bool = True
+    """Write samples (images, sounds, sentences) into the run's folder after each validation."""
+    save_minutes: NonNegativeFloat = 10.0
+    """Minutes of training between two writes of last.ckpt; 0 writes it after validations only."""
+    early_stopping_patience: PositiveInt | None = None
+    """Validations without a better score after which the run ends; null for no limit."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        parts = self.name.split("/")
+        if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
+            raise ValueError(f"name is {self.name!r}; the name of a folder is needed")
+        for name in ("train_only", "lora_layers"):
+            if getattr(self, name) == []:
+                raise ValueError(f"{name} needs at least one name, or null; got an empty list")
+        if self.freeze_word_vectors and self.word_vectors is None:
+            raise ValueError("freeze_word_vectors needs word_vectors, a file of vectors")
+        if self.word_vectors is not None and self.init_from is not None:
+            raise ValueError("word_vectors and init_from both give initial weights; expected one")
+
+
+@dataclass(frozen=True)
+class OptimConfig(Checked):
+    """Optimiser and learning-rate schedule."""
+
+    optimizer: OptimizerConfig = field(default_factory=AdamW)
+    """Optimiser and its settings."""
+    learning_rate: PositiveFloat = 3e-4
+    """Highest learning rate, at the end of the warm-up; for Noam a factor, 1 in the paper."""
+    schedule: ScheduleConfig = field(default_factory=InverseSqrt)
+    """Learning rate over the updates."""
+    ema_decay: FractionBelowOne = 0.0
+    """Decay of the exponential moving average of the weights per update, such as 0.999;
+    validations and best.ckpt use the average; 0 for none."""
+
+
+@dataclass(frozen=True)
+class RunSettings(Checked):
+    """All settings of a run; a domain declares its own classes of `data` and `model`."""
+
+    data: Any
+    """Source of the data and batches."""
+    model: Any
+    """Sizes and parts of the model; `model.transformer` is its `TransformerConfig`."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimiser and learning rate."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Name, folder and seed of the run."""
+
+    def model_settings(self) -> ModelSettings:
+        """Return what use of the trained model needs; the rest of the settings is for training."""
+        return ModelSettings(self.model, lora_alpha=self.run.lora_alpha)
+
+    def build_model(self, vocabulary: Any = None) -> nn.Module:
+        """Return a model with initial weights, as `ModelSettings.build_model` does."""
+        return self.model_settings().build_model(vocabulary)
