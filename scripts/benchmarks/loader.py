@@ -15,10 +15,10 @@ from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.data import DataConfig as MusicData
 from triptych.domains.music.data import TrainingPieces, training_batches
 from triptych.domains.music.model import ModelConfig
+from triptych.domains.music.notes import Notes, settle
 from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.music.tokenizers.notes import Notes, settle
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import read_training_data
 from triptych.domains.translation.tokenizers.base import END, START, Tokenizers

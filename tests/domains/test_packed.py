@@ -29,7 +29,7 @@ DATA: dict[str, dict[str, Any]] = {
     },
     "music": {
         "source": {
-            "class_path": "triptych.domains.music.sources.synthetic.CopiedMotifs",
+            "class_path": "triptych.domains.music.sources.chorales.CopiedMotifs",
             "init_args": {},
         },
     },

@@ -126,7 +126,7 @@ def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any
     settings = {
         "data": {
             "source": {
-                "class_path": "triptych.domains.music.sources.jsb.JSBChorales",
+                "class_path": "triptych.domains.music.sources.chorales.JSBChorales",
                 "init_args": {"directory": "nowhere"},
             },
             "sequence_length": 64,

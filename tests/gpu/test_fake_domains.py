@@ -19,7 +19,7 @@ from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import generate
 from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
-from triptych.domains.music.constraints.options import ConstraintOptions
+from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.melody import condition_of
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

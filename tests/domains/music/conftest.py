@@ -11,7 +11,7 @@ import pretty_midi
 import pytest
 
 from triptych.domains.music.midi import ParsedMidi, midi_bytes, new_midi, parse_midi
-from triptych.domains.music.tokenizers.notes import Notes, notes_of
+from triptych.domains.music.notes import Notes, notes_of
 
 Row = tuple[int, float, float, int]
 

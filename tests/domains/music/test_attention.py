@@ -21,12 +21,12 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.attention_maps import find_query, note_attention
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
-from triptych.domains.music.event_ids import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.render import attention_png
 from triptych.domains.music.sources.base import PieceSource
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
+from triptych.domains.music.tokenizers.event_rules import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 

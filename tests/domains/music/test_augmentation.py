@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.music.chorale_grid import HIGHEST, LOWEST, SILENT
 from triptych.domains.music.data import (
     NO_PREVIOUS,
     PADDING,
@@ -13,14 +12,15 @@ from triptych.domains.music.data import (
     crop_start,
     training_batches,
 )
-from triptych.domains.music.event_ids import PIANO_HIGHEST, PIANO_LOWEST
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.model import ModelConfig, MusicSettings
+from triptych.domains.music.notes import Notes, stretch
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Augmentation, draw
+from triptych.domains.music.tokenizers.chorale_rules import HIGHEST, LOWEST, SILENT
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.event_rules import PIANO_HIGHEST, PIANO_LOWEST
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.music.tokenizers.notes import Notes, stretch
 from triptych.training.loading.loader import generator_for, shuffled_batches
 
 NO_AUGMENTATION = Augmentation(transpose=0, stretch=(1.0,))

@@ -19,7 +19,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder import SequenceEncoder
 from triptych.core.positions import NoPositions, Sinusoidal
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.conditioner import MelodyConditioner
+from triptych.domains.music.melody import MelodyConditioner
 from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS
 
 DURATIONS, STEP, D, LENGTH = [0, 3, 1, 0, 7], 4, 16, 12

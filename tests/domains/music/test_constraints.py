@@ -23,27 +23,32 @@ from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import generate
 from triptych.decoding.request import Draft, SampleRequest
 from triptych.decoding.sampling import LogitsConstraint, Sampling
-from triptych.domains.music.chorale_grid import LOWEST, REST, VOICE_RANGES
 from triptych.domains.music.config import Config, ModelConfig
-from triptych.domains.music.constraints.chorales import NoParallels
-from triptych.domains.music.constraints.notes import at_the_end
-from triptych.domains.music.constraints.options import (
+from triptych.domains.music.constraints import (
     SCALES,
     ConstraintOptions,
+    at_the_end,
     parse_ranges,
     parse_scale,
 )
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.domain import MusicSampleOptions
-from triptych.domains.music.event_ids import END, NOTE_OFF, SHIFT, VELOCITY
+from triptych.domains.music.generation import continue_tokens, sample_pieces
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, parse_midi
-from triptych.domains.music.piece_generation import continue_tokens, sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.statistics import SILENT, NoteTable, voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.tokenizers.chorale_rules import LOWEST, REST, VOICE_RANGES, NoParallels
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import EventGrammar, EventTokenizer
+from triptych.domains.music.tokenizers.event_rules import (
+    END,
+    NOTE_OFF,
+    SHIFT,
+    VELOCITY,
+    EventGrammar,
+)
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.errors import UserError
 
@@ -530,16 +535,14 @@ def test_no_options_change_nothing() -> None:
     assert parse_midi(plain[0], name="x").parts
 
 
-def build(options: ConstraintOptions) -> list[LogitsConstraint]:
-    """The rules of the tokenizer of the next test."""
-    return [lambda values: values] * (options.no_repeat or 0)
-
-
 def test_a_tokenizer_offers_its_own_constraints() -> None:
     class Other(RemiTokenizer):
-        """One class, in a module with `build`, and nothing else that names it."""
+        """One class, and nothing else that names it."""
 
-        constraint_module, constraint_options = __name__, ("no_repeat",)
+        constraint_options = ("no_repeat",)
+
+        def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+            return [lambda values: values] * (options.no_repeat or 0)
 
     assert Other().constraints(ConstraintOptions()) == []
     assert len(Other().constraints(ConstraintOptions(no_repeat=3))) == 3

@@ -18,11 +18,11 @@ from triptych.domains.music.data import (
     training_batches,
     window_starts,
 )
-from triptych.domains.music.event_ids import END, NOTE_OFF, SYMBOLS
 from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.event_rules import END, NOTE_OFF, SYMBOLS
 from triptych.domains.music.tokenizers.events import EventTokenizer
 
 

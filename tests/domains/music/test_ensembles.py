@@ -9,7 +9,7 @@ import pytest
 
 from triptych.domains.music.musicxml import TICKS_PER_QUARTER, read_musicxml, score_to_midi
 from triptych.domains.music.round_trip import RoundTrip, round_trip
-from triptych.domains.music.sources.music21_ensembles import (
+from triptych.domains.music.sources.music21 import (
     Music21Ensembles,
     all_ensembles,
     read_ensemble,

@@ -5,10 +5,17 @@ import numpy as np
 import pretty_midi
 import pytest
 
-from triptych.domains.music.event_ids import END, NOTE_OFF, NOTE_ON, SHIFT, SYMBOLS, VELOCITY
 from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.notes import Notes, notes_of, settle, to_steps
+from triptych.domains.music.tokenizers.event_rules import (
+    END,
+    NOTE_OFF,
+    NOTE_ON,
+    SHIFT,
+    SYMBOLS,
+    VELOCITY,
+)
 from triptych.domains.music.tokenizers.events import EventTokenizer, bin_velocity
-from triptych.domains.music.tokenizers.notes import Notes, notes_of, settle, to_steps
 
 encode_notes = EventTokenizer().encode
 

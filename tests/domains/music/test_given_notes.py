@@ -18,12 +18,12 @@ from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Given
-from triptych.domains.music.chorale_grid import SILENT, VOICES
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
+from triptych.domains.music.generation import complete_tokens
 from triptych.domains.music.given_scores import score_given
 from triptych.domains.music.midi import midi_bytes, parse_midi
-from triptych.domains.music.piece_generation import complete_tokens
+from triptych.domains.music.tokenizers.chorale_rules import SILENT, VOICES
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError

@@ -16,18 +16,25 @@ from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
-from triptych.domains.music.event_ids import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY
+from triptych.domains.music.generation import continue_tokens
 from triptych.domains.music.inference import MusicModel, restore
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
-from triptych.domains.music.piece_generation import continue_tokens
 from triptych.domains.music.sample_statistics import text_lines
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.sources.jsb import JSBChorales
+from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.statistics import NoteTable, means_and_deviations, piece_statistics
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
-from triptych.domains.music.tokenizers.events import EventGrammar, EventTokenizer
+from triptych.domains.music.tokenizers.event_rules import (
+    END,
+    NOTE_OFF,
+    NOTE_ON,
+    SHIFT,
+    VELOCITY,
+    EventGrammar,
+)
+from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 
 CHORALES = ChoraleTokenizer()

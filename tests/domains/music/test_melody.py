@@ -16,7 +16,6 @@ from triptych.core.positions import Sinusoidal
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
-from triptych.domains.music.chorale_grid import SILENT
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import (
     DataConfig,
@@ -26,7 +25,7 @@ from triptych.domains.music.data import (
     make_batch,
     training_batches,
 )
-from triptych.domains.music.event_ids import END
+from triptych.domains.music.generation import continue_tokens
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.melody import (
     PADDING,
@@ -38,13 +37,14 @@ from triptych.domains.music.melody import (
 from triptych.domains.music.metrics import token_nll
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.model import MelodyEncoder, ModelConfig, MusicSettings
-from triptych.domains.music.piece_generation import continue_tokens
+from triptych.domains.music.notes import Notes, notes_of, to_steps
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.base import MELODY_REST, Augmentation
+from triptych.domains.music.tokenizers.chorale_rules import SILENT
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.event_rules import END
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.music.tokenizers.notes import Notes, notes_of, to_steps
 from triptych.errors import UserError
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from triptych.domains.music.event_ids import END
 from triptych.domains.music.memorisation import longest_shared_runs
 from triptych.domains.music.sample_statistics import NamedPiece, compare_with_training
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
+from triptych.domains.music.tokenizers.event_rules import END
 from triptych.domains.music.tokenizers.events import EventTokenizer
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()

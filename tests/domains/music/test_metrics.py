@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from triptych.domains.music.metrics import count_models
-from triptych.domains.music.sources.jsb import JSBChorales
+from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 

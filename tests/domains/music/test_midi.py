@@ -14,7 +14,7 @@ from triptych.domains.music.midi import (
     read_midi,
     write_midi,
 )
-from triptych.domains.music.tokenizers.notes import notes_of
+from triptych.domains.music.notes import notes_of
 from triptych.errors import UserError
 
 

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from triptych.domains.music.chorale_grid import SILENT
 from triptych.domains.music.midi import midi_bytes
 from triptych.domains.music.sources.base import SPLITS, PieceSource
-from triptych.domains.music.sources.jsb import JSBChorales
-from triptych.domains.music.sources.midi_folder import MidiFolder
+from triptych.domains.music.sources.chorales import JSBChorales
+from triptych.domains.music.sources.midi_folder import MidiFolder, contents, list_files
 from triptych.domains.music.sources.music21 import (
     MIN_SHARED,
     Music21Chorales,
     find_tunes,
     melody_runs,
 )
-from triptych.domains.music.sources.stored_files import contents, list_files
+from triptych.domains.music.tokenizers.chorale_rules import SILENT
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError

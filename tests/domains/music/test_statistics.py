@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from triptych.domains.music import statistics as st
-from triptych.domains.music.chorale_grid import VOICES
 from triptych.domains.music.midi import new_midi
+from triptych.domains.music.notes import Notes
 from triptych.domains.music.statistics import NoteTable, piece_statistics
+from triptych.domains.music.tokenizers.chorale_rules import VOICES
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.music.tokenizers.notes import Notes
 
 CHORALES, EVENTS = ChoraleTokenizer(), EventTokenizer()
 R = -1

@@ -17,7 +17,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.sources.synthetic import CopiedMotifs
+from triptych.domains.music.sources.chorales import CopiedMotifs
 from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 

@@ -19,15 +19,15 @@ from triptych.core.positions import (
     SinusoidalEmbedding,
 )
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding import generate as generation
+from triptych.decoding import generate as decoding
 from triptych.decoding.request import Draft, SampleRequest
-from triptych.domains.music import piece_generation
+from triptych.domains.music import generation
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import PADDING, DataConfig, evaluation_batches
+from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.inference import restore
-from triptych.domains.music.piece_generation import sample_pieces
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.sources.jsb import JSBChorales
+from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.task import MusicTrainingModule, prepare
 from triptych.domains.music.tokenizers.base import Augmentation
@@ -265,18 +265,18 @@ def test_voice_and_meter_embeddings_are_chosen_one_by_one(voices, metre, cycles)
 @pytest.mark.parametrize(("count", "drafted"), [(1, True), (4, True), (5, False)])
 def test_guessing_held_notes_changes_no_piece(count, drafted, monkeypatch):
     drafts = []
-    original = generation.generate
+    original = decoding.generate
 
     def noted(model, request):
         drafts.append(request.draft)
         return original(model, request)
 
-    monkeypatch.setattr(generation, "generate", noted)
+    monkeypatch.setattr(decoding, "generate", noted)
     task = with_random_head(MusicTrainingModule(config())).double().eval()
     request = SampleRequest(count, seed=3)
     sample = partial(sample_pieces, task.model, task.settings, request, length=12)
     pieces = sample()
     assert all(draft == (Draft(4) if drafted else None) for draft in drafts)
-    monkeypatch.setattr(piece_generation, "MAX_DRAFTED_ROWS", 0)
+    monkeypatch.setattr(generation, "MAX_DRAFTED_ROWS", 0)
     assert np.array_equal(pieces, sample())
     assert drafts[-1] is None

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from triptych.domains.base import Domain
-from triptych.domains.music.constraints.options import ConstraintOptions
+from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.options import (
     AttentionOptions,
     EvaluateOptions,

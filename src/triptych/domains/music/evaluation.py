@@ -20,6 +20,7 @@ from triptych.domains.music.domain import (
     MusicEvaluateOptions,
     MusicScoreRequest,
 )
+from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.given_scores import score_given
 from triptych.domains.music.metrics import (
     MusicScores,
@@ -29,7 +30,6 @@ from triptych.domains.music.metrics import (
     token_nll,
 )
 from triptych.domains.music.model import MusicSettings
-from triptych.domains.music.piece_generation import sample_pieces
 from triptych.domains.music.sample_statistics import (
     NamedPiece,
     compare_statistics,

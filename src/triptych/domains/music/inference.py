@@ -13,7 +13,7 @@ from triptych.decoding.sampling import Given, Sampling
 from triptych.domains.base import Decoder
 from triptych.domains.music import render
 from triptych.domains.music.attention_maps import MusicAttention, piece_attention
-from triptych.domains.music.constraints.options import ConstraintOptions
+from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.domain import (
     DRAWING,
     NUMBERS,
@@ -23,9 +23,9 @@ from triptych.domains.music.domain import (
     MusicSampleOptions,
 )
 from triptych.domains.music.evaluation import MusicEvaluator
+from triptych.domains.music.generation import complete_tokens, sample_pieces
 from triptych.domains.music.melody import melody_of_midi
 from triptych.domains.music.midi import ParsedMidi, midi_bytes, parse_midi, read_midi
-from triptych.domains.music.piece_generation import complete_tokens, sample_pieces
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.errors import UserError

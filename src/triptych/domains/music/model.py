@@ -20,8 +20,7 @@ from triptych.core.positions import (
     SumOfEmbeddings,
 )
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.conditioner import MelodyConditioner
-from triptych.domains.music.melody import WindowMelody
+from triptych.domains.music.melody import MelodyConditioner, WindowMelody
 from triptych.domains.music.tokenizers.base import N_MELODY_SYMBOLS, MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.training.run.model_settings import ModelSettings

@@ -10,8 +10,12 @@ from typing import NamedTuple
 
 from triptych.config.template import Setting
 from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
-from triptych.domains.music.sources.midi_folder import read_split_table
-from triptych.domains.music.sources.stored_files import Content, contents, list_files
+from triptych.domains.music.sources.midi_folder import (
+    Content,
+    contents,
+    list_files,
+    read_split_table,
+)
 from triptych.domains.music.tokenizers.instruments import DRUMS, program_names
 from triptych.domains.options import NewRunOptions
 from triptych.domains.sources import hash_position

@@ -20,8 +20,8 @@ from triptych.domains.music.data import (
     read_training_and_validation,
     training_batches,
 )
+from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
-from triptych.domains.music.piece_generation import sample_pieces
 from triptych.domains.music.roll_page import piano_roll_page
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.errors import UserError

@@ -9,20 +9,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.midi import ParsedMidi
 from triptych.errors import UserError
 from triptych.types import Checked, NonNegativeInt
-
-if TYPE_CHECKING:
-    from triptych.domains.music.constraints.options import ConstraintOptions
 
 Ids: TypeAlias = NDArray[np.int64]
 Cycles: TypeAlias = tuple[tuple[int, int], ...]
@@ -134,9 +131,6 @@ class MusicTokenizer(Checked, ABC):
     """Tokens in one such step, the mean where it varies."""
     seconds_per_melody_step: ClassVar[float]
     """Seconds in one such step."""
-    constraint_module: ClassVar[str | None] = None
-    """Module with a function `build`, which returns the rules of `ConstraintOptions`, the most
-    important one first; None for music without constraints."""
     constraint_options: ClassVar[tuple[str, ...]] = ()
     """Fields of `ConstraintOptions` that constrain this music; the others are refused."""
     voice_ranges: ClassVar[dict[str, tuple[int, int]]] = {}
@@ -278,10 +272,11 @@ class MusicTokenizer(Checked, ABC):
                     f"{self.name}; its constraints are: "
                     f"{', '.join(self.constraint_options) or 'none'}"
                 )
-        if self.constraint_module is None:
-            return []
-        rules: list[LogitsConstraint] = import_module(self.constraint_module).build(options)
-        return rules
+        return self.rules(options)
+
+    def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+        """Return the rules of options of `constraint_options`, the most important one first."""
+        return []
 
     def only_instruments(self, instruments: Sequence[str]) -> LogitsConstraint:
         """Return a rule that forbids notes of all other instruments.

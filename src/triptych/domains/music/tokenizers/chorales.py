@@ -19,7 +19,11 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.chorale_grid import (
+from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.constraints import ConstraintOptions
+from triptych.domains.music.midi import Note, ParsedMidi, Part, new_midi
+from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.chorale_rules import (
     HIGHEST,
     LOWEST,
     N_VOICES,
@@ -31,9 +35,8 @@ from triptych.domains.music.chorale_grid import (
     VOICE_RANGES,
     VOICES,
     Grid,
+    constraints_of,
 )
-from triptych.domains.music.midi import Note, ParsedMidi, Part, new_midi
-from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, Ids, MusicTokenizer
 from triptych.errors import UserError
 
 if TYPE_CHECKING:
@@ -53,7 +56,6 @@ class ChoraleTokenizer(MusicTokenizer):
 
     name = "chorales"
     content = "grids of four voices"
-    constraint_module = "triptych.domains.music.constraints.chorales"
     constraint_options = ("scale", "ranges", "no_parallels", "no_repeat")
     symbols = SYMBOLS
     pitch_range = LOWEST, HIGHEST
@@ -79,6 +81,9 @@ class ChoraleTokenizer(MusicTokenizer):
     melody_step = N_VOICES
     tokens_per_melody_step = N_VOICES
     seconds_per_melody_step = SECONDS_PER_STEP
+
+    def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+        return constraints_of(options)
 
     def encode(self, content: Grid) -> Ids:
         known = (content == SILENT) | ((content >= LOWEST) & (content <= HIGHEST))

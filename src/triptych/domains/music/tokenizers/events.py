@@ -1,8 +1,8 @@
-"""Piano performances as events: their ids, the tokenizer, and the grammar of sampled events.
+"""Tokenizer of piano performances as events.
 
 "Music Transformer" (Huang et al. 2018, arXiv 1809.04281, section 4.2, after Oore et al. 2018): 128
 note-ons, 128 note-offs, 100 time shifts of 10 to 1000 ms and 32 velocities, here with an END. Their
-ids are in `event_ids`.
+ids are in `event_rules`.
 
 Rules of `encode`, after those of `notes`:
 
@@ -19,11 +19,26 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from triptych.domains.music.event_ids import (
+from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.music.constraints import ConstraintOptions
+from triptych.domains.music.midi import MAX_SECONDS, ParsedMidi, new_midi
+from triptych.domains.music.notes import (
+    STEPS_PER_SECOND,
+    Notes,
+    notes_of,
+    settle,
+    stretch,
+    to_steps,
+)
+from triptych.domains.music.tokenizers.base import (
+    MELODY_REST,
+    Augmentation,
+    Ids,
+    MusicTokenizer,
+)
+from triptych.domains.music.tokenizers.event_rules import (
     END,
     MAX_STEPS,
     N_PITCHES,
@@ -36,21 +51,8 @@ from triptych.domains.music.event_ids import (
     SHIFT,
     SYMBOLS,
     VELOCITY,
-)
-from triptych.domains.music.midi import MAX_SECONDS, ParsedMidi, new_midi
-from triptych.domains.music.tokenizers.base import (
-    MELODY_REST,
-    Augmentation,
-    Ids,
-    MusicTokenizer,
-)
-from triptych.domains.music.tokenizers.notes import (
-    STEPS_PER_SECOND,
-    Notes,
-    notes_of,
-    settle,
-    stretch,
-    to_steps,
+    EventGrammar,
+    constraints_of,
 )
 from triptych.errors import UserError
 
@@ -75,7 +77,6 @@ class EventTokenizer(MusicTokenizer):
 
     name = "events"
     content = "notes of one piano"
-    constraint_module = "triptych.domains.music.constraints.events"
     constraint_options = ("scale", "ranges", "grid", "max_polyphony", "no_repeat")
     symbols = SYMBOLS
     end = END
@@ -95,6 +96,9 @@ class EventTokenizer(MusicTokenizer):
         if not len(notes):
             raise UserError(f"{midi.name} holds no notes but drums")
         return notes
+
+    def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
+        return constraints_of(options)
 
     def encode(self, content: Notes) -> Ids:
         """Write settled notes as event ids, by rules 4 and 5, without END."""
@@ -238,65 +242,3 @@ class EventTokenizer(MusicTokenizer):
 def _steps(ids: Ids) -> Ids:
     """Return the time steps that each event waits."""
     return np.where((ids >= SHIFT) & (ids < VELOCITY), ids - SHIFT + 1, 0)
-
-
-class EventGrammar:
-    """Constraint on sampled events: forbids those without an effect and contradictory ones.
-
-    A note-off needs a sounding pitch. A velocity precedes a note-on. A shift of less than a second
-    precedes no other shift. After a note-on, no note-off comes in the same instant. After `seconds`
-    of new music only END may come.
-
-    A note-on of a sounding pitch stays allowed, though no encoded piece holds one: forbidding it
-    would move the probability of a model that forgets note-offs to pitches outside every piano,
-    until all keys are held. A shift beyond `seconds` stays allowed too, since forbidding it would
-    crowd notes into the last instant; `EventTokenizer.trim` shortens it.
-
-    n_prompt: number of events at the start that belong to the prompt.
-    """
-
-    def __init__(self, batch: int, *, seconds: float | None = None, n_prompt: int = 0) -> None:
-        self.max_steps = None if seconds is None else round(seconds * STEPS_PER_SECOND)
-        self.n_prompt = n_prompt
-        self.n_read = 0
-        self.sounding = torch.zeros(batch, N_PITCHES, dtype=torch.bool)
-        self.struck = torch.zeros(batch, dtype=torch.bool)  # a note-on in this instant
-        self.steps = torch.zeros(batch, dtype=torch.int64)  # time steps of new music
-        self.last = torch.full((batch,), -1)
-
-    def __call__(self, values: Tensor) -> Tensor:
-        """Mark the ids that may not come next, bool [B, V].
-
-        values: all events so far, int64 [B, t]; t grows from call to call, and each event is read
-        once.
-        """
-        for name in ("sounding", "struck", "steps", "last"):
-            setattr(self, name, getattr(self, name).to(values.device))
-        for index in range(self.n_read, values.shape[1]):
-            self._read(values[:, index], new=index >= self.n_prompt)
-        self.n_read = values.shape[1]
-        forbidden = values.new_zeros(len(values), len(SYMBOLS), dtype=torch.bool)  # [B, V]
-        forbidden[:, NOTE_OFF:SHIFT] = ~self.sounding | self.struck[:, None]
-        short = (self.last >= SHIFT) & (self.last < VELOCITY - 1)
-        forbidden[:, SHIFT:VELOCITY] = short[:, None]
-        after_velocity = (self.last >= VELOCITY) & (self.last < END)
-        forbidden[:, NOTE_OFF:] |= after_velocity[:, None]
-        if self.max_steps is not None:
-            over = self.steps >= self.max_steps
-            forbidden[:, :END] |= over[:, None]
-            forbidden[:, END] &= ~over
-        return forbidden
-
-    def _read(self, event: Tensor, *, new: bool) -> None:
-        """Update the state by one event per row, int64 [B], without waiting for the device."""
-        is_note = event < SHIFT
-        is_on = event < NOTE_OFF
-        is_shift = (event >= SHIFT) & (event < VELOCITY)
-        pitch = torch.where(is_note, event % N_PITCHES, 0)[:, None]
-        before = self.sounding.gather(1, pitch)
-        after = torch.where(is_note[:, None], is_on[:, None], before)
-        self.sounding = self.sounding.scatter(1, pitch, after)
-        self.struck = (self.struck | is_on) & ~is_shift
-        if new:
-            self.steps = self.steps + torch.where(is_shift, event - SHIFT + 1, 0)
-        self.last = event

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from triptych.domains.music.event_ids import SYMBOLS
+from triptych.domains.music.notes import Notes
+from triptych.domains.music.tokenizers.event_rules import SYMBOLS
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.music.tokenizers.notes import Notes
 from triptych.files.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure, png
 from triptych.tools.explain.drawing import UNUSED
 from triptych.tools.explain.figure import Content, ExplainOptions, Figure

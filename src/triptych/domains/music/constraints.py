@@ -1,11 +1,16 @@
-"""Options of the constraints on sampled music, and what their texts mean."""
+"""Options of the constraints on sampled music, what their texts mean, and pitches of notes."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
+import torch
+from torch import Tensor
+
+from triptych.errors import UserError
 from triptych.types import Checked, PositiveInt
 
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
@@ -103,3 +108,39 @@ def parse_ranges(text: str) -> dict[str, tuple[int, int]]:
             f"ranges is {text!r}; expected one range for all voices, or ranges of named voices"
         )
     return found
+
+
+def permitted_pitches(
+    known: Iterable[int], options: ConstraintOptions, span: tuple[int, int] | None, whose: str
+) -> set[int]:
+    """Return the pitches of a tokenizer that are in the scale and in a range.
+
+    span: lowest and highest pitch, None for all. whose: the name of what has the range. Raises
+    UserError where no pitch is left.
+    """
+    low, high = span or (min(known), max(known))
+    inside = {pitch for pitch in known if low <= pitch <= high}
+    if not inside:
+        raise UserError(
+            f"ranges gives {whose} the pitches {low}-{high}, of which this model has none; it has "
+            f"{min(known)} to {max(known)}"
+        )
+    classes = None if options.scale is None else parse_scale(options.scale)
+    permitted = {pitch for pitch in inside if classes is None or pitch % 12 in classes}
+    if not permitted:
+        raise UserError(
+            f"no pitch from {low} to {high}, the range of {whose}, is in the scale {options.scale}"
+        )
+    return permitted
+
+
+def at_the_end(values: Tensor, marked: Tensor) -> Tensor:
+    """Return the marked values of each row in their order at its end, after fillers of -1.
+
+    values int64 [B, t], marked bool [B, t] -> [B, t].
+    """
+    batch, length = values.shape
+    later = marked.long().flip(1).cumsum(1).flip(1)  # marked values from each one on
+    column = torch.where(marked, length - later, length)  # the others into one column more
+    ordered = values.new_full((batch, length + 1), -1)
+    return ordered.scatter(1, column, values)[:, :length]

@@ -1,15 +1,63 @@
-"""Chorales of known entropy: a random motif in four voices, repeated with random changes."""
+"""Chorales as grids: the JSB chorales in their public file, and synthetic ones of known entropy."""
 
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from triptych.domains.music.chorale_grid import HIGHEST, LOWEST, N_VOICES
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
+from triptych.domains.music.tokenizers.chorale_rules import HIGHEST, LOWEST, N_VOICES, Grid
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
+from triptych.errors import UserError
 from triptych.types import OpenUnitInterval, PositiveInt, Seed
+
+FILES = ("Jsb16thSeparated.json.gz", "Jsb16thSeparated.json")
+
+
+@dataclass(frozen=True)
+class JSBChorales(PieceSource):
+    """The JSB chorales in the split of Boulanger-Lewandowski (2012): 229, 76 and 77 pieces."""
+
+    directory: str
+    """Folder with Jsb16thSeparated.json, plain or .gz."""
+
+    content = ChoraleTokenizer.content
+
+    def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
+        folder = Path(self.directory).expanduser()
+        path = next((folder / name for name in FILES if (folder / name).is_file()), None)
+        if path is None:
+            raise UserError(f"JSBChorales directory: {folder / FILES[0]} does not exist")
+        grids = read_jsb(path, split)
+        return [Piece(f"jsb-{split}-{number:03d}", grid) for number, grid in enumerate(grids)]
+
+
+def read_jsb(path: Path, split: str) -> list[Grid]:
+    """Read the pieces of a split in the order of the file.
+
+    The file holds, by split, a list of pieces: lists of steps of four pitches, -1 for a rest.
+    Raises UserError for any other content.
+    """
+    try:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8") as file:
+            pieces = json.load(file)["valid" if split == "validation" else split]
+        grids = [np.array(piece, dtype=np.int64) for piece in pieces]
+        for grid in grids:
+            ChoraleTokenizer().encode(grid)  # refuses what is not four pitches in each step
+    except (OSError, ValueError, EOFError, KeyError, TypeError, zlib.error) as error:
+        raise UserError(
+            f"{path} is not the JSB file of 16ths in separate voices ({error!r})"
+        ) from error
+    return grids
+
 
 SCALE = np.array([p for p in range(LOWEST, HIGHEST + 1) if p % 12 in (0, 2, 4, 7, 9)])
 """MIDI pitches C, D, E, G and A of all octaves, a scale without dissonances."""

@@ -1,34 +1,46 @@
-"""Constraints on chorales: four tokens a step, from soprano to bass.
+"""Chorales as a grid of four voices: their ids, and constraints on sampled ones.
 
-All of them permit a rest, so that they leave a token in every row.
+A step has four tokens, from soprano to bass. All constraints permit a rest, so that they leave a
+token in every row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.decoding.constraints import repeated_ngrams
 from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.chorale_grid import (
-    HIGHEST,
-    LOWEST,
-    N_VOICES,
-    REST,
-    SYMBOLS,
-    VOICE_RANGES,
-)
-from triptych.domains.music.constraints.notes import at_the_end, permitted_pitches
-from triptych.domains.music.constraints.options import (
+from triptych.domains.music.constraints import (
     ALL_VOICES,
     TEXTBOOK,
     ConstraintOptions,
+    at_the_end,
     parse_ranges,
+    permitted_pitches,
 )
 from triptych.domains.music.statistics import PERFECT
 from triptych.errors import UserError
+
+Grid: TypeAlias = NDArray[np.int64]
+"""[T, 4]: MIDI pitch of soprano, alto, tenor and bass in each sixteenth, SILENT for a rest."""
+
+VOICE_RANGES = {"Soprano": (60, 79), "Alto": (55, 74), "Tenor": (48, 67), "Bass": (40, 62)}
+"""C4 to G5, G3 to D5, C3 to G4 and E2 to D4, as textbooks of four-part writing give them."""
+VOICES = tuple(VOICE_RANGES)
+N_VOICES = len(VOICES)
+LOWEST, HIGHEST = 36, 81
+REST = HIGHEST - LOWEST + 1
+SYMBOLS = (*(f"pitch_{pitch}" for pitch in range(LOWEST, HIGHEST + 1)), "rest")
+SILENT = -1
+
+STEPS_PER_QUARTER = 4
+STEPS_PER_BAR = 16
 
 
 class VoicePitches:
@@ -96,7 +108,7 @@ class NoRepeatedMelody:
         return forbidden.scatter(1, line[:, -1:], False)  # a held pitch is no new note
 
 
-def build(options: ConstraintOptions) -> list[LogitsConstraint]:
+def constraints_of(options: ConstraintOptions) -> list[LogitsConstraint]:
     """Return the constraints, the most important one first; raises UserError as options need it."""
     found: list[LogitsConstraint] = []
     if options.scale is not None or options.ranges is not None:

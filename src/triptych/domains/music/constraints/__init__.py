@@ -1,1 +1,0 @@
-"""Constraints on sampled music: scale, ranges, parallels, grid, polyphony and repetitions."""
