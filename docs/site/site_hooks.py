@@ -20,10 +20,12 @@ import os
 import re
 import textwrap
 from pathlib import Path
+from runpy import run_path
 from typing import Any, NamedTuple
 
 DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
+CLI_PAGE = Path(__file__).with_name("cli_page.py")
 INCLUDED = re.compile(r"^\[`([\w.]+)`\]\(([^)\s]+\.py)\)$", re.M)
 """A paragraph that stands for the code of an object."""
 IMAGE = re.compile(r'<img [^>]*src="([^"]+)"[^>]*>')
@@ -139,9 +141,10 @@ def page_of_notebook(path: Path) -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add a page for each notebook."""
+    """Add a page for each notebook, and that of the command line."""
     from mkdocs.structure.files import File
 
+    files.append(File.generated(config, "cli.md", content=run_path(str(CLI_PAGE))["document"]()))
     for path in sorted((DOCS / "notebooks").glob("*.ipynb")):
         page = f"notebooks/{path.stem}.md"
         files.append(File.generated(config, page, content=page_of_notebook(path)))

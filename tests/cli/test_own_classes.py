@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from cli_page import document
 
 import triptych
 
@@ -135,7 +136,7 @@ def test_attention_of_ones_own_is_part_of_the_model(run: Run) -> None:
 
 
 def test_every_command_that_opens_a_model_has_the_option() -> None:
-    text = (TESTS.parent / "docs" / "cli.md").read_text(encoding="utf-8")  # compared with parsers
+    text = document()
     sections = [part for part in text.split("\n## triptych ") if "`--checkpoint`" in part]
     sections.append(next(part for part in text.split("\n## triptych ") if part[:6] == "export"))
     assert len(sections) >= 7

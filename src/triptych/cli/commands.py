@@ -1,4 +1,4 @@
-"""The commands of `triptych` as one table: help, dispatch, completion and docs/cli.md follow it.
+"""The commands of `triptych` as one table, followed by help, dispatch, completion and the site.
 
 Imports nothing heavy; the module of a command is imported when the command is used.
 """
