@@ -11,8 +11,7 @@ from torch import nn
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.training.engine.optim import OptimizerConfig, trainable
-from triptych.training.engine.schedules import ScheduleConfig
+from triptych.training.engine.optim import OptimizerConfig, ScheduleConfig, trainable
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,7 @@ from triptych.domains.pictures.sources import ImageFolder
 from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
-from triptych.training.engine.optim import AdamW
-from triptych.training.engine.schedules import Noam
+from triptych.training.engine.optim import AdamW, Noam
 from triptych.training.run.settings import RunConfig
 
 CONFIGS = [ImageConfig, MusicConfig, TranslationConfig]

@@ -23,9 +23,9 @@ from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import read_training_data
 from triptych.domains.translation.tokenizers.base import END, START, Tokenizers
 from triptych.domains.translation.tokenizers.byte_pairs import MIN_VOCABULARY, BytePairs
-from triptych.training.loading.loader import ResumableLoader, parts
+from triptych.training.loading.batches import Ragged, parts
+from triptych.training.loading.loader import ResumableLoader
 from triptych.training.loading.packed import PackWriter
-from triptych.training.loading.ragged import Ragged
 
 PAIRS = 29_000
 """Pairs of Multi30k; the corpora here have such lengths and random ids."""

@@ -27,7 +27,7 @@ from triptych.core.attention.relative import Relative
 from triptych.decoding.compiled import CompiledSteps
 from triptych.decoding.generate import generate
 from triptych.decoding.request import SampleRequest
-from triptych.training.engine.flops import attention_flops, peak_flops
+from triptych.training.engine.speed import attention_flops, peak_flops
 
 Way = Callable[..., Tensor]
 """Attention of queries, keys and values."""

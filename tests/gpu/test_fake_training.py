@@ -14,9 +14,9 @@ from triptych.core.feed_forward import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.engine.evaluate import MetricSums
-from triptych.training.engine.gradients import TargetWeights
 from triptych.training.engine.muon import MuonAdamW, hidden_matrices
-from triptych.training.engine.throughput import Throughput
+from triptych.training.engine.optim import TargetWeights
+from triptych.training.engine.speed import Throughput
 
 N_LAYERS = 6
 

@@ -16,9 +16,9 @@ from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import SampleOptions
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.training.engine.module import TrainingModule
-from triptych.training.loading.loader import FixedBatches, ResumableLoader, shuffled_batches
-from triptych.training.run.model_settings import ModelSettings
-from triptych.training.run.settings import RunSettings
+from triptych.training.loading.batches import shuffled_batches
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
+from triptych.training.run.settings import ModelSettings, RunSettings
 
 LENGTH, NUMBERS, ITEMS = 12, 5, 32
 

@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning import Callback
 from toy_task import ToyTask, make_batch, train, validation_loader
 
-from triptych.training.engine.gradients import TargetWeights
+from triptych.training.engine.optim import TargetWeights
 from triptych.training.loading.loader import ResumableLoader
 from triptych.training.run.settings import RunConfig
 

@@ -19,8 +19,7 @@ from toy_task import ToyTask, train, train_loader, validation_loader, weights
 from triptych.errors import Interrupted
 from triptych.training.callbacks.ema import WeightAverage, decay_at, training_weights_first
 from triptych.training.engine.evaluate import sum_scores
-from triptych.training.engine.optim import AdamW
-from triptych.training.engine.schedules import InverseSqrt
+from triptych.training.engine.optim import AdamW, InverseSqrt
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.settings import OptimConfig, RunConfig
 

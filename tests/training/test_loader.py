@@ -15,14 +15,14 @@ from toy_task import make_batch, uneven_plan
 
 from triptych.errors import UserError
 from triptych.training.loading import loader as module
-from triptych.training.loading.loader import (
-    FixedBatches,
-    ResumableLoader,
+from triptych.training.loading.batches import (
     cut,
     derive_seed,
+    generator_for,
     padding_share,
     shuffled_batches,
 )
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 
 def numbers(items: list[int], generator: torch.Generator | None) -> tuple[list[int], int]:
@@ -137,9 +137,7 @@ def test_epochs_of_uneven_length_lose_and_repeat_nothing() -> None:
     loader = ResumableLoader(21, uneven_plan, numbers, seed=0)
     assert len(loader) == 7
     planned = [
-        list(items)
-        for epoch in range(4)
-        for items in uneven_plan(epoch, module.generator_for(0, epoch))
+        list(items) for epoch in range(4) for items in uneven_plan(epoch, generator_for(0, epoch))
     ]
     got = [items for items, _ in epochs(loader, 4)]
     assert got == planned[:28]

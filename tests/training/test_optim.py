@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from triptych.training.engine.optim import Adam, AdamW
-from triptych.training.engine.schedules import Constant, Cosine, InverseSqrt, Noam, Warmup
+from triptych.training.engine.optim import Adam, AdamW, Constant, Cosine, InverseSqrt, Noam, Warmup
 from triptych.training.run.settings import OptimConfig
 
 

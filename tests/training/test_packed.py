@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from triptych.errors import UserError
-from triptych.training.loading import loader as module
-from triptych.training.loading.loader import ResumableLoader, parts, plan_parts, shuffled
+from triptych.training.loading import batches as plans
+from triptych.training.loading.batches import Items, Ragged, cut, parts, plan_parts, shuffled
+from triptych.training.loading.loader import ResumableLoader
 from triptych.training.loading.packed import DESCRIPTION, Pack, PackWriter
-from triptych.training.loading.ragged import Items, Ragged
 
 ROWS = [[5, 6], [], [7], list(range(100)), []]
 
@@ -72,7 +72,7 @@ def in_parts(n_items: int) -> ResumableLoader:
 
 
 def test_an_epoch_in_parts_holds_every_item_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "PART", 7)
+    monkeypatch.setattr(plans, "PART", 7)
     loader = in_parts(30)
     assert len(loader) == 4 * 3 + 1
     first, second = list(loader), list(loader)
@@ -82,9 +82,9 @@ def test_an_epoch_in_parts_holds_every_item_once(monkeypatch: pytest.MonkeyPatch
         assert all(len(part) == 1 for part in together), "a batch is of one part"
     assert first != second
     assert len({batch[0] // 7 for batch in (first[0], second[0], *in_parts(30))}) > 1
-    for cut in range(0, 26, 5):
+    for taken_before in range(0, 26, 5):
         begun = in_parts(30)
-        taken = list(islice(chain(begun, begun), cut))
+        taken = list(islice(chain(begun, begun), taken_before))
         resumed = in_parts(30)
         resumed.load_state_dict(begun.state_dict())
         rest = [batch for _ in range(3) for batch in resumed]
@@ -105,7 +105,7 @@ def test_reading_all_takes_the_memory_of_a_part(tmp_path: Path) -> None:
     def resident() -> float:
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 1e6
 
-    plan = plan_parts(len(pixels), lambda part, g: module.cut(part, 100), seed=0)
+    plan = plan_parts(len(pixels), lambda part, g: cut(part, 100), seed=0)
     loader = ResumableLoader(len(pixels), plan, take, seed=0)
     before = resident()
     assert max(resident() - before for _ in loader) < 50, "of 100 MB"

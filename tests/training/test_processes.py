@@ -20,7 +20,8 @@ import torch
 from toy_task import ToyTask, make_batch, train, train_loader, validation_loader
 
 from triptych.training.engine.evaluate import sum_scores
-from triptych.training.loading.loader import FixedBatches, cut
+from triptych.training.loading.batches import cut
+from triptych.training.loading.loader import FixedBatches
 from triptych.training.run import processes
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.settings import RunConfig

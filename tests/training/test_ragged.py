@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from triptych.training.loading.ragged import Ragged
+from triptych.training.loading.batches import Ragged
 
 ROWS = [[5, 6], [], [7], list(range(100)), []]
 

@@ -10,8 +10,7 @@ from pytorch_lightning import Callback
 from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.errors import Interrupted, UserError
-from triptych.training.engine.optim import AdamW
-from triptych.training.engine.schedules import InverseSqrt
+from triptych.training.engine.optim import AdamW, InverseSqrt
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.resume import check_resumable
 from triptych.training.run.settings import OptimConfig, RunConfig

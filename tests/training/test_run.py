@@ -19,12 +19,13 @@ from test_resume import KillAt
 from toy_task import Batch, ToyTask, make_batch, train, train_loader, validation_loader, weights
 
 from triptych.errors import Diverged, Interrupted, UserError
-from triptych.training.callbacks.run_control import StopOnSignal
-from triptych.training.engine import throughput as meter_module
+from triptych.training.callbacks.signals import StopOnSignal
+from triptych.training.engine import speed as meter_module
 from triptych.training.engine.evaluate import sum_scores
-from triptych.training.engine.schedules import Cosine
+from triptych.training.engine.optim import Cosine
 from triptych.training.loading import loader as loader_module
-from triptych.training.loading.loader import ResumableLoader, shuffled_batches
+from triptych.training.loading.batches import shuffled_batches
+from triptych.training.loading.loader import ResumableLoader
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.settings import OptimConfig, RunConfig
 

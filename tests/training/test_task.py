@@ -13,7 +13,7 @@ from toy_task import ToyTask, make_batch
 from triptych.errors import Diverged
 from triptych.training.callbacks.checkpointing import KeepCheckpoints
 from triptych.training.engine import module
-from triptych.training.engine.throughput import Throughput
+from triptych.training.engine.speed import Throughput
 from triptych.training.run.checkpoint import code_commit, versions
 
 
@@ -75,7 +75,7 @@ def test_meter_means_over_targets_and_leaves_validation_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("triptych.training.engine.throughput.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("triptych.training.engine.speed.time.monotonic", lambda: now[0])
     meter = Throughput()
     for targets, loss in ((1.0, 4.0), (3.0, 0.0)):
         meter.add(targets=torch.tensor(targets), loss_sum=torch.tensor(targets * loss))

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 from triptych.config.schema import to_plain
 from triptych.training.engine.module import TrainingModule
-from triptych.training.engine.optim import AdamW
-from triptych.training.engine.schedules import InverseSqrt
-from triptych.training.loading.loader import FixedBatches, ResumableLoader, cut, shuffled_batches
+from triptych.training.engine.optim import AdamW, InverseSqrt
+from triptych.training.loading.batches import cut, shuffled_batches
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.run import trainer as trainer_module
 from triptych.training.run.folder import Resume
 from triptych.training.run.settings import OptimConfig, RunConfig, RunSettings

@@ -63,7 +63,7 @@ def estimate(domain: Domain, content: dict[str, Any], options: NewRunOptions) ->
     Raises UserError where the run could not be started with these settings.
     """
     from triptych.training.engine.devices import uses_cuda
-    from triptych.training.engine.timing import time_steps
+    from triptych.training.engine.speed import time_steps
 
     plain = {key: value for key, value in content.items() if key != "trainer"}
     config = from_plain(domain.config_class(), plain)

@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from triptych.training.engine.evaluate import Evaluation
     from triptych.training.engine.module import TrainingModule
     from triptych.training.loading.loader import FixedBatches, ResumableLoader
-    from triptych.training.run.model_settings import ModelSettings
-    from triptych.training.run.settings import RunSettings
+    from triptych.training.run.settings import ModelSettings, RunSettings
 
 
 class Translation(NamedTuple):

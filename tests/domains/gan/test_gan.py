@@ -29,8 +29,7 @@ from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
 from triptych.training.engine.module import TrainingModule
 from triptych.training.engine.muon import Muon
-from triptych.training.engine.optim import Adam
-from triptych.training.engine.schedules import Constant, Noam
+from triptych.training.engine.optim import Adam, Constant, Noam
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.settings import OptimConfig, RunConfig
 from triptych.training.run.trainer import train

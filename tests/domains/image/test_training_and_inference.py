@@ -28,7 +28,7 @@ from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.sources import Digits, ImageFolder
 from triptych.errors import UserError
 from triptych.training.engine.evaluate import sum_scores
-from triptych.training.engine.schedules import Constant
+from triptych.training.engine.optim import Constant
 from triptych.training.run.checkpoint import header, read_checkpoint
 from triptych.training.run.settings import OptimConfig, RunConfig
 from triptych.training.run.trainer import train

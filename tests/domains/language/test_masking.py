@@ -13,7 +13,7 @@ from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tokenizers.base import CLS, MASK, N_SPECIALS, PAD, SEP, UNK
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
-from triptych.training.loading.ragged import Ragged
+from triptych.training.loading.batches import Ragged
 
 V = 50
 

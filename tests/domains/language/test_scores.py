@@ -24,7 +24,7 @@ from triptych.domains.language.text_generation import encode_masked, fill_masks
 from triptych.domains.language.tokenizers.base import CLS, MASK, N_SPECIALS, PAD, SEP
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.training.engine.evaluate import sum_scores
-from triptych.training.loading.ragged import Ragged
+from triptych.training.loading.batches import Ragged
 
 
 @pytest.mark.parametrize("next_sentence", [False, True])

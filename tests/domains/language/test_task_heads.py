@@ -30,7 +30,7 @@ from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
 from triptych.training.engine.evaluate import sum_scores
-from triptych.training.loading.ragged import Ragged
+from triptych.training.loading.batches import Ragged
 
 ONE = [
     Labelled(("The dog sees a cat.",), "a"),

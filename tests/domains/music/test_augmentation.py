@@ -21,7 +21,7 @@ from triptych.domains.music.tokenizers.chorale_rules import HIGHEST, LOWEST, SIL
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import PIANO_HIGHEST, PIANO_LOWEST
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.training.loading.loader import generator_for, shuffled_batches
+from triptych.training.loading.batches import generator_for, shuffled_batches
 
 NO_AUGMENTATION = Augmentation(transpose=0, stretch=(1.0,))
 encode_notes, decode_notes = EventTokenizer().encode, EventTokenizer().decode

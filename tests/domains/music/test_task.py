@@ -35,7 +35,7 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 from triptych.training.engine.evaluate import sum_scores
-from triptych.training.engine.schedules import Constant
+from triptych.training.engine.optim import Constant
 from triptych.training.run.settings import OptimConfig, RunConfig
 
 

@@ -12,7 +12,7 @@ from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, DataConfig, ModelConfig
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
-from triptych.training.engine.schedules import Constant
+from triptych.training.engine.optim import Constant
 from triptych.training.run.settings import OptimConfig
 
 

@@ -19,7 +19,7 @@ from triptych.domains.translation.data import (
 )
 from triptych.domains.translation.tokenizers.base import END, PAD, START, Tokenizers
 from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
-from triptych.training.loading.loader import cut, padding_share
+from triptych.training.loading.batches import cut, padding_share
 
 WORDS = ["ein", "Hund", "läuft", "über", "die", "große", "Wiese", "und", "bellt"]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triptych.domains.gan.spectral_norm import add_spectral_norm
-from triptych.training.run.model_settings import ModelSettings
+from triptych.training.run.settings import ModelSettings
 from triptych.types import Checked, PositiveInt
 
 REDUCTION = 8

@@ -22,7 +22,7 @@ from triptych.decoding.resample import resample
 from triptych.decoding.sampling import Given
 from triptych.domains.image.conditioner import ImageConditioner
 from triptych.domains.image.super_resolution import SuperResolution, average_down
-from triptych.training.run.model_settings import ModelSettings
+from triptych.training.run.settings import ModelSettings
 from triptych.types import Progress
 
 SAMPLE_BATCH = 64

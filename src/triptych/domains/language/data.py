@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from triptych.domains.language.sources.base import Document
 from triptych.domains.language.tokenizers.base import TextTokenizer
-from triptych.training.loading.length_batches import batches_by_length
-from triptych.training.loading.loader import FixedBatches, ResumableLoader, plan_parts
-from triptych.training.loading.ragged import Items, Ragged
+from triptych.training.loading.batches import Items, Ragged, batches_by_length, plan_parts
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 
 class Examples(ABC):

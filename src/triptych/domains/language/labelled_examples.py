@@ -12,7 +12,7 @@ from torch import Tensor
 
 from triptych.domains.language.data import Examples
 from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
-from triptych.training.loading.ragged import Items, Ragged
+from triptych.training.loading.batches import Items, Ragged
 
 
 class LabelledBatch(NamedTuple):

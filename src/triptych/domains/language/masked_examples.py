@@ -12,8 +12,7 @@ from torch import Tensor
 from triptych.domains.language.data import Examples
 from triptych.domains.language.masking import MaskRates
 from triptych.domains.language.tokenizers.base import PAD, SEP
-from triptych.training.loading.loader import generator_for
-from triptych.training.loading.ragged import Items, Ragged
+from triptych.training.loading.batches import Items, Ragged, generator_for
 
 VALIDATION_SEED = 15
 """Number that, with that of an example, seeds its masks in a validation."""

@@ -23,7 +23,7 @@ from triptych.core.models.sequence_vector import (
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.language.tasks.base import Task
 from triptych.domains.language.vocabulary import Vocabulary
-from triptych.training.run.model_settings import ModelSettings
+from triptych.training.run.settings import ModelSettings
 
 Base: TypeAlias = Literal["encoder", "decoder"]
 """Model under the head of a task: that of masked tokens or that of the next token."""

@@ -13,8 +13,7 @@ from torch import Tensor
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.domains.language.tokenizers.base import MASK, PAD
 from triptych.training.engine.evaluate import in_double, sum_scores
-from triptych.training.loading.length_batches import batches_by_length
-from triptych.training.loading.ragged import Ragged
+from triptych.training.loading.batches import Ragged, batches_by_length
 from triptych.types import Progress
 
 

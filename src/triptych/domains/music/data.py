@@ -16,9 +16,9 @@ from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
 from triptych.domains.sources import ALL
 from triptych.errors import UserError
-from triptych.training.loading.loader import FixedBatches, ResumableLoader, cut, shuffled_batches
+from triptych.training.loading.batches import Items, Ragged, cut, shuffled_batches
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loading.packed import Pack
-from triptych.training.loading.ragged import Items, Ragged
 from triptych.types import Checked, NonNegativeInt, PositiveFloat, PositiveInt
 
 PADDING = -1

@@ -8,8 +8,8 @@ from triptych.config.schema import to_plain
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import TrainingPieces
 from triptych.errors import UserError
+from triptych.training.loading.batches import Ragged
 from triptych.training.loading.packed import PackWriter
-from triptych.training.loading.ragged import Ragged
 
 CHUNK = 64
 """Pieces in memory at a time."""

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from triptych.errors import UserError
-from triptych.training.loading.loader import FixedBatches, cut
+from triptych.training.loading.batches import Items, cut
+from triptych.training.loading.loader import FixedBatches
 from triptych.training.loading.packed import Pack
-from triptych.training.loading.ragged import Items
 
 SPLITS = ("train", "validation", "test")
 

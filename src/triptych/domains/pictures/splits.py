@@ -12,13 +12,8 @@ from triptych.domains.pictures.data import ImageDataset, check_same_images
 from triptych.domains.sources import source_to_score
 from triptych.errors import UserError
 from triptych.training.finetune.rows import OTHER_VOCABULARY
-from triptych.training.loading.loader import (
-    FixedBatches,
-    ResumableLoader,
-    parts,
-    plan_parts,
-    shuffled,
-)
+from triptych.training.loading.batches import parts, plan_parts, shuffled
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 
 def read_to_train(

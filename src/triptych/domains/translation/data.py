@@ -17,17 +17,17 @@ from triptych.domains.translation.phrases import compounds, phrase_pairs
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizers.base import END, PAD, START, Tokenizers
 from triptych.errors import UserError
-from triptych.training.loading.length_batches import batches_by_length
-from triptych.training.loading.loader import (
-    FixedBatches,
-    ResumableLoader,
+from triptych.training.loading.batches import (
+    Items,
+    Ragged,
+    batches_by_length,
     generator_for,
     padding_share,
     parts,
     plan_parts,
 )
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loading.packed import release_maps
-from triptych.training.loading.ragged import Items, Ragged
 
 if TYPE_CHECKING:
     from triptych.domains.translation.config import DataConfig

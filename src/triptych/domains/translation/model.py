@@ -9,7 +9,7 @@ from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.architectures import Architecture, EncoderAndDecoder
 from triptych.domains.translation.tokenizers.base import Tokenizers
-from triptych.training.run.model_settings import ModelSettings
+from triptych.training.run.settings import ModelSettings
 from triptych.types import Checked, FractionBelowOne, NonNegativeInt, PositiveInt
 
 

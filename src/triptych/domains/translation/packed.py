@@ -13,8 +13,8 @@ from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.tokenizers.base import END, START, Tokenizers
 from triptych.errors import UserError
 from triptych.files.reading import display
+from triptych.training.loading.batches import Ragged
 from triptych.training.loading.packed import Pack, PackWriter
-from triptych.training.loading.ragged import Ragged
 
 if TYPE_CHECKING:
     from triptych.domains.translation.config import Config

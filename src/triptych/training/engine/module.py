@@ -19,13 +19,12 @@ from triptych.errors import Diverged, UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.engine.evaluate import MetricSums, full_precision
-from triptych.training.engine.flops import attention_flops, peak_flops, with_repeats
-from triptych.training.engine.gradients import TargetWeights, gradient_norms
-from triptych.training.engine.throughput import Throughput
+from triptych.training.engine.optim import TargetWeights, gradient_norms
+from triptych.training.engine.speed import Throughput, attention_flops, peak_flops, with_repeats
 from triptych.training.finetune.parts import InitialWeights, restrict_training
 from triptych.training.finetune.rows import RowMap
 from triptych.training.finetune.vectors import FIXED_ROWS, FixedRows, WordRows, fixed_rows_of
-from triptych.training.loading.loader import derive_seed
+from triptych.training.loading.batches import derive_seed
 from triptych.training.loggers.csv import RunLogger
 from triptych.training.run.checkpoint import header, run_metadata
 from triptych.training.run.settings import RunSettings

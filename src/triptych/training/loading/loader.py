@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, TypeAlias
@@ -13,20 +12,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
+from triptych.training.loading.batches import Batches, Items, Plan, generator_for
 from triptych.training.loading.packed import release_maps
-from triptych.training.loading.ragged import Items, Ragged
-
-Batches: TypeAlias = Ragged | Sequence[Items]
-"""Item numbers of each batch."""
-
-Plan: TypeAlias = Callable[[int, torch.Generator], Batches]
-"""Function of (epoch, generator of seed and epoch) that returns the batches of an epoch."""
 
 MakeBatch: TypeAlias = Callable[[Items, torch.Generator | None], Any]
 """Function of (item numbers, generator for augmentation or None) that returns a batch.
@@ -37,62 +29,6 @@ with a method `to(device)`: Lightning moves it to the device. Tensors have a dty
 
 Key: TypeAlias = tuple[Items, tuple[int, ...] | None]
 """Item numbers of a batch, and numbers that seed its augmentation or None for no augmentation."""
-
-
-def derive_seed(*numbers: int) -> int:
-    """Return a seed of 63 bits from whole numbers; their order counts."""
-    text = ",".join(str(int(number)) for number in numbers)
-    digest = hashlib.blake2b(text.encode("ascii"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
-
-
-def generator_for(*numbers: int) -> torch.Generator:
-    """Return a CPU generator seeded with these numbers."""
-    return torch.Generator().manual_seed(derive_seed(*numbers))
-
-
-def shuffled_batches(n_items: int, batch_size: int) -> Plan:
-    """Return a plan that shuffles all items in each epoch; the last batch may be smaller."""
-    return lambda epoch, generator: shuffled(range(n_items), generator, batch_size)
-
-
-def shuffled(items: range, generator: torch.Generator, batch_size: int) -> Ragged:
-    """Return the items in random order in batches of batch_size; the last one may be smaller."""
-    order = torch.randperm(len(items), generator=generator).numpy()
-    return cut(items.start + order, batch_size)
-
-
-PART = 2**20
-"""Items that are shuffled together; one plan is in memory at a time."""
-
-
-def parts(n_items: int) -> list[range]:
-    """Return the parts of a data set: PART consecutive items each."""
-    return [range(start, min(start + PART, n_items)) for start in range(0, n_items, PART)]
-
-
-def plan_parts(
-    n_items: int, plan: Callable[[range, torch.Generator], Batches], *, seed: int
-) -> Plan:
-    """Return a plan of one part at a time, in an order of (seed, epoch).
-
-    plan: returns the batches of a part. The numbers of the parts run on over the epochs, see
-    `ResumableLoader`.
-    """
-    every = parts(n_items)
-
-    def plan_next(number: int, generator: torch.Generator) -> Batches:
-        epoch, turn = divmod(number, len(every))
-        order = torch.randperm(len(every), generator=generator_for(seed, epoch, 3)).tolist()
-        return plan(every[order[turn]], generator)
-
-    return plan_next
-
-
-def cut(items: Items | range, batch_size: int) -> Ragged:
-    """Return the items in batches of batch_size, in order; the last batch may be smaller."""
-    ends = np.minimum(np.arange(0, len(items) + batch_size, batch_size), len(items))
-    return Ragged(np.asarray(items, dtype=np.int64), ends)
 
 
 RELEASE_EVERY = 64
@@ -356,13 +292,3 @@ class FixedBatches:
     def close(self) -> None:
         """End the workers; the next iteration starts others."""
         self._loader = None
-
-
-def padding_share(batches: Batches, *lengths: NDArray[np.int64]) -> float:
-    """Return the share of padding, 0 to 1, if each batch is as long as its longest row.
-
-    lengths: lengths of all items, int64 [N]; one array for each side of an item.
-    """
-    room = sum(int(side[batch].max()) * len(batch) for batch in batches for side in lengths)
-    real = sum(int(side[batch].sum()) for batch in batches for side in lengths)
-    return 1.0 - real / room if room else 0.0

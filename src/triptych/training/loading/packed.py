@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from triptych.errors import UserError
 from triptych.files.atomic import write_atomically
-from triptych.training.loading.ragged import Ragged
+from triptych.training.loading.batches import Ragged
 
 DESCRIPTION = "pack.json"
 

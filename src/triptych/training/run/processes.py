@@ -27,11 +27,8 @@ from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ign
 from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.engine.module import TrainingModule
-from triptych.training.loading.loader import (
-    FixedBatches,
-    ResumableLoader,
-    generator_for,
-)
+from triptych.training.loading.batches import generator_for
+from triptych.training.loading.loader import FixedBatches, ResumableLoader
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -18,7 +18,7 @@ from triptych.training.finetune.rows import RowMap, with_rows
 from triptych.training.finetune.vectors import place_vectors
 from triptych.training.loading.loader import ResumableLoader
 from triptych.training.run.checkpoint import check_domain, read_checkpoint
-from triptych.training.run.model_settings import ModelSettings
+from triptych.training.run.settings import ModelSettings
 
 SAME_FUNCTION = ("model.transformer.activation_checkpointing",)
 """Settings of the model that do not change the function that it computes."""

@@ -1,15 +1,13 @@
-"""Settings of a run that all domains share."""
+"""Settings of a run that all domains share, and what use of a trained model needs of them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Self
 
 from torch import nn
 
-from triptych.training.engine.optim import AdamW, OptimizerConfig
-from triptych.training.engine.schedules import InverseSqrt, ScheduleConfig
-from triptych.training.run.model_settings import ModelSettings
+from triptych.training.engine.optim import AdamW, InverseSqrt, OptimizerConfig, ScheduleConfig
 from triptych.types import (
     Checked,
     FractionBelowOne,
@@ -19,6 +17,40 @@ from triptych.types import (
     PositiveInt,
     Seed,
 )
+
+
+@dataclass(frozen=True)
+class ModelSettings(Checked):
+    """Settings with which a trained model is opened; a domain adds what its use needs.
+
+    They are keys of the header of a checkpoint (see `training.run.checkpoint`). Sources of data,
+    optimisers and settings of the run are none of them.
+    """
+
+    model: Any
+    """Sizes and parts of the model; `model.transformer` is its `TransformerConfig`."""
+    lora_alpha: PositiveFloat = field(default=16.0, kw_only=True)
+    """Factor of the low-rank adapters among the weights, which are merged when the model is
+    opened."""
+
+    @classmethod
+    def from_header(cls, header: dict[str, Any]) -> Self:
+        """Return the settings that the header of a checkpoint has.
+
+        Raises UserError for a misspelt key, a wrong type, an impossible value, and a part whose
+        class is outside Triptych and not imported.
+        """
+        from triptych.config.schema import from_plain
+
+        plain = {f.name: header[f.name] for f in fields(cls) if f.name in header}
+        return from_plain(cls, plain, where="the settings of the model")
+
+    def build_model(self, vocabulary: Any) -> nn.Module:
+        """Return a model with initial weights for data of this vocabulary.
+
+        Raises ValueError for settings that do not fit together.
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from triptych.files.atomic import remove_unfinished
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, KeepCheckpoints
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning, say
-from triptych.training.callbacks.run_control import Patience, StopOnSignal
+from triptych.training.callbacks.signals import Patience, StopOnSignal
 from triptych.training.engine.module import TrainingModule
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loggers.csv import CsvMetrics

@@ -31,7 +31,7 @@ from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
 from triptych.training.engine.evaluate import device_of, in_double, scoring, to_device
 from triptych.training.finetune.parts import InitialWeights
-from triptych.training.loading.ragged import Ragged
+from triptych.training.loading.batches import Ragged
 from triptych.types import PositiveInt, Progress
 
 HEAD = "model.task_head."

@@ -29,7 +29,7 @@ from triptych.domains.language.tokenizers.base import CLS, SEP
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
 from triptych.training.engine.evaluate import device_of, in_double, to_device
-from triptych.training.loading.ragged import Ragged
+from triptych.training.loading.batches import Ragged
 from triptych.types import ClosedUnitInterval, OpenUnitInterval, Progress
 
 SHOWN = 8

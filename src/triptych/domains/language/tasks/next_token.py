@@ -26,7 +26,7 @@ from triptych.domains.language.text_generation import continue_text
 from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.training.engine.evaluate import in_double
-from triptych.training.loading.ragged import Items, Ragged
+from triptych.training.loading.batches import Items, Ragged
 from triptych.types import Progress
 
 SHOWN = 5

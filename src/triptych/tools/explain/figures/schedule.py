@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from triptych.files.drawing import COLOURS, new_figure, png
 from triptych.tools.explain.figure import Content, ExplainOptions, Figure
-from triptych.training.engine.schedules import Noam
+from triptych.training.engine.optim import Noam
 
 CURVES = ((512, 4000), (512, 8000), (256, 4000))
 """Widths and warm-up steps of the curves; the first is the published one."""
