@@ -11,15 +11,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from written_runs import SCRIPT, WriteRun, write_midi, write_png, write_table
+from written_runs import SCRIPT, WriteRun, write_png, write_table
 
-from triptych.domains.music.played import read_piece
-from triptych.domains.played_pieces import pitch_name
 from triptych.errors import UserError
 from triptych.tools.report.curves import HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart, charts
 from triptych.tools.report.metrics import key_points, read_metrics, thinned, total
 from triptych.tools.report.page import report
-from triptych.tools.report.piano_roll import piano_roll
 from triptych.tools.report.run import Run, duration, read_run, read_runs
 from triptych.tools.report.samples import evenly_spaced, read_items, read_table, sentence_chrf
 from triptych.tools.report.settings import differences, read_settings
@@ -259,39 +256,6 @@ def test_charts_are_grouped(write_run: WriteRun) -> None:
         "Training": ["train/loss"],
         "Speed and memory": ["time/seconds"],
     }
-
-
-def test_notes_of_a_piece_and_their_bars(tmp_path: Path) -> None:
-    path = tmp_path / "piece.mid"
-    write_midi(path, [(0, 1, 60), (1, 2.5, 64), (1, 2, 66)], drums=True)
-    piece = read_piece(path)
-    assert piece.seconds == pytest.approx(2.5)
-    assert [(part.name, part.is_drum) for part in piece.parts] == [
-        ("Piano & <b>", False),
-        ("drums", True),
-    ]
-    assert dict(piece.statistics())["pitches"] == "C4 to F♯4"
-    assert dict(piece.statistics())["notes"] == "4"
-    roll = piano_roll(piece)
-    bars = sorted(roll.voices[0].bars, key=lambda bar: int(bar.sound.split()[2]))
-    assert [bar.sound.split()[2] for bar in bars] == ["60", "64", "66"]
-    assert bars[1].x - bars[0].x == pytest.approx(roll.scale, abs=0.02)
-    assert bars[1].width == pytest.approx(1.5 * roll.scale, abs=0.02)
-    assert bars[0].y > bars[1].y > bars[2].y, "higher notes are above"
-    assert bars[2].y in roll.dark_rows
-    assert roll.voices[1].bars[0].y > bars[0].y
-    assert roll.voices[1].bars[0].sound.endswith(" 1")
-    for bar in (*bars, *roll.voices[1].bars):
-        assert 0 <= bar.y < roll.height
-        assert bar.x + bar.width <= roll.width
-    assert pitch_name(60) == "C4"
-
-
-def test_a_long_piece_is_drawn_narrower(tmp_path: Path) -> None:
-    write_midi(tmp_path / "long.mid", [(0, 1, 60), (1200, 1201, 60)])
-    roll = piano_roll(read_piece(tmp_path / "long.mid"))
-    assert roll.width < 13_000
-    assert roll.time_labels[1][0] - roll.time_labels[0][0] > 40
 
 
 def test_a_grid_stands_for_its_images(tmp_path: Path) -> None:

@@ -272,7 +272,7 @@ class Domain:
     `triptych.tools.play.pages.Page` named `PAGE`. None for no page."""
     piece_files: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Suffixes of sample files that are pieces of music -> function that reads such a file into a
-    `played_pieces.Piece`, as module:function."""
+    `piano_roll.Piece`, as module:function."""
     limits: ClassVar[str] = ""
     """What the models are not for, in sentences, for their cards."""
 

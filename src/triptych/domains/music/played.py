@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from triptych.domains.music.midi import ParsedMidi, parse_midi, read_midi
-from triptych.domains.played_pieces import Piece, PlayedNote, PlayedPart
+from triptych.files.piano_roll import Piece
 
 
 def read_piece(path: Path) -> Piece:
@@ -19,16 +19,16 @@ def parse_piece(content: bytes, name: str) -> Piece:
 
 
 def _piece(parsed: ParsedMidi, name: str, content: bytes) -> Piece:
+    import pretty_midi
+
     parts = []
-    for number, part in enumerate(parsed.parts):
+    for part in parsed.parts:
         starts = parsed.seconds([note.onset for note in part.notes])
         ends = parsed.seconds([note.release for note in part.notes])
-        notes = [
-            PlayedNote(float(start), float(end - start), note.pitch, note.velocity)
+        instrument = pretty_midi.Instrument(0, part.is_drum, part.name)
+        instrument.notes = [
+            pretty_midi.Note(note.velocity, note.pitch, float(start), float(end))
             for note, start, end in zip(part.notes, starts, ends, strict=True)
         ]
-        label = part.name or ("drums" if part.is_drum else f"part {number + 1}")
-        parts.append(PlayedPart(label, part.is_drum, notes))
-    # A note of zero length at 0 s would divide by 0.
-    end = max(note.start + note.duration for part in parts for note in part.notes)
-    return Piece(name, parts, max(end, 0.1), content)
+        parts.append(instrument)
+    return Piece(name, parts, content)

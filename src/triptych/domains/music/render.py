@@ -15,21 +15,17 @@ from triptych.domains.music.statistics import NoteTable, self_similarity
 from triptych.domains.music.tokenizers.base import IsKept, MusicTokenizer
 from triptych.files.atomic import write_atomically
 from triptych.files.drawing import GREY, new_figure, png
+from triptych.files.piano_roll import label_pitches, piano_roll_png
 
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn
     import pretty_midi
-    from matplotlib.axes import Axes
 
 SAMPLE_RATE = 44_100
 """Samples per second."""
 FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
 SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
 
-COLOURS = ("#c8443c", "#d99a2b", "#3c8a5f", "#33589c", "#7d4f9e", GREY)
-"""One for each instrument, in order; soprano, alto, tenor, bass for chorales."""
-GIVEN = "#2b2b2b"
 ARC, NOTE, QUERY = "#33589c", "#c9ccd1", "#c8443c"
-SECONDS_PER_INCH = 2.5
 MAX_ARCS = 60
 MIN_ARC = 0.02
 """Smallest weight of an arc, as a share of the largest one."""
@@ -63,78 +59,11 @@ def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
 def write_piece(midi: pretty_midi.PrettyMIDI, path: Path, is_kept: IsKept | None = None) -> str:
     """Write a piece as .mid, .wav and .png next to each other; return the synthesiser's name.
 
-    is_kept: as in `write_piano_roll`.
+    is_kept: as in `piano_roll_png`.
     """
     write_midi(midi, path.with_suffix(".mid"))
-    write_piano_roll(midi, path.with_suffix(".png"), is_kept)
+    write_atomically(path.with_suffix(".png"), piano_roll_png(midi.instruments, is_kept))
     return write_wav(midi, path.with_suffix(".wav"))
-
-
-def write_piano_roll(
-    midi: pretty_midi.PrettyMIDI, path: str | Path, is_kept: IsKept | None = None
-) -> Path:
-    """Draw a piece as a PNG, atomically: one colour per instrument, paler for softer notes.
-
-    Drums are marks at the lower edge. is_kept: tells the notes that were given, which are dark;
-    None where none were.
-    """
-    from matplotlib.colors import to_rgb
-
-    numbered = [
-        (index, part)
-        for index, part in enumerate(midi.instruments)
-        if part.notes and not part.is_drum
-    ]
-    parts = [part for _, part in numbered]
-    notes = [note for part in parts for note in part.notes]
-    drums = [note for part in midi.instruments if part.is_drum for note in part.notes]
-    end = max((note.end for note in (*notes, *drums)), default=1.0)
-    low = min((note.pitch for note in notes), default=60) - 2
-    high = max((note.pitch for note in notes), default=72) + 2
-
-    width = min(max(8.0, end / SECONDS_PER_INCH), 40.0)  # inches; a long piece is drawn narrower
-    figure = new_figure(width, min(max(3.0, (high - low) / 9), 9.0), fitted=False)
-    axes = figure.add_subplot()
-    for pitch in range(low, high + 1):
-        if pitch % 12 in (1, 3, 6, 8, 10):
-            axes.axhspan(pitch - 0.5, pitch + 0.5, color="#f1f0ec", linewidth=0)
-    for number, (index, part) in enumerate(numbered):
-        table = np.array([(n.pitch, n.start, n.end, n.velocity) for n in part.notes])
-        pitch, start, stop, velocity = table.T
-        strength = (0.25 + 0.75 * np.minimum(velocity / 100, 1))[:, None]  # [N, 1]
-        colour = 1 - strength * (1 - np.array(to_rgb(COLOURS[number % len(COLOURS)])))  # [N, 3]
-        name = part.name or f"instrument {number + 1}"
-        kept = np.zeros(len(start), dtype=bool)  # [N]
-        if is_kept is not None:
-            kept = np.array([is_kept(index, onset) for onset in start])
-            colour[kept] = to_rgb(GIVEN)
-            name += ", given" if kept.all() else ", partly given (dark)" if kept.any() else ""
-        # A white edge separates repeated notes. It is thin, since it hides short notes.
-        bars = axes.barh(
-            pitch,
-            stop - start,
-            height=0.9,
-            left=start,
-            color=colour,
-            edgecolor="white",
-            linewidth=0.3,
-            label=name,
-        )
-        for note_index in np.flatnonzero(kept):  # above sampled notes of the same pitch
-            bars[note_index].set_zorder(2)
-    if drums:
-        strokes = [note.start for note in drums]
-        axes.plot(strokes, [low + 0.6] * len(strokes), "|", color=COLOURS[-1], label="drums")
-    axes.set_xlim(0, end)
-    _label_pitches(axes, low, high)
-    shaded = len({note.velocity for note in notes}) > 1
-    axes.set_xlabel("seconds (darker notes are louder)" if shaded else "seconds")
-    if not notes and not drums:
-        axes.text(0.5, 0.5, "no notes", transform=axes.transAxes, ha="center", va="center")
-    if len(parts) + bool(drums) > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
-    figure.tight_layout()
-    return write_atomically(path, png(figure))
 
 
 def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
@@ -173,7 +102,7 @@ def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
         roll.add_patch(arc)
         roll.plot(*source, "o", color=ARC, alpha=alpha, markersize=2 + 3 * share, zorder=3)
     roll.plot(*target, "o", color=QUERY, markersize=7, zorder=4)
-    _label_pitches(roll, low, high)
+    label_pitches(roll, low, high)
     head = "mean of all heads" if found.head is None else f"head {found.head}"
     title = f"layer {found.layer}, {head}: attention weights for the red note"
     roll.set_title(title, fontsize=9, color=GREY, loc="left")
@@ -217,15 +146,3 @@ def self_similarity_png(midi: pretty_midi.PrettyMIDI, tokenizer: MusicTokenizer)
         panels[0].text(0.5, 0.5, "no notes", transform=panels[0].transAxes, ha="center")
     figure.colorbar(mesh, ax=panels, label="similarity (cosine)", pad=0.01)
     return png(figure)
-
-
-def _label_pitches(axes: Axes, low: int, high: int) -> None:
-    """Show the pitches low to high, with the names of the Cs, in a narrow range of E and G too."""
-    from pretty_midi import note_number_to_name
-
-    named = (0,) if high - low > 30 else (0, 4, 7)
-    ticks = [pitch for pitch in range(low, high + 1) if pitch % 12 in named]
-    axes.set_ylim(low, high)
-    axes.set_yticks(ticks, [note_number_to_name(pitch) for pitch in ticks])
-    axes.set_ylabel("pitch")
-    axes.spines[["top", "right"]].set_visible(False)

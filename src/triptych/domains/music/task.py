@@ -22,9 +22,9 @@ from triptych.domains.music.data import (
 )
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
-from triptych.domains.music.roll_page import piano_roll_page
 from triptych.domains.music.tokenizers.base import Ids
 from triptych.errors import UserError
+from triptych.files.piano_roll import piano_roll_page
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.finetune.rows import OTHER_VOCABULARY, RowMap, same_symbols
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
@@ -74,7 +74,8 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         for number, ids in enumerate(pieces):
             midi, path = tokenizer.to_midi(ids), folder / f"piece-{number:02d}"
             render.write_piece(midi, path)
-            path.with_suffix(".html").write_text(piano_roll_page(midi), encoding="utf-8")
+            page = piano_roll_page(midi.instruments)
+            path.with_suffix(".html").write_text(page, encoding="utf-8")
         first = pieces[0]
         if tokenizer.end is not None:
             first = first[first != tokenizer.end]

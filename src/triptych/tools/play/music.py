@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import ParsedMidi, midi_bytes, new_midi, parse_midi
 from triptych.domains.music.played import parse_piece
-from triptych.domains.played_pieces import Piece
 from triptych.errors import UserError
+from triptych.files.piano_roll import Piece
 from triptych.tools.play.limits import sampling, within
 from triptych.types import Progress
 

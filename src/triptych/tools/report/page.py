@@ -14,10 +14,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import triptych
-from triptych.domains.played_pieces import Piece
+from triptych.files.piano_roll import Piece, piano_roll_svg
 from triptych.tools.report.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, charts, short
 from triptych.tools.report.metrics import key_points
-from triptych.tools.report.piano_roll import piano_roll
 from triptych.tools.report.run import Run
 from triptych.tools.report.samples import Items
 from triptych.tools.report.settings import differences
@@ -87,6 +86,12 @@ def piece_figure(piece: Piece, where: str) -> str:
     return str(macros.piece_figure(piece, where))
 
 
+def piece_drawing(piece: Piece) -> Markup:
+    """Return the piano roll of a piece as an SVG element, which its statistics describe."""
+    facts = ", ".join(f"{name} {value}" for name, value in piece.statistics())
+    return Markup(piano_roll_svg(piece.roll, f"Piano roll: {facts}"))
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("triptych.tools.report"),
@@ -101,7 +106,7 @@ def _environment() -> Environment:
             "bottom": HEIGHT - BOTTOM,
         },
         n_colours=N_COLOURS,
-        piano_roll=piano_roll,
+        piece_drawing=piece_drawing,
         key_points=key_points,
         base64=lambda content: base64.b64encode(content).decode(),
     )  # fmt: skip

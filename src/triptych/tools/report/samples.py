@@ -13,8 +13,8 @@ from pkgutil import resolve_name
 from typing import TypeVar
 
 from triptych import domains
-from triptych.domains.played_pieces import Piece
 from triptych.errors import UserError
+from triptych.files.piano_roll import Piece
 
 Item = TypeVar("Item")
 

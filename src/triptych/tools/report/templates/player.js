@@ -70,8 +70,8 @@ function schedule() {
 }
 
 function draw(figure, seconds) {
-  const { line, position, clock, scroll, left } = figure.parts;
-  const x = left + seconds * Number(figure.dataset.scale);
+  const { line, position, clock, scroll, left, scale } = figure.parts;
+  const x = left + seconds * scale;
   line.setAttribute("x1", x);
   line.setAttribute("x2", x);
   position.value = seconds;
@@ -132,7 +132,7 @@ function attachPiece(figure) {
   const line = find(".cursor");
   figure.parts = {
     line, verb: find(".verb"), position: find(".position"), clock: find(".clock"),
-    scroll: find(".scroll"), left: Number(line.getAttribute("x1")),
+    scroll: find(".scroll"), left: Number(line.getAttribute("x1")), scale: Number(line.ownerSVGElement.dataset.scale),
   };
   figure.notes = [...figure.querySelectorAll("[data-sound]")].map((bar) => {
     const [start, duration, pitch, velocity, drum] = bar.dataset.sound.split(" ").map(Number);

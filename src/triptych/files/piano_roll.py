@@ -1,0 +1,249 @@
+"""Pieces of music as piano rolls: one geometry, drawn as PNG, as SVG and as a page.
+
+A part is a `pretty_midi.Instrument`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from triptych.files.drawing import GREY, new_figure, png
+
+if TYPE_CHECKING:  # loaded only where a piece is drawn
+    import pretty_midi
+    from matplotlib.axes import Axes
+
+COLOURS = ("#c8443c", "#d99a2b", "#3c8a5f", "#33589c", "#7d4f9e", GREY)
+"""Of the parts in order; soprano, alto, tenor, bass for chorales. The last one is that of drums."""
+GIVEN = "#2b2b2b"
+BLACK_KEYS = (1, 3, 6, 8, 10)
+"""Pitch classes, 0 for C."""
+SECONDS_PER_INCH = 2.5
+LEFT, TOP, BOTTOM = 34, 4, 22
+"""Margins of an SVG drawing for its labels, in its units, pixels."""
+ROW = 7
+"""Height of the row of a pitch."""
+UNITS_PER_SECOND = 40.0
+MIN_WIDTH, MAX_WIDTH = 560.0, 12_000.0
+"""Limits of the panel's width; a piece beyond them has other units per second."""
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Piano roll</title><style>
+body { overflow-x: auto; } text { fill: #5f6b73; font: 11px sans-serif; } .row { fill: #f1f0ec; }
+.grid { stroke: #d6d6d0; } .cursor { display: none; } .voice { fill: currentColor; }
+"""
+
+
+class Voice(NamedTuple):
+    """Part of a piece that has notes."""
+
+    name: str
+    number: int
+    """Among all parts of the piece."""
+    colour: int
+    part: pretty_midi.Instrument
+
+
+@dataclass(frozen=True)
+class PianoRoll:
+    """Places of the notes of a piece, in seconds and semitones."""
+
+    voices: list[Voice]
+    low: int
+    """Pitches at the edges, two beyond those of the notes."""
+    high: int
+    seconds: float
+    """End of the last note, at least 0.1."""
+
+    @classmethod
+    def of(cls, parts: Sequence[pretty_midi.Instrument]) -> PianoRoll:
+        """Return the roll of the parts of a piece."""
+        voices: list[Voice] = []
+        for index, part in enumerate(parts):
+            before = sum(not voice.part.is_drum for voice in voices)
+            colour = len(COLOURS) - 1 if part.is_drum else before % len(COLOURS)
+            name = part.name or ("drums" if part.is_drum else f"part {before + 1}")
+            if part.notes:
+                voices.append(Voice(name, index, colour, part))
+        pitches = [note.pitch for v in voices if not v.part.is_drum for note in v.part.notes]
+        low, high = (min(pitches), max(pitches)) if pitches else (60, 72)
+        end = max((note.end for voice in voices for note in voice.part.notes), default=1.0)
+        return cls(voices, low - 2, high + 2, max(float(end), 0.1))
+
+    @property
+    def drums(self) -> float:
+        """Place of drums: at the lower edge, below the notes."""
+        return self.low + 0.6
+
+    @property
+    def dark_rows(self) -> list[int]:
+        """Pitches of black keys."""
+        return [pitch for pitch in range(self.low, self.high + 1) if pitch % 12 in BLACK_KEYS]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Piece of music from a MIDI file."""
+
+    name: str
+    parts: Sequence[pretty_midi.Instrument]
+    midi: bytes
+    """Content of the file."""
+
+    @property
+    def roll(self) -> PianoRoll:
+        """Its piano roll."""
+        return PianoRoll.of(self.parts)
+
+    def statistics(self) -> list[tuple[str, str]]:
+        """Return statistics of the notes as (name, value with its unit)."""
+        seconds = self.roll.seconds
+        notes = [note for part in self.parts for note in part.notes]
+        pitched = [note.pitch for part in self.parts if not part.is_drum for note in part.notes]
+        sounding = sum(note.end - note.start for note in notes)
+        rows = [
+            ("notes", f"{len(notes):,}"),
+            ("duration", f"{seconds:.1f} s"),
+            ("notes per second", f"{len(notes) / seconds:.2f}"),
+            ("mean number of sounding notes", f"{sounding / seconds:.2f}"),
+        ]
+        if pitched:
+            rows.append(("pitches", f"{pitch_name(min(pitched))} to {pitch_name(max(pitched))}"))
+            rows.append(("different pitches", str(len(set(pitched)))))
+        return rows
+
+
+def pitch_name(pitch: int) -> str:
+    """Return the name of a MIDI pitch; 60 is C4."""
+    names = ("C", "C♯", "D", "E♭", "E", "F", "F♯", "G", "A♭", "A", "B♭", "B")
+    return f"{names[pitch % 12]}{pitch // 12 - 1}"
+
+
+def pitch_labels(low: int, high: int) -> dict[int, str]:
+    """Return the names of the Cs from low to high, in a narrow range of the Es and Gs too."""
+    named = (0,) if high - low > 30 else (0, 4, 7)
+    return {pitch: pitch_name(pitch) for pitch in range(low, high + 1) if pitch % 12 in named}
+
+
+def label_pitches(axes: Axes, low: int, high: int) -> None:
+    """Make the pitches low to high the y axis."""
+    labels = pitch_labels(low, high)
+    axes.set_ylim(low, high)
+    axes.set_yticks([*labels], [*labels.values()])
+    axes.set_ylabel("pitch")
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def strength(velocity: Any) -> Any:
+    """Return the strength of a note's colour, paler for softer notes; velocity: or an array."""
+    import numpy as np
+
+    return 0.25 + 0.75 * np.minimum(velocity / 100, 1)
+
+
+def piano_roll_png(
+    parts: Sequence[pretty_midi.Instrument],
+    is_kept: Callable[[int, float], bool] | None = None,
+) -> bytes:
+    """Draw parts as a PNG: one colour per part, paler for softer notes, drums at the lower edge.
+
+    is_kept: tells by the index of a part and the start of a note which notes were given, which are
+    dark; None where none were.
+    """
+    import numpy as np
+    from matplotlib.colors import to_rgb
+
+    roll = PianoRoll.of(parts)
+    # A long piece is drawn narrower.
+    width = min(max(8.0, roll.seconds / SECONDS_PER_INCH), 40.0)  # inches
+    figure = new_figure(width, min(max(3.0, (roll.high - roll.low) / 9), 9.0), fitted=False)
+    axes = figure.add_subplot()
+    for pitch in roll.dark_rows:
+        axes.axhspan(pitch - 0.5, pitch + 0.5, color="#f1f0ec", linewidth=0)
+    velocities = set()
+    for name, number, shade, part in roll.voices:
+        table = np.array([(n.pitch, n.start, n.end, n.velocity) for n in part.notes])
+        pitch, start, stop, velocity = table.T
+        if part.is_drum:
+            places = np.full(len(start), roll.drums)
+            axes.plot(start, places, "|", color=COLOURS[shade], label=name)
+            continue
+        colour = 1 - strength(velocity)[:, None] * (1 - np.array(to_rgb(COLOURS[shade])))  # [N, 3]
+        kept = np.zeros(len(start), dtype=bool)  # [N]
+        if is_kept is not None:
+            kept = np.array([is_kept(number, onset) for onset in start])
+            colour[kept] = to_rgb(GIVEN)
+            name += ", given" if kept.all() else ", partly given (dark)" if kept.any() else ""
+        # A white edge separates repeated notes. It is thin, since it hides short notes.
+        bars = axes.barh(pitch, stop - start, left=start, height=0.9, color=colour, label=name,
+                         edgecolor="white", linewidth=0.3)  # fmt: skip
+        for note_index in np.flatnonzero(kept):  # above sampled notes of the same pitch
+            bars[note_index].set_zorder(2)
+        velocities |= {*velocity}
+    axes.set_xlim(0, roll.seconds)
+    label_pitches(axes, roll.low, roll.high)
+    axes.set_xlabel("seconds (darker notes are louder)" if len(velocities) > 1 else "seconds")
+    if not roll.voices:
+        axes.text(0.5, 0.5, "no notes", transform=axes.transAxes, ha="center", va="center")
+    if len(roll.voices) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+    figure.tight_layout()
+    return png(figure)
+
+
+def piano_roll_svg(roll: PianoRoll, description: str = "Piano roll") -> str:
+    """Return the SVG element of a roll for a page; each note has a tooltip.
+
+    Classes for the page's style: `row` of a black key, `grid` of a time, `voice` with `colour-0` to
+    `colour-5`, and `cursor`, a line at 0 s. For a player, the element has the units of a second as
+    `data-scale`, and a note its start, duration, pitch, velocity and 1 for a drum as `data-sound`.
+    """
+    import numpy as np
+    from matplotlib.ticker import MaxNLocator
+
+    panel = min(max(MIN_WIDTH, roll.seconds * UNITS_PER_SECOND), MAX_WIDTH)
+    scale, width = panel / roll.seconds, LEFT + panel + 8
+    floor = TOP + (roll.high - roll.low + 1) * ROW
+    locator = MaxNLocator(math.floor(panel / 60), steps=[1, 2, 5, 10])
+    times = np.asarray(locator.tick_values(0, roll.seconds))
+
+    def y(pitch: float) -> float:
+        return TOP + (roll.high - pitch) * ROW
+
+    lines = [
+        f'<svg width="{width:g}" height="{floor + BOTTOM}" viewBox="0 0 {width:g} {floor + BOTTOM}"'
+        f' data-scale="{scale:.4f}" role="img" aria-label="{escape(description)}">'
+    ]
+    for pitch in roll.dark_rows:
+        lines.append(
+            f'<rect class="row" x="{LEFT}" y="{y(pitch)}" width="{panel + 8:g}" height="{ROW}"/>'
+        )
+    for pitch, name in pitch_labels(roll.low, roll.high).items():
+        lines.append(f'<text x="{LEFT - 4}" y="{y(pitch) + ROW}" text-anchor="end">{name}</text>')
+    for time in times[times <= roll.seconds]:
+        x = f"{LEFT + time * scale:.2f}"
+        lines.append(f'<line class="grid" x1="{x}" x2="{x}" y1="{TOP}" y2="{floor}"/>')
+        lines.append(f'<text x="{x}" y="{floor + 14}" text-anchor="middle">{time:g}</text>')
+    for name, _, colour, part in roll.voices:
+        lines.append(f'<g class="voice colour-{colour}">')
+        for note in part.notes:
+            length, place = note.end - note.start, roll.drums if part.is_drum else note.pitch
+            lines.append(
+                f'<rect x="{LEFT + note.start * scale:.2f}" y="{y(place):g}" height="{ROW - 1}" '
+                f'width="{3 if part.is_drum else max(length * scale, 1.2):.2f}" rx="1" '
+                f'fill-opacity="{strength(note.velocity):.2f}" data-sound="{note.start:.3f} '
+                f'{length:.3f} {note.pitch} {note.velocity} {int(part.is_drum)}"><title>'
+                f"{escape(name)}: pitch {note.pitch}, {note.start:.2f} to {note.end:.2f} s"
+                "</title></rect>"
+            )
+        lines.append("</g>")
+    lines.append(f'<line class="cursor" x1="{LEFT}" x2="{LEFT}" y1="0" y2="{floor + 2}"/></svg>')
+    return "\n".join(lines)
+
+
+def piano_roll_page(parts: Sequence[pretty_midi.Instrument]) -> str:
+    """Return a page without scripts that shows the roll of the parts, for loggers of HTML."""
+    colours = "".join(f".colour-{n} {{ color: {colour}; }}\n" for n, colour in enumerate(COLOURS))
+    return f"{PAGE}{colours}</style><body>{piano_roll_svg(PianoRoll.of(parts))}</body></html>\n"
