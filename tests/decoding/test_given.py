@@ -71,6 +71,22 @@ def test_resampling_has_the_exact_conditional_distribution(
         assert_distributed_as(forced, exact)
 
 
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_a_pass_of_resampling_keeps_the_exact_distribution(temperature: float) -> None:
+    fixed, count = {1: 1, 4: 0, 5: 2}, 4_000
+    model, generator = categorical(), torch.Generator().manual_seed(4)
+    exact = enumerated(model, fixed, temperature)
+    every = torch.cartesian_prod(*[torch.arange(LEVELS)] * 6)
+    start = every[exact.multinomial(count, replacement=True, generator=generator)]  # [N, 6]
+    request = SampleRequest(
+        given=given(fixed, start), sampling=Sampling(temperature=temperature), generator=generator
+    )
+    found, accepted = resample(model, request, passes=2, block=2)
+    assert 0 < accepted < 1
+    assert not torch.equal(found, start)
+    assert_distributed_as(found, exact)
+
+
 def test_known_values_come_back_unchanged_in_each_row() -> None:
     config = TransformerConfig(
         n_layers=1, d_model=D, n_heads=3, feed_forward=GELU(16), attention=Local2D(2, 2, 1, 1)
