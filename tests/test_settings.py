@@ -27,9 +27,8 @@ from triptych.config.schema import from_plain, to_plain
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
-from triptych.core.feed_forward import SwiGLU
 from triptych.core.heads import MixtureOfLogistics
-from triptych.core.norms import RMSNorm
+from triptych.core.layers import RMSNorm, SwiGLU
 from triptych.core.positions import Axial, Metrical
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig

@@ -4,7 +4,7 @@ Pages are readable without the site too: formulas are between dollar signs, link
 
 A link that is a paragraph of its own, such as
 
-    [`Residual.forward`](../../src/triptych/core/norms.py)
+    [`Residual.forward`](../../src/triptych/core/layers.py)
 
 becomes the code of that function, so that a page cannot differ from the source. Other links to
 files outside docs/ lose their target, which the site does not have.

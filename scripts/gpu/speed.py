@@ -15,9 +15,8 @@ from benchmarks.translation import Batch, random_batches, search
 from torch import Tensor
 
 from gpu.setting import Row, Setting
-from triptych.core.attention.backends.dispatch import attend, attend_by_sdpa
+from triptych.core.attention.backends.dispatch import attend, attend_by_sdpa, attend_in_windows
 from triptych.core.attention.backends.tiled import attend_in_tiles
-from triptych.core.attention.backends.windows import attend_in_windows
 from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D

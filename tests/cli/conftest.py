@@ -21,7 +21,7 @@ from triptych.domains.translation.synthetic import NumberWords
 
 
 def gelu(d_ff: int) -> dict[str, Any]:
-    return {"class_path": "triptych.core.feed_forward.GELU", "init_args": {"d_ff": d_ff}}
+    return {"class_path": "triptych.core.layers.GELU", "init_args": {"d_ff": d_ff}}
 
 
 MODEL = {

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 import triptych
-from triptych.core.conditioner import NO_CONDITION, Condition
+from triptych.core.models.base import NO_CONDITION, Condition
 
 
 def nats_by_steps(

@@ -13,7 +13,7 @@ from triptych.cli.main import main
 from triptych.core.attention.base import Example
 from triptych.core.attention.compressed import Compressed
 from triptych.core.attention.local1d import Local1D
-from triptych.core.feed_forward import ReLU
+from triptych.core.layers import ReLU
 from triptych.core.models.recurrent import recurrent_layers
 from triptych.core.transformer import TransformerConfig
 from triptych.core.universal import Universal

@@ -12,7 +12,6 @@ import torch
 
 import triptych.core.attention as package
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.context import ForwardContext
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
@@ -22,7 +21,7 @@ from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.generation_order import GenerationOrder
 from triptych.core.positions import RotaryEmbedding
-from triptych.core.state import LayerCache
+from triptych.core.state import ForwardContext, LayerCache
 
 D_MODEL, N_HEADS, BATCH = 12, 3, 2
 

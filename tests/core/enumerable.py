@@ -12,9 +12,9 @@ from torch import Tensor
 from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.feed_forward import GELU
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
+from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import AxialEmbedding
 from triptych.core.transformer import TransformerConfig

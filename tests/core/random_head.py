@@ -7,8 +7,8 @@ from typing import TypeVar
 from torch import nn
 
 from triptych.core.attention.cross import CrossAttention
-from triptych.core.conditioner import Conditioner
 from triptych.core.heads import CategoricalHead
+from triptych.core.models.base import Conditioner
 
 Module = TypeVar("Module", bound=nn.Module)
 

@@ -10,16 +10,16 @@ from random_head import with_random_head
 from triptych.core.attention.base import Example
 from triptych.core.attention.capture import capture_attention
 from triptych.core.attention.compressed import CompressedAttention
-from triptych.core.attention.context import ForwardContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead
+from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import NoEmbedding
+from triptych.core.state import ForwardContext
 from triptych.core.transformer import TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}

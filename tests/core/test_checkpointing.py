@@ -11,9 +11,9 @@ from saved import saved_bytes
 from torch import Tensor
 
 from triptych.core.attention.base import Example
-from triptych.core.attention.context import ForwardContext
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.state import ForwardContext
 from triptych.core.transformer import Decoder, TransformerConfig
 
 

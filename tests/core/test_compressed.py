@@ -14,7 +14,7 @@ from triptych.core.attention.backends import tiled
 from triptych.core.attention.compressed import BlockConvolution, Compressed, CompressedAttention
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.mask import BlockWindow
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import RotaryEmbedding
 from triptych.core.transformer import TransformerConfig
 

@@ -11,7 +11,6 @@ from random_head import with_random_head
 from torch import Tensor, nn
 
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.context import StepContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
@@ -19,8 +18,8 @@ from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
-from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
+from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import (
@@ -30,7 +29,7 @@ from triptych.core.positions import (
     SinusoidalEmbedding,
     SumOfEmbeddings,
 )
-from triptych.core.state import LayerCache
+from triptych.core.state import LayerCache, StepContext
 from triptych.core.transformer import Decoder, TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.sampling import Sampling, sample_value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.models.encoder_only import EncoderOnly, MaskedTokenModel
 from triptych.core.positions import Learned
 from triptych.core.transformer import TransformerConfig

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from triptych.core.attention.compressed import Compressed
 from triptych.core.attention.local1d import Local1D
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.models.joint_decoder import JointDecoder, joined
 from triptych.core.positions import Rotary
 from triptych.core.transformer import TransformerConfig

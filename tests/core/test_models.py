@@ -11,24 +11,27 @@ from random_head import with_random_head
 from torch import Tensor, nn
 
 from triptych.core import generation_order as orders
-from triptych.core.attention.context import StepContext
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.conditioner import NO_CONDITION, Condition, Conditioner, Memory
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
-from triptych.core.feed_forward import GELU
-from triptych.core.halting import Halting
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead
-from triptych.core.models.base import AutoregressiveModel
+from triptych.core.layers import GELU
+from triptych.core.models.base import (
+    NO_CONDITION,
+    AutoregressiveModel,
+    Condition,
+    Conditioner,
+    Memory,
+)
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder import SequenceEncoder
 from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import AxialEmbedding, SinusoidalEmbedding
-from triptych.core.state import DecodingState
+from triptych.core.state import DecodingState, StepContext
 from triptych.core.transformer import TransformerConfig
-from triptych.core.universal import Universal
+from triptych.core.universal import Halting, Universal
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
 from triptych.decoding.penalty import LengthPenalty

@@ -15,11 +15,19 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.feed_forward import GELU, FeedForwardConfig, ReLU, SwiGLU
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
+from triptych.core.layers import (
+    GELU,
+    FeedForwardConfig,
+    LayerNorm,
+    NormConfig,
+    ReLU,
+    Residual,
+    RMSNorm,
+    SwiGLU,
+)
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.norms import LayerNorm, NormConfig, Residual, RMSNorm
 from triptych.core.positions import (
     Axial,
     Learned,

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from triptych.core import generation_order as orders
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import (
     AxialEmbedding,

@@ -8,14 +8,14 @@ import torch
 from attention_cases import CAUSAL, length_of, name
 
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import Rotary
+from triptych.core.state import NO_CONTEXT, ForwardContext
 from triptych.core.transformer import Decoder, TransformerConfig
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}

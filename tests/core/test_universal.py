@@ -14,18 +14,24 @@ from random_head import with_random_head
 from torch import Tensor
 
 from triptych.core.attention.base import Example
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext
 from triptych.core.attention.full import Full
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.feed_forward import GELU
 from triptych.core.generation_order import raster
-from triptych.core.halting import Halting, capture_halting, steps_of
 from triptych.core.heads import CategoricalHead
+from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding
+from triptych.core.state import NO_CONTEXT, ForwardContext
 from triptych.core.transformer import Decoder, TransformerConfig, take_auxiliary_loss
-from triptych.core.universal import Universal, UniversalDecoder, UniversalStack
+from triptych.core.universal import (
+    Halting,
+    Universal,
+    UniversalDecoder,
+    UniversalStack,
+    capture_halting,
+    steps_of,
+)
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.penalty import LengthPenalty
 

@@ -7,8 +7,8 @@ import torch
 
 from triptych.core import generation_order as orders
 from triptych.core.attention.backends import dispatch
-from triptych.core.attention.backends.windows import Windows
 from triptych.core.attention.local2d import Local2D, Local2DPattern
+from triptych.core.attention.mask import Windows
 
 # Height, width, channels; height and width of a block; halo up and to the sides.
 CUTS = [(6, 23, 2, 3, 8, 2, 4), (5, 7, 1, 2, 3, 3, 1), (4, 9, 2, 4, 2, 0, 5), (3, 8, 1, 2, 4, 5, 0)]

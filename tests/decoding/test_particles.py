@@ -8,7 +8,7 @@ import pytest
 import torch
 from enumerable import N_DRAWS, D, assert_distributed_as, categorical, enumerated, given
 
-from triptych.core.conditioner import Condition
+from triptych.core.models.base import Condition
 from triptych.decoding.particles import particle_filter
 from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Given, Sampling

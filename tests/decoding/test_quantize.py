@@ -13,8 +13,8 @@ from torch import nn
 
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead
+from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding

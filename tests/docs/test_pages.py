@@ -74,7 +74,7 @@ def test_all_included_code_is_there(page: Path) -> None:
 
 
 def test_code_is_included_with_its_decorators_and_in_its_place() -> None:
-    path = ROOT / "src/triptych/core/norms.py"
+    path = ROOT / "src/triptych/core/layers.py"
     lines = path.read_text(encoding="utf-8").splitlines()
     for name in ("Residual.forward", "LayerNorm", "NormPosition", "NormConfig.epsilon"):
         first, text = source_of(path, name)

@@ -67,7 +67,7 @@ def test_formulas_are_mathml_and_code_is_included(site: Path) -> None:
         if page.stem not in ("index", "cost"):
             assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"' in text
     text = (site / "learn/blocks.html").read_text(encoding="utf-8")
-    assert "src/triptych/core/norms.py: Residual" in text
+    assert "src/triptych/core/layers.py: Residual" in text
 
 
 @pytest.mark.parametrize("width", [400, 1300])

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from triptych.cli.main import main
 from triptych.core.attention.full import Full
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.inference import ImageModel

@@ -12,7 +12,7 @@ import tiny_models
 import torch
 from tiny_models import LEARNED, part
 
-from triptych.core.conditioner import Condition
+from triptych.core.models.base import Condition
 from triptych.errors import UserError
 from triptych.tools.export import onnx as format_module
 from triptych.tools.export import onnx_check

@@ -10,7 +10,7 @@ from fake_cuda import fake_cuda
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.engine.evaluate import MetricSums

@@ -14,7 +14,7 @@ from PIL import Image
 from random_head import with_random_head
 
 from triptych.core.attention.full import Full
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config

@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny_models import LINES, language_model, randomised
 
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.language.config import Config, DataConfig
 from triptych.domains.language.inference import LanguageModel

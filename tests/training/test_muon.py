@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.full import Full
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.errors import UserError

@@ -12,16 +12,29 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from triptych.core.attention.base import AttentionConfig
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContext
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.mask import MaskPattern
 from triptych.core.attention.multihead import head_width
-from triptych.core.feed_forward import GELU, FeedForwardConfig
 from triptych.core.generation_order import GenerationOrder
-from triptych.core.norms import LayerNorm, NormConfig, NormPosition, Residual
+from triptych.core.layers import (
+    GELU,
+    FeedForwardConfig,
+    LayerNorm,
+    NormConfig,
+    NormPosition,
+    Residual,
+)
 from triptych.core.positions import PositionConfig, Sinusoidal
-from triptych.core.state import DecodingState, LayerCache, Own, ProjectedMemory
+from triptych.core.state import (
+    NO_CONTEXT,
+    DecodingState,
+    ForwardContext,
+    LayerCache,
+    Own,
+    ProjectedMemory,
+    StepContext,
+)
 from triptych.errors import at_least
 
 MAX_DROPOUT = 0.99

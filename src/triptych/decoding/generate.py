@@ -9,9 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from triptych.core.attention.context import StepContext
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import AutoregressiveModel
+from triptych.core.state import StepContext
 from triptych.decoding.compiled import CompiledSteps
 from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import sample_value

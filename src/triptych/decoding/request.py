@@ -8,7 +8,7 @@ from typing import TypedDict
 import torch
 from torch import Tensor
 
-from triptych.core.conditioner import NO_CONDITION, Condition
+from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.decoding.compiled import CompiledSteps
 from triptych.decoding.sampling import Given, LogitsConstraint, Sampling
 from triptych.types import Progress

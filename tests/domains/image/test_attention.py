@@ -11,8 +11,8 @@ from PIL import Image
 
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
-from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, MixtureOfLogistics
+from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.attention_maps import attention_blocks

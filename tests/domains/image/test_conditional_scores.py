@@ -10,7 +10,7 @@ import pytest
 import torch
 from random_head import with_random_head
 
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.conditional_scores import completion_scores, upscaling_scores

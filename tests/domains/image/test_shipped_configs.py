@@ -11,7 +11,7 @@ import torch
 import yaml
 
 from triptych.config.schema import from_plain
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.domains.image.config import Config
 from triptych.domains.image.model import ImageTransformer
 

@@ -13,9 +13,9 @@ from torch import nn
 from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
-from triptych.core.feed_forward import GELU
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
-from triptych.core.models.encoder import SequenceEncoder
+from triptych.core.layers import GELU
+from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import Axial, PositionConfig, Rotary
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Sampling, sample_value

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.sources.text_files import TextFiles

@@ -15,7 +15,7 @@ import torch
 from random_head import with_random_head
 
 from triptych.core.attention.relative import Relative
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.compiled import CompiledSteps

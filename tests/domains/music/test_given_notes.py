@@ -13,7 +13,7 @@ from enumerable import LEVELS, assert_distributed_as, categorical, enumerated, g
 from random_head import with_random_head
 
 from triptych.core.attention.relative import Relative
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.request import SampleRequest

@@ -11,7 +11,7 @@ import torch
 from random_head import with_random_head
 
 from triptych.core.attention.full import Full
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import Sinusoidal
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.request import SampleRequest

@@ -11,7 +11,7 @@ from random_head import with_random_head
 from torch import nn
 
 from triptych.core.attention.relative import Relative
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.config import Config, ModelConfig

@@ -10,7 +10,7 @@ from random_head import with_random_head
 from triptych.config.schema import from_plain, to_plain
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import (
     MetricalEmbedding,
     NoEmbedding,

@@ -16,7 +16,7 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.mask import SlidingWindow
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.config import Config, ModelConfig

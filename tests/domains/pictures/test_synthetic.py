@@ -11,7 +11,7 @@ import torch
 from random_head import with_random_head
 from torch import Tensor, nn
 
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel

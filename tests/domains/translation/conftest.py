@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, DataConfig, ModelConfig
 from triptych.domains.translation.synthetic import NumberWords

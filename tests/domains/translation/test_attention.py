@@ -11,8 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.core.halting import Halting
-from triptych.core.universal import Universal
+from triptych.core.universal import Halting, Universal
 from triptych.domains.translation import render
 from triptych.domains.translation.attention_maps import SentenceAttention, merge_pieces, pieces
 from triptych.domains.translation.inference import TranslationModel

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from triptych.core import heads
-from triptych.core.halting import Halting, capture_halting, steps_of
-from triptych.core.universal import Universal
+from triptych.core.universal import Halting, Universal, capture_halting, steps_of
 from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.task import TranslationTrainingModule, smoothed_cross_entropy
 from triptych.domains.translation.tokenizers.base import PAD

@@ -8,9 +8,8 @@ import pytest
 import torch
 
 from triptych.config.parser import parse_settings, parser_for
-from triptych.core.feed_forward import GELU, ReLU
+from triptych.core.layers import GELU, LayerNorm, ReLU
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.norms import LayerNorm
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, ModelConfig
 from triptych.training.engine.optim import Adam

@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from triptych.core.feed_forward import GELU
 from triptych.core.heads import CategoricalHead
+from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, DataConfig, ModelConfig
 from triptych.domains.translation.data import EncodedPairs, evaluation_batches

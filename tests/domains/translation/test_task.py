@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from triptych.core.feed_forward import GELU
+from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, ModelConfig
 from triptych.domains.translation.data import (

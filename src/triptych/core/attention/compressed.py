@@ -14,15 +14,15 @@ from torch.utils.checkpoint import checkpoint
 from triptych.core.attention.backends import tiled
 from triptych.core.attention.backends.dispatch import attend_by_sdpa
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.context import (
-    NO_CONTEXT,
-    ForwardContext,
-    StepContext,
-)
 from triptych.core.attention.mask import CacheLayout, MaskPattern, count_pairs
 from triptych.core.attention.multihead import MultiHeadAttention, attention_weights
 from triptych.core.positions import RotaryEmbedding
-from triptych.core.state import LayerCache
+from triptych.core.state import (
+    NO_CONTEXT,
+    ForwardContext,
+    LayerCache,
+    StepContext,
+)
 from triptych.errors import at_least
 
 

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from triptych.core import generation_order as orders
-from triptych.core.attention.backends.windows import Windows
 from triptych.core.attention.base import AttentionConfig, Example
-from triptych.core.attention.mask import CacheLayout, MaskPattern
+from triptych.core.attention.mask import CacheLayout, MaskPattern, Windows
 from triptych.errors import at_least
 
 

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 import torch
+from einops import rearrange
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from triptych.core.attention.backends.windows import Windows
+from triptych.core.generation_order import GenerationOrder
 
 Position = TypeVar("Position", int, Tensor)
 COUNTED_TOGETHER = 512
@@ -140,3 +142,59 @@ class BlockWindow(RangePattern):
 
     def key_range(self, query: Position) -> tuple[Position, Position]:
         return query // self.block * self.block - self.memory, query + 1
+
+
+class Windows(nn.Module):
+    """Index tensors of an image's blocks and of the windows that they read.
+
+    N blocks of Q cells; the window of a block has K cells: the block and its halo. Blocks at the
+    right and the lower border are cut, and windows end at the border: the missing cells repeat
+    another cell and are masked.
+
+    visible: the rule of the pattern, as `MaskPattern.visible`.
+    block: height and width of a block, in pixels. halo_up, halo_side: height of the halo above the
+    block and width of the halo to its left and right, in pixels.
+    """
+
+    def __init__(
+        self,
+        order: GenerationOrder,
+        visible: Callable[[Tensor, Tensor], Tensor],
+        *,
+        block: tuple[int, int],
+        halo_up: int,
+        halo_side: int,
+    ) -> None:
+        super().__init__()
+        (height, width, _), (block_height, block_width) = order.shape, block
+        bottom, right = -height % block_height, -width % block_width  # missing in cut blocks
+        around = (0, 0, halo_side, halo_side + right, halo_up, bottom)
+        # Position of each cell, -1 outside the image.
+        grid = F.pad(order.positions, around, value=-1)
+        key = _rectangles(grid, block, halo_up + block_height, block_width + 2 * halo_side)
+        inner = grid[halo_up:, halo_side : halo_side + width + right]
+        query = _rectangles(inner, block, block_height, block_width)  # [N, Q]
+        cell = query.flatten().argsort()[-order.length :]  # after the cells outside the image
+        hidden = (key < 0).unsqueeze(1)  # [N, 1, K]
+        query, key = query.clamp(min=0), key.clamp(min=0)
+        mask = visible(query.unsqueeze(2), key.unsqueeze(1)) & ~hidden  # [N, Q, K]
+        self.n_blocks, self.n_pairs = len(query), mask.numel()
+        self.register_buffer("query", query.flatten(), persistent=False)
+        self.register_buffer("key", key.flatten(), persistent=False)
+        self.register_buffer("cell", cell, persistent=False)
+        self.register_buffer("mask", mask, persistent=False)
+
+    query: Tensor  # int64 [N Q], position of each cell of the blocks
+    key: Tensor  # int64 [N K], position of each cell of the windows
+    cell: Tensor  # int64 [L], cell of the blocks that holds each position
+    mask: Tensor  # bool [N, Q, K], True where the key is visible
+
+    def block_of(self, position: Tensor) -> Tensor:
+        """Number of the block that holds each position, in the shape of `position`."""
+        return self.cell[position] // (len(self.query) // self.n_blocks)
+
+
+def _rectangles(grid: Tensor, stride: tuple[int, int], height: int, width: int) -> Tensor:
+    """Cells of the rectangles of this size, `stride` apart: grid [H, W, C] -> [N, cells]."""
+    rectangles = grid.unfold(0, height, stride[0]).unfold(1, width, stride[1])
+    return rearrange(rectangles, "rows columns c h w -> (rows columns) (h w c)")

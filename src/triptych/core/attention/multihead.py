@@ -11,11 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from triptych.core.attention.backends.dispatch import attend
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext, StepContext
 from triptych.core.attention.mask import MaskPattern
 from triptych.core.attention.relative_bias import RelativeBias
 from triptych.core.positions import RotaryEmbedding
-from triptych.core.state import LayerCache
+from triptych.core.state import NO_CONTEXT, ForwardContext, LayerCache, StepContext
 
 
 class MultiHeadAttention(nn.Module):

@@ -8,12 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.context import NO_CONTEXT, ForwardContext
-from triptych.core.conditioner import NO_CONDITION, Condition, Conditioner
 from triptych.core.embeddings import ValueEmbedding
 from triptych.core.heads import Head
-from triptych.core.models.base import TransformerModel
-from triptych.core.state import DecodingState
+from triptych.core.models.base import NO_CONDITION, Condition, Conditioner, TransformerModel
+from triptych.core.state import NO_CONTEXT, DecodingState, ForwardContext
 from triptych.core.transformer import Decoder
 
 

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.capture import capture_attention
-from triptych.core.attention.context import ForwardContext
-from triptych.core.conditioner import NO_CONDITION, Condition, Memory
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import TransformerModel, inverted
+from triptych.core.models.base import NO_CONDITION, Condition, Memory, TransformerModel, inverted
 from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
-from triptych.core.state import DecodingState
+from triptych.core.state import DecodingState, ForwardContext
 from triptych.core.transformer import TransformerConfig
 
 SharedEmbeddings = Literal["all", "target", "none"]

@@ -9,16 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.attention.capture import capture_attention
-from triptych.core.attention.context import StepContext
-from triptych.core.conditioner import NO_CONDITION, Condition
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
-from triptych.core.halting import halts
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import TransformerModel
+from triptych.core.models.base import NO_CONDITION, Condition, TransformerModel
 from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
-from triptych.core.state import DecodingState
+from triptych.core.state import DecodingState, StepContext
 from triptych.core.transformer import TransformerConfig
+from triptych.core.universal import halts
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
-from triptych.core.attention.context import StepContext
-from triptych.core.conditioner import NO_CONDITION, Condition, Memory
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead
-from triptych.core.models.base import inverted
+from triptych.core.models.base import NO_CONDITION, Condition, Memory, inverted
 from triptych.core.models.encoder_decoder import SharedEmbeddings
 from triptych.core.models.sequence_to_sequence import AttentionWeights, SequenceToSequence
-from triptych.core.state import DecodingState, ProjectedMemory, tensors_of
+from triptych.core.state import DecodingState, ProjectedMemory, StepContext, tensors_of
 
 CellKind = Literal["lstm", "gru"]
 """Kind of recurrent cell, of torch.nn."""

@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from triptych.core.conditioner import Condition
-from triptych.core.models.base import AutoregressiveModel
+from triptych.core.models.base import AutoregressiveModel, Condition
 
 
 class AttentionWeights(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from triptych.core.conditioner import Condition, Conditioner, Memory
-from triptych.core.models.encoder import SequenceEncoder
+from triptych.core.models.base import Condition, Conditioner, Memory
+from triptych.core.models.encoder_only import SequenceEncoder
 
 
 class ImageConditioner(Conditioner):

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from triptych.core.conditioner import Condition
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
 from triptych.core.heads import Categorical, HeadConfig
+from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig

@@ -9,7 +9,7 @@ from torch import Tensor
 from triptych.core.attention.full import Full
 from triptych.core.embeddings import PixelEmbedding
 from triptych.core.generation_order import raster
-from triptych.core.models.encoder import SequenceEncoder
+from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.types import Checked, IntAboveOne, PositiveInt

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.attention.capture import capture_attention
-from triptych.core.conditioner import NO_CONDITION, Condition
+from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import NO_PREVIOUS
 from triptych.domains.music.model import MusicSettings

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triptych.core.conditioner import NO_CONDITION, Condition
+from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
 from triptych.decoding.constraints import ByPriority

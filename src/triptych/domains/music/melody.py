@@ -18,9 +18,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from triptych.core.conditioner import NO_CONDITION, Condition, Conditioner, Memory
+from triptych.core.models.base import NO_CONDITION, Condition, Conditioner, Memory
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder import SequenceEncoder
+from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import SinusoidalEmbedding, exact
 from triptych.domains.music.midi import ParsedMidi
 from triptych.domains.music.tokenizers.base import MELODY_REST, Ids, MusicTokenizer

@@ -8,11 +8,11 @@ import torch
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.feed_forward import GELU
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
+from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder import SequenceEncoder
+from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import (
     Metrical,
     NoPositions,

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from triptych.core.halting import capture_halting, halts, steps_of
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
+from triptych.core.universal import capture_halting, halts, steps_of
 from triptych.decoding.hypotheses import Hypothesis
 from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer, Tokenizers
 from triptych.domains.translation.translate import one_line

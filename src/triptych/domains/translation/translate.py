@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
-from triptych.core.conditioner import Condition
+from triptych.core.models.base import Condition
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from triptych.core.attention.context import ForwardContext
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.mask import COUNTED_TOGETHER, MaskPattern
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.models.recurrent import CellKind, recurrent_layers
+from triptych.core.state import ForwardContext
 
 GATES = {"lstm": 4, "gru": 3}
 """Matrix products of a cell with its input, and as many with its state."""

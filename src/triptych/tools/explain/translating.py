@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from triptych.core.conditioner import Condition
+from triptych.core.models.base import Condition
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.options import check_layer_and_head
 from triptych.domains.translation.attention_maps import (

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.multihead import MultiHeadAttention
-from triptych.core.feed_forward import GELU, FeedForward, ReLU, SwiGLU
+from triptych.core.layers import GELU, FeedForward, LayerNorm, ReLU, RMSNorm, SwiGLU
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.norms import LayerNorm, RMSNorm
 from triptych.core.positions import Learned, NoPositions, Rotary, Sinusoidal
 from triptych.core.transformer import Block, Stack, TransformerConfig
 from triptych.domains.text_format import TextFormat

@@ -11,9 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.core.feed_forward import GELU, ReLU, SwiGLU
+from triptych.core.layers import GELU, LayerNorm, ReLU, RMSNorm, SwiGLU
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.norms import LayerNorm, RMSNorm
 from triptych.core.positions import Learned, Rotary, Sinusoidal
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.text_format import TextFormat

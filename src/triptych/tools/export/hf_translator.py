@@ -6,9 +6,8 @@ from typing import Any
 
 import torch
 
-from triptych.core.feed_forward import GELU, ReLU
+from triptych.core.layers import GELU, LayerNorm, ReLU
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.norms import LayerNorm
 from triptych.core.positions import Learned, Sinusoidal
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.text_format import TextFormat

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from triptych.core.conditioner import NO_CONDITION, Condition
-from triptych.core.models.base import AutoregressiveModel
+from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import DecodingState

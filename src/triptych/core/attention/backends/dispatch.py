@@ -19,8 +19,7 @@ from torch.nn import functional as F
 
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
 from triptych.core.attention.backends.tiled import attend_in_tiles
-from triptych.core.attention.backends.windows import Windows, attend_in_windows
-from triptych.core.attention.mask import MaskPattern
+from triptych.core.attention.mask import MaskPattern, Windows
 from triptych.core.attention.relative_bias import RelativeBias
 
 
@@ -87,3 +86,38 @@ def attend_by_sdpa(
     return F.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=causal, dropout_p=dropout
     )
+
+
+def attend_in_windows(
+    windows: Windows,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    real: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """Softmax attention of each block to its window: q, k, v [B, H, L, E] -> [B, H, L, E].
+
+    L may be less than the image's length: the first L positions. real: bool [B, L], False on
+    padding. dropout: share of the attention weights that is dropped.
+    """
+    batch, heads, length, width = q.shape
+    n = windows.n_blocks
+
+    def cut(x: Tensor, index: Tensor) -> Tensor:
+        """Cells of each block or window: [B, H, L, E] -> [B N, H, cells, E]."""
+        # The projection leaves the heads of a position next to each other: one long copy a cell.
+        cells = x.transpose(1, 2).index_select(1, index)  # [B, N cells, H, E]
+        return cells.view(batch * n, -1, heads, width).transpose(1, 2)
+
+    # Positions after the last one are hidden from every query; another key may stand for them.
+    query, key = windows.query.clamp(max=length - 1), windows.key.clamp(max=length - 1)
+    mask = windows.mask.unsqueeze(1).repeat(batch, 1, 1, 1)  # [B N, 1, Q, K]
+    if real is not None:
+        mask = mask & real.index_select(1, key).view(batch * n, 1, 1, -1)
+    y = F.scaled_dot_product_attention(
+        cut(q, query), cut(k, key), cut(v, key), mask, dropout
+    )  # [B N, H, Q, E]
+    cells = y.transpose(1, 2).reshape(batch, -1, heads, width)  # [B, N Q, H, E]
+    return cells.index_select(1, windows.cell[:length]).transpose(1, 2)  # [B, H, L, E]

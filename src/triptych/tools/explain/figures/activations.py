@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.core.feed_forward import GELU, FeedForward, FeedForwardConfig, ReLU, SwiGLU
+from triptych.core.layers import GELU, FeedForward, FeedForwardConfig, ReLU, SwiGLU
 from triptych.files.drawing import COLOURS, new_figure, png
 from triptych.tools.explain.figure import Content, ExplainOptions, Figure
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from triptych.core.halting import AdaptiveDepth, steps_of
+from triptych.core.universal import AdaptiveDepth, steps_of
 from triptych.files.drawing import COLOURS, GREY, new_figure, png
 from triptych.tools.explain.figure import Content, ExplainOptions, Figure
 

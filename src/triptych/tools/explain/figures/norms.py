@@ -8,7 +8,7 @@ from einops.layers.torch import Rearrange
 from numpy.typing import NDArray
 from torch import nn
 
-from triptych.core.norms import LayerNorm
+from triptych.core.layers import LayerNorm
 from triptych.files.drawing import BLUE, new_figure, png
 from triptych.tools.explain.figure import Content, ExplainOptions, Figure
 
