@@ -15,7 +15,7 @@ class SpectralNorm(nn.Module):
 
     `torch.nn.utils.parametrizations.spectral_norm` estimates the norm by power iteration (section
     2.2) and keeps the estimate's vectors as state, which belongs to the training weights. This one
-    has no state, so averaged weights are normalised as well. docs/gan.md compares the errors.
+    has no state, so averaged weights are normalised as well. docs/results.md has the errors.
     """
 
     def forward(self, weight: Tensor) -> Tensor:
