@@ -21,12 +21,13 @@ from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import read_training_data
-from triptych.domains.translation.tokenizers.base import END, START, Tokenizers
-from triptych.domains.translation.tokenizers.byte_pairs import MIN_VOCABULARY, BytePairs
+from triptych.domains.translation.model import END, N_SPECIALS, START, Tokenizers
+from triptych.text.byte_level import BytePairs
 from triptych.training.loading.batches import Ragged, parts
 from triptych.training.loading.loader import ResumableLoader
 from triptych.training.loading.packed import PackWriter
 
+MIN_VOCABULARY = N_SPECIALS + BytePairs.min_pieces
 PAIRS = 29_000
 """Pairs of Multi30k; the corpora here have such lengths and random ids."""
 BYTES_PER_PAIR = 80

@@ -19,7 +19,7 @@ from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.task import ImageTrainingModule
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.task import MusicTrainingModule
-from triptych.domains.translation.tokenizers.base import Tokenizers
+from triptych.domains.translation.model import Tokenizers
 from triptych.training.callbacks.ema import AVERAGE
 from triptych.training.finetune.lora import LoRALinear, is_adapter
 from triptych.training.finetune.parts import matches

@@ -23,9 +23,7 @@ def settings(tmp_path: Path, tiny_settings: Any):
         "schedule": {"class_path": "InverseSqrt", "init_args": {"warmup_steps": 1}},
     }
     content["run"]["directory"] = str(tmp_path / "runs")
-    content["data"]["tokenizer"] = {
-        "class_path": "triptych.domains.translation.tokenizers.words.Words"
-    }
+    content["data"]["tokenizer"] = {"class_path": "triptych.text.byte_level.Words"}
     path = tmp_path / "settings.yaml"
     path.write_text(yaml.safe_dump(content))
     return path, content["model"]["transformer"]["d_model"]

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from triptych.domains.sources import NoisyCopy, SyntheticSource, known_entropy, uniform_draws
+from triptych.domains.synthetic import NoisyCopy, SyntheticSource, known_entropy, uniform_draws
 
 
 def test_every_outcome_of_a_copy_has_its_probability() -> None:

@@ -13,10 +13,10 @@ from triptych import shipped_configs
 from triptych.config.schema import from_plain
 from triptych.config.template import fill
 from triptych.domains import find_domain
-from triptych.domains.sources import hash_position, split_at
 from triptych.domains.starter import SHARES, Starter, held_out_share
 from triptych.domains.user_files import KINDS
 from triptych.errors import UserError
+from triptych.files.splits import hash_position, split_at
 
 
 def look(domain: str, data: Path, **options: Any) -> tuple[Starter, Any]:

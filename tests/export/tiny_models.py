@@ -13,10 +13,10 @@ from torch import nn
 
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain
-from triptych.domains.language.tokenizers.word_piece import WordPiece
 from triptych.domains.language.vocabulary import Vocabulary
-from triptych.domains.translation.tokenizers.base import Tokenizers
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
+from triptych.domains.translation.model import SPECIALS, Tokenizers
+from triptych.text.byte_level import BytePairs
+from triptych.text.word_piece import WordPiece
 from triptych.tools.export.source import Source, _default_texts
 from triptych.training.run.checkpoint import header, run_metadata
 
@@ -91,7 +91,7 @@ def translator(
 
 def language_model(*, output_bias: bool = False, **parts: Any) -> Source:
     """A language model. parts: of the Transformer."""
-    vocabulary = Vocabulary(WordPiece().build(LINES, 60))
+    vocabulary = Vocabulary(WordPiece().build(LINES, 60, SPECIALS))
     settings = {
         "data": {"max_length": 20},
         "model": {

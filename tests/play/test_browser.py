@@ -65,7 +65,7 @@ def server() -> Iterator[Server]:
 @pytest.fixture(scope="module")
 def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of random models as a user may have trained them."""
-    recurrent = {"class_path": "triptych.domains.translation.architectures.Recurrent"}
+    recurrent = {"class_path": "triptych.domains.translation.model.Recurrent"}
     models = {
         "colour": image_model(class_conditional=True),
         "plain": image_model(),

@@ -18,9 +18,9 @@ from triptych.domains.language.tasks.classification import Classification
 from triptych.domains.language.tasks.entailment import Entailment
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tasks.multiple_choice import MultipleChoice
-from triptych.domains.language.tokenizers.word_piece import WordPiece
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
+from triptych.text.word_piece import WordPiece
 from triptych.tools.play.language import CONTINUE, FILL, LABEL, MAX_CHARACTERS, action, label, write
 
 

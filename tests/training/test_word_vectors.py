@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from triptych.domains.language.tokenizers.word_piece import WordPiece
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
-from triptych.domains.translation.tokenizers.words import Words
+from triptych.domains.translation.model import SPECIALS
 from triptych.errors import UserError
+from triptych.text.byte_level import BytePairs, Words
+from triptych.text.word_piece import WordPiece
 from triptych.training.finetune.vectors import WordRows, place_vectors, read_vectors
 
 VECTORS = {"one": [0.1, -2.5], "two": [3.0, 1e-3], "the": [0.25, 7.0], "new york": [1.0, 2.0]}
@@ -113,12 +113,12 @@ def test_a_file_without_a_word_of_the_vocabulary_is_refused(tmp_path):
 
 def test_whole_words_of_each_kind_of_tokenizer():
     lines = ["the cat sat on the mat", "the dogs sat"] * 4
-    words = Words(min_count=1).build(lines, 50).words
+    words = Words(min_count=1).build(lines, 50, SPECIALS).words
     assert {"the", "cat", "dogs"} <= set(words)
     assert words[:3] == [None] * 3
-    pairs = BytePairs().build(lines, 300)
+    pairs = BytePairs().build(lines, 300, SPECIALS)
     for symbol, word in zip(pairs.symbols, pairs.words, strict=True):
         assert (word is not None) == (symbol.startswith("Ġ") and symbol != "Ġ"), symbol
-    pieces = WordPiece().build(lines, 60)
+    pieces = WordPiece().build(lines, 60, SPECIALS)
     for symbol, word in zip(pieces.symbols, pieces.words, strict=True):
-        assert word == (None if symbol.startswith(("##", "[")) else symbol)
+        assert word == (None if symbol.startswith(("##", "[", "<")) else symbol)

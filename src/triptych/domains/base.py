@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from triptych.core.models.decoder_only import DecoderOnly
     from triptych.domains.starter import Starter
-    from triptych.domains.text_format import TextFormat
+    from triptych.text.tokenizer import TextFormat
     from triptych.training.engine.evaluate import Evaluation
     from triptych.training.engine.module import TrainingModule
     from triptych.training.loading.loader import FixedBatches, ResumableLoader

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from triptych.config.template import Setting
-from triptych.domains.sources import split_at
 from triptych.errors import UserError
+from triptych.files.splits import split_at
 
 HELD_OUT = ("validation", "test")
 SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)

@@ -11,8 +11,8 @@ from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.sources.text_files import TextFiles
-from triptych.domains.language.tokenizers.word_piece import WordPiece
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.vocabulary import SPECIALS, Vocabulary
+from triptych.text.word_piece import WordPiece
 
 WORDS = ["the dog", "a cat", "my horse", "the red bird", "one fish"]
 VERBS = ["sees", "likes", "follows", "hears"]
@@ -42,7 +42,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> TextFiles:
 @pytest.fixture(scope="session")
 def vocabulary(text: TextFiles) -> Vocabulary:
     lines = [line for document in text.documents("train") for line in document]
-    return Vocabulary(WordPiece().build(lines, 60))
+    return Vocabulary(WordPiece().build(lines, 60, SPECIALS))
 
 
 @pytest.fixture

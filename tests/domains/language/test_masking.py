@@ -10,17 +10,19 @@ from triptych.domains.language.data import evaluation_batches, training_batches
 from triptych.domains.language.masked_examples import MaskedBatch, MaskedExamples
 from triptych.domains.language.masking import MaskRates
 from triptych.domains.language.tasks.masked import MaskedTokens
-from triptych.domains.language.tokenizers.base import CLS, MASK, N_SPECIALS, PAD, SEP, UNK
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.vocabulary import CLS, MASK, N_SPECIALS, SEP, Vocabulary
 from triptych.errors import UserError
+from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import Ragged
 
 V = 50
+UNK = N_SPECIALS
+KNOWN = range(UNK + 1, V)
 
 
 def test_rates_are_those_of_the_paper() -> None:
     tokens = torch.randint(N_SPECIALS, V, (400_000,))
-    read, predicted = MaskRates().apply(tokens, V, torch.Generator().manual_seed(0))
+    read, predicted = MaskRates().apply(tokens, KNOWN, torch.Generator().manual_seed(0))
     n = len(tokens)
     assert abs(int(predicted.sum()) - 0.15 * n) < 4 * (n * 0.15 * 0.85) ** 0.5
     chosen, original = read[predicted], tokens[predicted]
@@ -39,7 +41,7 @@ def test_rates_are_those_of_the_paper() -> None:
 
 def test_special_ids_are_never_predicted_or_changed() -> None:
     special = torch.tensor([PAD, CLS, SEP, MASK]).repeat(5_000)
-    read, predicted = MaskRates(predicted=0.99).apply(special, V, torch.Generator())
+    read, predicted = MaskRates(predicted=0.99).apply(special, KNOWN, torch.Generator())
     assert not predicted.any()
     assert torch.equal(read, special)
 
@@ -54,7 +56,9 @@ def examples(*, next_sentence: bool = False) -> MaskedExamples:
     """Documents of four rows; every token tells its row."""
     rows = [[CLS, *[N_SPECIALS + 1 + row] * (3 + row % 5), SEP] for row in range(40)]
     document = np.arange(40) // 4
-    return MaskedExamples(Ragged.of(rows), document, MaskRates(), V, next_sentence=next_sentence)
+    return MaskedExamples(
+        Ragged.of(rows), document, MaskRates(), KNOWN, next_sentence=next_sentence
+    )
 
 
 def masks_by_row(batches: list[MaskedBatch]) -> dict[int, list[int]]:

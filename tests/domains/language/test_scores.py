@@ -21,8 +21,8 @@ from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tasks.next_token import NextToken, Windows
 from triptych.domains.language.text_generation import encode_masked, fill_masks
-from triptych.domains.language.tokenizers.base import CLS, MASK, N_SPECIALS, PAD, SEP
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.vocabulary import CLS, MASK, N_SPECIALS, SEP, Vocabulary
+from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.loading.batches import Ragged
 
@@ -131,7 +131,8 @@ def test_masks_are_filled_from_left_to_right_given_all_other_tokens(
     for position in (t for t, token in enumerate(tokens) if token == MASK):
         logits = model(expected)[0, position]
         expected[0, position] = N_SPECIALS + 1 + int(logits[N_SPECIALS + 1 :].argmax())
-    found = fill_masks(model, tokens, SampleRequest(2, sampling=Sampling(temperature=0), seed=0))
+    request = SampleRequest(2, sampling=Sampling(temperature=0), seed=0)
+    found = fill_masks(model, tokens, request, vocabulary)
     assert found == [expected[0].tolist()] * 2
     at_once = model(torch.tensor([tokens]))[0, :, N_SPECIALS + 1 :].argmax(-1) + N_SPECIALS + 1
     masked = torch.tensor(tokens) == MASK

@@ -26,9 +26,9 @@ from triptych.domains.language.tasks.entailment import Entailment
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.language.tasks.multiple_choice import MultipleChoice
 from triptych.domains.language.tasks.similarity import Similarity
-from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.vocabulary import CLS, SEP, Vocabulary
 from triptych.errors import UserError
+from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.loading.batches import Ragged
 

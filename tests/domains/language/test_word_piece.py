@@ -7,21 +7,16 @@ import sys
 
 import pytest
 
-from triptych.domains.language.tokenizers.base import (
-    N_SPECIALS,
-    SPECIALS,
-    UNK,
-    UNKNOWN,
-    TextTokenizer,
-)
-from triptych.domains.language.tokenizers.word_piece import WordPiece
+from triptych.domains.language.vocabulary import N_SPECIALS, SPECIALS
+from triptych.text.tokenizer import TextTokenizer
+from triptych.text.word_piece import UNKNOWN, WordPiece
 
 LINES = ["A dog runs, and the dogs ran.", "Die Äpfel sind rot!", "running dogs run"] * 3
 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> TextTokenizer:
-    return WordPiece().build(LINES, 80)
+    return WordPiece().build(LINES, 80, SPECIALS)
 
 
 def test_words_come_back_without_capitals_and_accents(tokenizer: TextTokenizer) -> None:
@@ -31,9 +26,9 @@ def test_words_come_back_without_capitals_and_accents(tokenizer: TextTokenizer) 
         ("die Äpfel", "die apfel"),
     ):
         assert tokenizer.decode(tokenizer.encode(line)) == back
-    cased = WordPiece(lowercase=False).build(LINES, 90)
+    cased = WordPiece(lowercase=False).build(LINES, 90, SPECIALS)
     assert cased.decode(cased.encode("Die Äpfel")) == "Die Äpfel"
-    korean = WordPiece().build(["나는 학생입니다"] * 3, 80)
+    korean = WordPiece().build(["나는 학생입니다"] * 3, 80, SPECIALS)
     assert korean.decode(korean.encode("나는 학생입니다")) == "나는 학생입니다"
 
 
@@ -41,7 +36,7 @@ def test_special_ids_come_first_and_no_text_has_them(tokenizer: TextTokenizer) -
     assert tokenizer.symbols[: N_SPECIALS + 1] == [*SPECIALS, UNKNOWN]
     for line in (*SPECIALS, UNKNOWN, "[CLS] a [MASK] dog [SEP]"):
         assert min(tokenizer.encode(line)) >= N_SPECIALS
-    assert UNK in tokenizer.encode("a ☃ dog")
+    assert N_SPECIALS in tokenizer.encode("a ☃ dog")
     ids = tokenizer.encode("a dog")
     assert tokenizer.decode([1, *ids, 2, 0, 0]) == "a dog"
 
@@ -55,7 +50,7 @@ def test_a_rare_word_is_several_pieces(tokenizer: TextTokenizer) -> None:
 
 
 def test_a_checkpoint_gives_the_same_tokenizer(tokenizer: TextTokenizer) -> None:
-    again = TextTokenizer.from_json(tokenizer.to_json())
+    again = TextTokenizer.from_json(tokenizer.to_json(), SPECIALS)
     assert again.symbols == tokenizer.symbols
     assert again.encode_batch(LINES) == tokenizer.encode_batch(LINES)
     assert len(again) == len(tokenizer) <= 80
@@ -63,8 +58,8 @@ def test_a_checkpoint_gives_the_same_tokenizer(tokenizer: TextTokenizer) -> None
 
 def test_every_process_learns_the_same_ids(tokenizer: TextTokenizer) -> None:
     code = (
-        "from triptych.domains.language.tokenizers.word_piece import WordPiece\n"
-        f"print('\\n'.join(WordPiece().build({LINES!r}, 80).symbols))"
+        "from triptych.text.word_piece import WordPiece\n"
+        f"print('\\n'.join(WordPiece().build({LINES!r}, 80, {SPECIALS!r}).symbols))"
     )
     for _ in range(2):
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

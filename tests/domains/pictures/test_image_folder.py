@@ -13,8 +13,8 @@ from PIL import Image
 from triptych.domains.pictures import sources
 from triptych.domains.pictures.formats import decode_image
 from triptych.domains.pictures.sources import ImageFolder
-from triptych.domains.sources import split_by_hash
 from triptych.errors import UserError
+from triptych.files.splits import split_by_hash
 
 HEIGHT, WIDTH = 4, 6  # not square on purpose
 

@@ -15,12 +15,13 @@ from triptych.core.universal import Halting, Universal
 from triptych.domains.translation import render
 from triptych.domains.translation.attention_maps import SentenceAttention, merge_pieces, pieces
 from triptych.domains.translation.inference import TranslationModel
+from triptych.domains.translation.model import END, SPECIALS, START
 from triptych.domains.translation.render import draw, heat_map
 from triptych.domains.translation.task import TranslationTrainingModule
-from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.errors import UserError
 from triptych.files import drawing
+from triptych.text.byte_level import BytePairs
+from triptych.text.tokenizer import TextTokenizer
 
 LINES = ["two hundred and thirty-four", "", "저는 grüße 機器"]
 
@@ -33,7 +34,7 @@ def translator(taught: TranslationTrainingModule) -> TranslationModel:
 @pytest.fixture(scope="module")
 def bytes_only() -> TextTokenizer:
     """Every byte is a piece: each Korean or Chinese character is cut into three."""
-    return BytePairs().build(["nothing"], 259)
+    return BytePairs().build(["nothing"], 259, SPECIALS)
 
 
 def test_a_piece_holds_whole_characters(bytes_only: TextTokenizer) -> None:

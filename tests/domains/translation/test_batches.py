@@ -17,8 +17,9 @@ from triptych.domains.translation.data import (
     pad_rows,
     plan_batches,
 )
-from triptych.domains.translation.tokenizers.base import END, PAD, START, Tokenizers
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
+from triptych.domains.translation.model import END, SPECIALS, START, Tokenizers
+from triptych.text.byte_level import BytePairs
+from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import cut, padding_share
 
 WORDS = ["ein", "Hund", "läuft", "über", "die", "große", "Wiese", "und", "bellt"]
@@ -26,7 +27,7 @@ WORDS = ["ein", "Hund", "läuft", "über", "die", "große", "Wiese", "und", "bel
 
 @pytest.fixture(scope="module")
 def tokenizers() -> Tokenizers:
-    both = BytePairs().build(WORDS, 300)
+    both = BytePairs().build(WORDS, 300, SPECIALS)
     return Tokenizers(both, both)
 
 

@@ -19,12 +19,13 @@ from triptych.domains.translation import inference, translate
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.inference import TranslationModel, restore
+from triptych.domains.translation.model import END, START
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
-from triptych.domains.translation.tokenizers.base import END, PAD, START
-from triptych.domains.translation.tokenizers.words import Words
 from triptych.domains.translation.translate import FORBIDDEN, one_line, plan_rows
 from triptych.errors import UserError
+from triptych.text.byte_level import Words
+from triptych.text.tokenizer import PAD
 from triptych.types import Dtype
 
 LINES = [

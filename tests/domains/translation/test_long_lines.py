@@ -9,14 +9,15 @@ import pytest
 
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.long_lines import split_long
+from triptych.domains.translation.model import SPECIALS
 from triptych.domains.translation.task import TranslationTrainingModule
-from triptych.domains.translation.tokenizers.base import TextTokenizer
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
+from triptych.text.byte_level import BytePairs
+from triptych.text.tokenizer import TextTokenizer
 
 
 @pytest.fixture(scope="module")
 def bytes_only() -> TextTokenizer:
-    return BytePairs().build([""], 259)
+    return BytePairs().build([""], 259, SPECIALS)
 
 
 def test_sentences_are_kept_whole(bytes_only: TextTokenizer) -> None:

@@ -11,7 +11,7 @@ from triptych.core import heads
 from triptych.core.universal import Halting, Universal, capture_halting, steps_of
 from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.task import TranslationTrainingModule, smoothed_cross_entropy
-from triptych.domains.translation.tokenizers.base import PAD
+from triptych.text.tokenizer import PAD
 
 
 def definition(logits: torch.Tensor, expected: torch.Tensor, smoothing: float) -> torch.Tensor:

@@ -7,13 +7,10 @@ import sys
 import pytest
 
 from triptych.domains.translation.data import EncodedPairs
-from triptych.domains.translation.tokenizers.base import Tokenizers
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
-from triptych.domains.translation.tokenizers.simplified import (
-    SimplifiedChinese,
-    simplified_characters,
-)
+from triptych.domains.translation.model import Tokenizers
 from triptych.errors import UserError
+from triptych.text.byte_level import BytePairs
+from triptych.text.simplified import SimplifiedChinese, simplified_characters
 
 opencc = pytest.importorskip("opencc")
 

@@ -23,11 +23,12 @@ from triptych.domains.translation.data import (
     pad_rows,
 )
 from triptych.domains.translation.inference import TranslationModel, restore
+from triptych.domains.translation.model import END, START
 from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
-from triptych.domains.translation.tokenizers.base import END, PAD, START
 from triptych.errors import UserError
+from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 
 # Scores ------------------------------------------------------------------------------------------

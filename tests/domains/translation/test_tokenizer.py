@@ -7,15 +7,9 @@ import random
 
 import pytest
 
-from triptych.domains.translation.tokenizers.base import (
-    END,
-    N_SPECIALS,
-    PAD,
-    START,
-    TextTokenizer,
-    Tokenizers,
-)
-from triptych.domains.translation.tokenizers.byte_pairs import MIN_VOCABULARY, BytePairs
+from triptych.domains.translation.model import END, N_SPECIALS, SPECIALS, START, Tokenizers
+from triptych.text.byte_level import BytePairs
+from triptych.text.tokenizer import PAD, TextTokenizer
 
 GERMAN = ["Zwei junge Männer sind im Freien.", "Ein Hund läuft über die Wiese.", "Große Straße"] * 9
 KOREAN = ["저는 학생입니다.", "그는 괜찮은 척하려고 애쓰는 것 같았다.", "비가 옵니다."] * 9
@@ -39,7 +33,7 @@ TRICKY = [
 
 @pytest.fixture(scope="module")
 def tokenizer() -> TextTokenizer:
-    return BytePairs().build(GERMAN + KOREAN, 350)
+    return BytePairs().build(GERMAN + KOREAN, 350, SPECIALS)
 
 
 @pytest.mark.parametrize("line", TRICKY)
@@ -76,11 +70,13 @@ def test_pieces_are_learnt(tokenizer: TextTokenizer) -> None:
 
 
 def test_a_small_text_gives_a_small_vocabulary() -> None:
-    assert len(BytePairs().build(["ab ab"], 1000)) == MIN_VOCABULARY + 2
+    assert (
+        len(BytePairs().build(["ab ab"], 1000, SPECIALS)) == N_SPECIALS + BytePairs.min_pieces + 2
+    )
 
 
 def test_training_twice_gives_the_same_tokenizer() -> None:
-    first, second = (BytePairs().build(GERMAN + KOREAN, 400) for _ in range(2))
+    first, second = (BytePairs().build(GERMAN + KOREAN, 400, SPECIALS) for _ in range(2))
     assert first.to_json() == second.to_json()
 
 

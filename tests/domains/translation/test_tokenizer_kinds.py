@@ -6,18 +6,9 @@ import json
 
 import pytest
 
-from triptych.domains.translation.tokenizers.base import (
-    END,
-    N_SPECIALS,
-    START,
-    UNKNOWN,
-    TextTokenizer,
-    TokenizerConfig,
-    Tokenizers,
-)
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
-from triptych.domains.translation.tokenizers.characters import Characters
-from triptych.domains.translation.tokenizers.words import Words
+from triptych.domains.translation.model import END, N_SPECIALS, SPECIALS, START, Tokenizers
+from triptych.text.byte_level import UNKNOWN, BytePairs, Characters, Words
+from triptych.text.tokenizer import TextTokenizer, TokenizerConfig
 
 KINDS: list[TokenizerConfig] = [BytePairs(), Characters(), Words(min_count=1)]
 LINES = ["Ein Hund läuft, läuft!", "Zwei 12 Hunde — 여섯 🎉", "  a\tb  \u2028c\n", "Große Straße."]
@@ -26,7 +17,7 @@ LINES = ["Ein Hund läuft, läuft!", "Zwei 12 Hunde — 여섯 🎉", "  a\tb  \
 @pytest.fixture(params=KINDS, ids=lambda kind: type(kind).__name__)
 def tokenizer(request: pytest.FixtureRequest) -> TextTokenizer:
     kind: TokenizerConfig = request.param
-    return kind.build(LINES, 400)
+    return kind.build(LINES, 400, SPECIALS)
 
 
 def test_known_text_comes_back_and_so_do_the_bytes_of_its_ids(tokenizer: TextTokenizer) -> None:
@@ -37,7 +28,7 @@ def test_known_text_comes_back_and_so_do_the_bytes_of_its_ids(tokenizer: TextTok
         assert tokenizer.decode([START, *ids, END]) == line
         assert b"".join(pieces[token] for token in ids) == line.encode()
         assert tokenizer.knows(line)
-        again = TextTokenizer.from_json(json.loads(json.dumps(tokenizer.to_json())))
+        again = TextTokenizer.from_json(json.loads(json.dumps(tokenizer.to_json())), SPECIALS)
         assert again.encode(line) == ids
 
 
@@ -52,10 +43,10 @@ def test_a_text_is_its_first_words_and_the_rest(tokenizer: TextTokenizer) -> Non
 
 
 def test_characters_and_words_have_one_id_for_all_they_do_not_know() -> None:
-    characters = Characters().build(LINES, 400)
+    characters = Characters().build(LINES, 400, SPECIALS)
     assert [len(ids) for ids in characters.encode_batch(LINES)] == [len(line) for line in LINES]
     assert characters.decode(characters.encode("Hxnd")) == f"H{UNKNOWN}nd"
-    words = Words(min_count=1).build(LINES, 400)
+    words = Words(min_count=1).build(LINES, 400, SPECIALS)
     assert words.decode(words.encode("Zwei Katze, läuft")) == f"Zwei{UNKNOWN}, läuft"
     for made in (characters, words):
         assert UNKNOWN in made.symbols
@@ -64,17 +55,23 @@ def test_characters_and_words_have_one_id_for_all_they_do_not_know() -> None:
         assert not made.can_write("Ein xyz")
         # The characters <unk> are text like any other.
         assert made.encode("<unk>") != [made.symbols.index(UNKNOWN)]
-    bpe = BytePairs().build(LINES, 400)
+    bpe = BytePairs().build(LINES, 400, SPECIALS)
     assert bpe.knows("xyz")
     assert bpe.can_write("Ein xyz 漢字")
 
 
 def test_the_most_frequent_units_are_kept() -> None:
     lines = ["a a a b b c"] * 2 + ["d"]
-    assert Words(min_count=2).build(lines, 100).symbols[3:] == [UNKNOWN, "Ġa", "Ġb", "a", "Ġc"]
-    assert Words(min_count=1).build(lines, 6).symbols[3:] == [UNKNOWN, "Ġa", "Ġb"]
-    assert Characters().build(lines, 6).symbols[3:] == [UNKNOWN, "Ġ", "a"]
-    twice = [Words().build(LINES * 2, 100).to_json() for _ in range(2)]
+    assert Words(min_count=2).build(lines, 100, SPECIALS).symbols[3:] == [
+        UNKNOWN,
+        "Ġa",
+        "Ġb",
+        "a",
+        "Ġc",
+    ]
+    assert Words(min_count=1).build(lines, 6, SPECIALS).symbols[3:] == [UNKNOWN, "Ġa", "Ġb"]
+    assert Characters().build(lines, 6, SPECIALS).symbols[3:] == [UNKNOWN, "Ġ", "a"]
+    twice = [Words().build(LINES * 2, 100, SPECIALS).to_json() for _ in range(2)]
     assert twice[0] == twice[1]
 
 

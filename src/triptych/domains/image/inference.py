@@ -32,9 +32,10 @@ from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_names
 from triptych.domains.pictures.splits import read_to_score
-from triptych.domains.sources import ALL, known_entropy
+from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes
+from triptych.files.splits import ALL
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress, ProgressFactory
 

@@ -11,7 +11,6 @@ from typing import NamedTuple
 from triptych.config.template import Setting
 from triptych.domains.options import NewRunOptions
 from triptych.domains.pictures.image_folder import SUFFIXES, list_split
-from triptych.domains.sources import hash_position
 from triptych.domains.starter import (
     HELD_OUT,
     Size,
@@ -22,6 +21,7 @@ from triptych.domains.starter import (
     steps,
 )
 from triptych.domains.user_files import ReadFiles, data_files
+from triptych.files.splits import hash_position
 
 KIND = "images"
 LEAST = 4

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from triptych.domains.language.labelled_examples import LabelledExamples
-from triptych.domains.language.tokenizers.base import N_SPECIALS, SEP
+from triptych.domains.language.vocabulary import N_SPECIALS, SEP
 
 INVERSE_PENALTY = 10.0
 """C in the objective |W|^2 / 2 + C (sum of nats), as of scikit-learn's LogisticRegression."""

@@ -9,9 +9,10 @@ from triptych.domains.language.sources.base import Source
 from triptych.domains.language.sources.docstrings import Docstrings
 from triptych.domains.language.tasks.base import Task
 from triptych.domains.language.tasks.masked import MaskedTokens
-from triptych.domains.language.tokenizers.base import TokenizerConfig
-from triptych.domains.language.tokenizers.word_piece import WordPiece
+from triptych.domains.language.vocabulary import N_SPECIALS
 from triptych.errors import at_least
+from triptych.text.tokenizer import TokenizerConfig
+from triptych.text.word_piece import WordPiece
 from triptych.training.run.settings import RunSettings
 
 MIN_LENGTH = 8
@@ -36,7 +37,7 @@ class DataConfig:
     """Maximum length of an example in tokens, special ids included; longer documents are cut."""
 
     def __post_init__(self) -> None:
-        at_least(self, self.tokenizer.min_size, "vocabulary_size")
+        at_least(self, N_SPECIALS + self.tokenizer.min_pieces, "vocabulary_size")
         if not MIN_LENGTH <= self.max_length <= self.max_tokens:
             raise ValueError(
                 f"max_length is {self.max_length}; expected at least {MIN_LENGTH} tokens and at "

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.domains.language.sources.base import Document
-from triptych.domains.language.tokenizers.base import TextTokenizer
+from triptych.text.tokenizer import TextTokenizer
 from triptych.training.loading.batches import Items, Ragged, batches_by_length, plan_parts
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Unpack
@@ -22,7 +21,7 @@ from triptych.domains.language.domain import (
 )
 from triptych.domains.language.model import LanguageSettings
 from triptych.domains.language.sources.labelled import Labelled
-from triptych.domains.language.sources.tab_separated import read_cells
+from triptych.domains.language.sources.tab_separated import filled
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.language.text_generation import (
     check_length,
@@ -30,13 +29,13 @@ from triptych.domains.language.text_generation import (
     encode_masked,
     fill_masks,
 )
-from triptych.domains.language.tokenizers.base import CLS, MASK, PAD, SPECIALS, UNK
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.vocabulary import MASK, SEP, SPECIALS, Vocabulary
 from triptych.domains.options import counted
-from triptych.domains.sources import source_to_score
-from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, read_input_lines
+from triptych.files.splits import source_to_score
+from triptych.text.files import row_of
+from triptych.text.tokenizer import TextFormat
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress, ProgressFactory
 
@@ -72,11 +71,12 @@ class LanguageModel(TaskScores, TrainedModel):
     full_model: nn.Module
 
     def text_format(self) -> TextFormat:
+        tokenizer = self.vocabulary.tokenizer
         return TextFormat(
             SPECIALS,
-            forbidden=(PAD, CLS, MASK, UNK),
+            forbidden=tuple(each for each in range(tokenizer.n_reserved) if each != SEP),
             max_length=self.settings.max_length,
-            source=json.loads(self.vocabulary.tokenizer.to_json()),
+            source=tokenizer.to_tokenizer_json(),
         )
 
     def decoder(self) -> Decoder | None:
@@ -152,7 +152,7 @@ class LanguageModel(TaskScores, TrainedModel):
         if isinstance(model, DecoderOnly):
             tokens = tokenizer.encode(prompt)
             check_length(len(tokens), request.length, most)
-            rows = continue_text(model, tokens, request)
+            rows = continue_text(model, tokens, request, self.vocabulary)
         elif isinstance(model, MaskedTokenModel):
             tokens = encode_masked(tokenizer, prompt)
             if MASK not in tokens or len(tokens) > most:
@@ -161,7 +161,7 @@ class LanguageModel(TaskScores, TrainedModel):
                     f"masked-token model fills masks: expected one or more, and at most {most} "
                     "tokens (data.max_length)"
                 )
-            rows = fill_masks(model, tokens, request)
+            rows = fill_masks(model, tokens, request, self.vocabulary)
         else:
             raise UserError(
                 f"a model of the task {type(self.settings.task).__name__} writes no text; expected "
@@ -176,7 +176,9 @@ class LanguageModel(TaskScores, TrainedModel):
         """
         self._labelled_task()  # before a line is judged
         named = [f"line {number}" for number in range(1, len(lines) + 1)]
-        texts = [read_cells(line, where, least=1) for line, where in zip(lines, named, strict=True)]
+        texts = [
+            filled(row_of(line, where), least=1) for line, where in zip(lines, named, strict=True)
+        ]
         rows = self.probabilities(texts, named)
         return [max(row.items(), key=lambda each: each[1]) for row in rows]
 

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.language.data import Examples
-from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
+from triptych.domains.language.vocabulary import CLS, SEP
+from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import Items, Ragged
 
 

@@ -12,9 +12,9 @@ from triptych.domains.language.tasks.classification import Classification
 from triptych.domains.language.tasks.entailment import Entailment
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.language.user_text import TextData, measure
-from triptych.domains.sources import hash_position
 from triptych.domains.starter import Size, Starter, held_out_share, steps
 from triptych.errors import UserError
+from triptych.files.splits import hash_position
 
 TEMPLATE = "multi30k-languages"
 LEAST = 100

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from triptych.domains.language.count_models import CountModels, Ids
 from triptych.domains.language.masked_examples import MaskedBatch
-from triptych.domains.language.tokenizers.base import MASK, N_SPECIALS
+from triptych.domains.language.vocabulary import MASK, N_SPECIALS
 from triptych.training.loading.batches import Ragged
 
 BOTH = "both neighbours"

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from triptych.domains.language.data import Examples
 from triptych.domains.language.masking import MaskRates
-from triptych.domains.language.tokenizers.base import PAD, SEP
+from triptych.domains.language.vocabulary import SEP
+from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import Items, Ragged, generator_for
 
 VALIDATION_SEED = 15
@@ -41,7 +42,8 @@ class MaskedBatch(NamedTuple):
 class MaskedExamples(Examples):
     """Rows of consecutive sentences; with the next-sentence task, pairs of such rows.
 
-    rows: [CLS] A [SEP] of each row. document: number of the document of each row, [N].
+    rows: [CLS] A [SEP] of each row. document: number of the document of each row, [N]. known: ids
+    of the text that may stand in place of a token.
     """
 
     def __init__(
@@ -49,14 +51,14 @@ class MaskedExamples(Examples):
         rows: Ragged,
         document: NDArray[np.int64],
         rates: MaskRates,
-        vocabulary: int,
+        known: range,
         *,
         next_sentence: bool,
     ) -> None:
         self.rows = rows
         self.document = document
         self.rates = rates
-        self.vocabulary = vocabulary
+        self.known = known
         self.next_sentence = next_sentence
         followed = document[:-1] == document[1:]
         self.first = np.flatnonzero(followed) if next_sentence else np.arange(len(rows))
@@ -76,7 +78,7 @@ class MaskedExamples(Examples):
             drawn = generator or generator_for(VALIDATION_SEED, int(item))
             first, second, is_next = self._segments(int(item), drawn)
             row = torch.from_numpy(np.concatenate([first, second]).astype(np.int64))  # [L]
-            changed, chosen = self.rates.apply(row, self.vocabulary, drawn)
+            changed, chosen = self.rates.apply(row, self.known, drawn)
             rows.append(row)
             segments.append((torch.arange(len(row)) >= len(first)).long())
             read.append(changed)

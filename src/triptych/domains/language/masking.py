@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from triptych.domains.language.tokenizers.base import MASK, N_SPECIALS, UNK
+from triptych.domains.language.vocabulary import MASK, N_SPECIALS
 from triptych.types import Checked, ClosedUnitInterval, OpenUnitInterval
 
 
@@ -31,16 +31,16 @@ class MaskRates(Checked):
             )
 
     def apply(
-        self, tokens: Tensor, vocabulary: int, generator: torch.Generator
+        self, tokens: Tensor, known: range, generator: torch.Generator
     ) -> tuple[Tensor, Tensor]:
         """Return the tokens as the model reads them, and which of them are predicted, bool.
 
-        tokens: int64 [...], with special ids, which are never predicted. vocabulary: number of
-        ids; a random token is one of the text's other than [UNK].
+        tokens: int64 [...], with special ids, which are never predicted. known: ids of the text
+        other than the unknown token, of which a random one is drawn.
         """
         which, kind = torch.rand((2, *tokens.shape), generator=generator)  # 2 x [...]
         predicted = (tokens >= N_SPECIALS) & (which < self.predicted)
-        random = torch.randint(UNK + 1, vocabulary, tokens.shape, generator=generator)
+        random = torch.randint(known.start, known.stop, tokens.shape, generator=generator)
         read = torch.where(predicted & (kind < self.masked), MASK, tokens)
         swapped = (kind >= self.masked) & (kind < self.masked + self.replaced)
         return torch.where(predicted & swapped, random, read), predicted

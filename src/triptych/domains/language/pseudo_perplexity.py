@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.encoder_only import MaskedTokenModel
-from triptych.domains.language.tokenizers.base import MASK, PAD
+from triptych.domains.language.vocabulary import MASK
+from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import in_double, sum_scores
 from triptych.training.loading.batches import Ragged, batches_by_length
 from triptych.types import Progress

@@ -12,7 +12,6 @@ from triptych.domains.language.domain import LanguageNewRunOptions
 from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.user_text import TextData, measure
 from triptych.domains.options import counted
-from triptych.domains.sources import hash_position
 from triptych.domains.starter import (
     HELD_OUT,
     Size,
@@ -25,6 +24,7 @@ from triptych.domains.starter import (
 from triptych.domains.user_files import data_files, split_in_name, visible
 from triptych.errors import UserError
 from triptych.files.results import read_lines
+from triptych.files.splits import hash_position
 
 TEXTS = (".txt", ".txt.gz")
 TABLES = (".tsv", ".tsv.gz")

@@ -13,8 +13,7 @@ from torch import Tensor
 from triptych.domains.language.config import Config
 from triptych.domains.language.data import Examples, evaluation_batches, training_batches
 from triptych.domains.language.inference import TaskScores
-from triptych.domains.language.tokenizers.base import TextTokenizer
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.vocabulary import SPECIALS, Vocabulary
 from triptych.errors import UserError
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.parts import InitialWeights
@@ -85,9 +84,9 @@ def prepare(
     """
     data, task = config.data, config.task
     if vocabulary is None:
-        tokenizer = data.tokenizer.build(task.texts(data.source), data.vocabulary_size)
+        tokenizer = data.tokenizer.build(task.texts(data.source), data.vocabulary_size, SPECIALS)
     else:
-        tokenizer = TextTokenizer.from_json(vocabulary["tokenizer"])
+        tokenizer = Vocabulary.from_plain(vocabulary).tokenizer
     words = Vocabulary(tokenizer, task.labels(data.source))
     train, validation = (
         task.encode(data.source, split, words, data.max_length) for split in ("train", "validation")

@@ -14,30 +14,23 @@ from triptych.decoding.constraints import Forbidden
 from triptych.decoding.generate import generate
 from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import sample_value
-from triptych.domains.language.tokenizers.base import (
-    CLS,
-    MASK,
-    N_SPECIALS,
-    PAD,
-    SEP,
-    SPECIALS,
-    UNK,
-    TextTokenizer,
-)
+from triptych.domains.language.vocabulary import CLS, MASK, N_SPECIALS, SEP, SPECIALS, Vocabulary
 from triptych.errors import UserError
+from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.evaluate import device_of, scoring
 
 
 def continue_text(
-    model: DecoderOnly, tokens: Sequence[int], request: SampleRequest
+    model: DecoderOnly, tokens: Sequence[int], request: SampleRequest, vocabulary: Vocabulary
 ) -> list[list[int]]:
     """Return texts of at most `length` tokens that begin with these, without their ends.
 
-    Special ids and [UNK] are not sampled.
+    Special ids but the end and the unknown token are not sampled.
     """
     device = device_of(model)
     prefix = torch.tensor(tokens, dtype=torch.int64, device=device).expand(request.count, -1)
-    constraint = Forbidden([PAD, CLS, MASK, UNK], model.head.n_parameters, device)
+    never = [token for token in range(vocabulary.known.start) if token != SEP]
+    constraint = Forbidden(never, len(vocabulary), device)
     rows = generate(model, replace(request, prefix=prefix, end=SEP, constraint=constraint))
     return [[token for token in row if token >= N_SPECIALS] for row in rows.tolist()]
 
@@ -52,7 +45,7 @@ def encode_masked(tokenizer: TextTokenizer, text: str) -> list[int]:
 
 
 def fill_masks(
-    model: MaskedTokenModel, tokens: Sequence[int], request: SampleRequest
+    model: MaskedTokenModel, tokens: Sequence[int], request: SampleRequest, vocabulary: Vocabulary
 ) -> list[list[int]]:
     """Return `count` copies of a text with a sampled token in place of each [MASK].
 
@@ -63,7 +56,7 @@ def fill_masks(
     generator = request.generator_on(device)
     rows = torch.tensor(tokens, device=device).repeat(request.count, 1)  # [B, L]
     forbidden = torch.zeros(model.head.n_parameters, dtype=torch.bool, device=device)
-    forbidden[: UNK + 1] = True
+    forbidden[: vocabulary.known.start] = True
     with scoring(model):
         for position in (rows[0] == MASK).nonzero().squeeze(1).tolist():
             logits: Tensor = model.logits(model.encoder(rows)[:, position])  # [B, V]

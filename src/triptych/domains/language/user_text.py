@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 from triptych.config.template import Setting
 from triptych.domains.language.sources.base import Document
-from triptych.domains.language.tokenizers.word_piece import WordPiece
+from triptych.domains.language.vocabulary import SPECIALS
 from triptych.domains.starter import HELD_OUT, letters, span
 from triptych.errors import UserError
+from triptych.text.word_piece import WordPiece
 
 LOOKED_AT = 5000
 """Sentences whose tokens are counted; of more, evenly spaced documents."""
@@ -78,7 +79,7 @@ def measure(documents: Sequence[Document], *, n_specials: int) -> Lengths:
     wanted = max(n_characters / CHARACTERS_PER_SYMBOL, 2 * len(set(written)))
     size = next((size for size in VOCABULARIES if size >= wanted), VOCABULARIES[-1])
     lowercase = foreign <= FOREIGN
-    tokenizer = WordPiece(lowercase).build(lines, size)
+    tokenizer = WordPiece(lowercase).build(lines, size, SPECIALS)
     sizes = map(len, tokenizer.encode_batch(lines))
     lengths = [n_specials + sum(next(sizes) for _ in document) for document in some]
     needed = sorted(lengths)[int(FITTING * (len(lengths) - 1))]

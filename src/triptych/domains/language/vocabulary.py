@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from triptych.domains.language.tokenizers.base import TextTokenizer
+from triptych.text.tokenizer import TextTokenizer
+
+CLS, SEP, MASK = 1, 2, 3
+SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+"""Names of the special ids; [UNK] is a token of the text like any other."""
+N_SPECIALS = len(SPECIALS)
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,11 @@ class Vocabulary:
         """Number of tokens, special ids included."""
         return len(self.tokenizer)
 
+    @property
+    def known(self) -> range:
+        """Ids of text but the unknown token."""
+        return range(self.tokenizer.n_reserved, len(self.tokenizer))
+
     def to_plain(self) -> dict[str, Any]:
         """Return JSON types for the checkpoint."""
         return {"tokenizer": self.tokenizer.to_json(), "labels": list(self.labels)}
@@ -27,4 +37,5 @@ class Vocabulary:
     @classmethod
     def from_plain(cls, plain: dict[str, Any]) -> Vocabulary:
         """Return the vocabulary that `to_plain` serialized."""
-        return cls(TextTokenizer.from_json(plain["tokenizer"]), tuple(plain["labels"]))
+        tokenizer = TextTokenizer.from_json(plain["tokenizer"], SPECIALS)
+        return cls(tokenizer, tuple(plain["labels"]))

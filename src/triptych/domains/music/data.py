@@ -14,8 +14,8 @@ from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
-from triptych.domains.sources import ALL
 from triptych.errors import UserError
+from triptych.files.splits import ALL
 from triptych.training.loading.batches import Items, Ragged, cut, shuffled_batches
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loading.packed import Pack

@@ -37,8 +37,9 @@ from triptych.domains.music.sample_statistics import (
 )
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
-from triptych.domains.sources import ALL, known_entropy, source_to_score
+from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
+from triptych.files.splits import ALL, source_to_score
 from triptych.training.engine.devices import out_of_memory_advice
 from triptych.training.engine.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress, ProgressFactory

@@ -18,10 +18,10 @@ from triptych.domains.music.sources.midi_folder import (
 )
 from triptych.domains.music.tokenizers.instruments import DRUMS, program_names
 from triptych.domains.options import NewRunOptions
-from triptych.domains.sources import hash_position
 from triptych.domains.starter import Size, Starter, held_out_settings, span, steps
 from triptych.domains.user_files import ReadFiles, data_files
 from triptych.errors import UserError
+from triptych.files.splits import hash_position
 
 KIND = "MIDI files"
 LEAST = 4

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from triptych.domains.pictures.data import SPLITS, ImageDataset, read_pack
 from triptych.domains.pictures.sources import Digits, ImageSource
-from triptych.domains.sources import ALL
 from triptych.errors import UserError
+from triptych.files.splits import ALL
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
 

@@ -28,9 +28,9 @@ from triptych.domains.pictures.formats import (
     read_idx,
 )
 from triptych.domains.pictures.image_folder import Listing, list_split
-from triptych.domains.sources import ALL, check_shares, split_by_hash, warn_of_skipped
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
+from triptych.files.splits import ALL, check_shares, split_by_hash, warn_of_skipped
 from triptych.types import Checked, FractionBelowOne, PositiveInt, Seed
 
 CHUNK = 1024

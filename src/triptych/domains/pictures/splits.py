@@ -9,8 +9,8 @@ from typing import Any
 from triptych.domains.options import ScoreRequest
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.data import ImageDataset, check_same_images
-from triptych.domains.sources import source_to_score
 from triptych.errors import UserError
+from triptych.files.splits import source_to_score
 from triptych.training.finetune.rows import OTHER_VOCABULARY
 from triptych.training.loading.batches import parts, plan_parts, shuffled
 from triptych.training.loading.loader import FixedBatches, ResumableLoader

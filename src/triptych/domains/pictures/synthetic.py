@@ -8,7 +8,7 @@ import torch
 
 from triptych.domains.pictures.data import ImageDataset
 from triptych.domains.pictures.sources import ImageSource
-from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
+from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.types import OpenUnitInterval, PositiveInt, Seed
 
 

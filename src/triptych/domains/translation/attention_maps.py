@@ -15,9 +15,10 @@ from torch import Tensor
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.core.universal import capture_halting, halts, steps_of
 from triptych.decoding.hypotheses import Hypothesis
-from triptych.domains.translation.tokenizers.base import END, START, TextTokenizer, Tokenizers
+from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.translate import one_line
 from triptych.errors import UserError
+from triptych.text.tokenizer import TextTokenizer
 from triptych.training.engine.evaluate import device_of, scoring
 
 SPACE = "·"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from triptych.domains.translation.model import ModelConfig, TranslationSettings
+from triptych.domains.translation.model import N_SPECIALS, ModelConfig, TranslationSettings
 from triptych.domains.translation.sources import Corpus
 from triptych.domains.translation.synthetic import NumberWords
-from triptych.domains.translation.tokenizers.base import TokenizerConfig
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.errors import at_least
+from triptych.text.byte_level import BytePairs
+from triptych.text.tokenizer import TokenizerConfig
 from triptych.training.run.settings import RunSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt
 
@@ -53,7 +53,7 @@ class DataConfig(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(self, self.tokenizer.min_size, "vocabulary_size")
+        at_least(self, N_SPECIALS + self.tokenizer.min_pieces, "vocabulary_size")
         if self.packed is not None and self.phrase_min_count:
             raise ValueError(
                 f"phrase_min_count is {self.phrase_min_count}, but packed is {self.packed}, which "

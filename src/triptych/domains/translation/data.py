@@ -12,11 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.packed import read_pack
 from triptych.domains.translation.phrases import compounds, phrase_pairs
 from triptych.domains.translation.sources import Pair
-from triptych.domains.translation.tokenizers.base import END, PAD, START, Tokenizers
 from triptych.errors import UserError
+from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import (
     Items,
     Ragged,

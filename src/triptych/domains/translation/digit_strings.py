@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from triptych.domains.sources import uniform_draws
+from triptych.domains.synthetic import uniform_draws
 from triptych.domains.translation.sources import Pair
 from triptych.domains.translation.synthetic import SyntheticCorpus
 from triptych.types import PositiveInt

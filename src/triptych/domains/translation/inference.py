@@ -14,7 +14,6 @@ from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import TrainedModel, Translation
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
-from triptych.domains.text_format import TextFormat
 from triptych.domains.translation import attention_maps
 from triptych.domains.translation.domain import (
     NUMBERS,
@@ -25,19 +24,26 @@ from triptych.domains.translation.domain import (
 from triptych.domains.translation.evaluation import evaluate_split
 from triptych.domains.translation.long_lines import split_long
 from triptych.domains.translation.metrics import LikelihoodScores
-from triptych.domains.translation.model import TranslationSettings
+from triptych.domains.translation.model import (
+    END,
+    SPECIALS,
+    START,
+    Tokenizers,
+    TranslationSettings,
+    primary_subtag,
+)
 from triptych.domains.translation.output_constraints import OutputConstraints
 from triptych.domains.translation.render import draw, draw_steps_by_length
-from triptych.domains.translation.sources import SPACES, primary_subtag
 from triptych.domains.translation.token_constraints import (
     NO_SPACES,
     TokenConstraints,
     prepare_constraints,
 )
-from triptych.domains.translation.tokenizers.base import END, PAD, SPECIALS, START, Tokenizers
 from triptych.domains.translation.translate import one_line, sample_sources, search_sources
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes, read_input_lines
+from triptych.text.files import SPACES
+from triptych.text.tokenizer import PAD, TextFormat
 from triptych.training.engine.evaluate import Evaluation, device_of
 from triptych.types import Progress, ProgressFactory
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from triptych.domains.translation.tokenizers.base import TextTokenizer
+from triptych.text.tokenizer import TextTokenizer
 
 SENTENCE_END = re.compile(r"""(?<=[.!?…])\s+|(?<=[.!?…]["'”’»)\]])\s+|(?<=[。！？])""")
 """Where one sentence ends and the next one begins; white space between them belongs to neither."""

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from triptych.domains.translation.sources import primary_subtag
-from triptych.domains.translation.tokenizers.base import PAD
+from triptych.domains.translation.model import primary_subtag
+from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import in_double
 
 if TYPE_CHECKING:

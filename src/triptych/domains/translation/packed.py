@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from triptych.config.schema import to_plain
+from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.sources import Pair
-from triptych.domains.translation.tokenizers.base import END, START, Tokenizers
 from triptych.errors import UserError
 from triptych.files.reading import display
 from triptych.training.loading.batches import Ragged

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.domains.translation.model import SPECIALS
 from triptych.domains.translation.sources import Pair
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
+from triptych.text.byte_level import BytePairs
 
 Rows = Sequence[Sequence[int]]
 """Unit ids of each sentence."""
@@ -50,7 +51,7 @@ def phrase_pairs(pairs: Sequence[Pair], min_count: int) -> list[Pair]:
     """
     pairs = list(dict.fromkeys(pairs))
     sources = [source for source, _ in pairs]
-    tokenizer = BytePairs().build(sources, UNITS)
+    tokenizer = BytePairs().build(sources, UNITS, SPECIALS)
     pieces = tokenizer.token_bytes
     source_rows = tokenizer.encode_batch(sources)
     words = [UNIT.findall(target) for _, target in pairs]

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from triptych.domains.sources import TextFilesOfSplits
+from triptych.domains.translation.model import primary_subtag
 from triptych.domains.translation.rouge import rouge, rouge_of_baselines
 from triptych.errors import UserError
 from triptych.files.results import read_lines
+from triptych.text.files import SPACES, TextFilesOfSplits, read_columns
 from triptych.types import Checked
 
 Pair = tuple[str, str]
@@ -25,14 +26,6 @@ with spaces between words, and a Korean word includes its particles."""
 
 ARTIFICIAL = "art"
 """ISO 639 code of artificial languages, whose sentences have no summary."""
-SPACES = " \t\r"
-"""Characters stripped from both ends of a line. `str.strip` without arguments would also remove
-U+2028, U+0085 and the no-break space, which are part of the text."""
-
-
-def primary_subtag(language: str) -> str:
-    """Return the language of a code without country or script: pt of pt-BR, zh of zh_Hant."""
-    return language.lower().replace("_", "-").split("-")[0]
 
 
 @dataclass(frozen=True)
@@ -264,26 +257,3 @@ class TwoLanguages(Corpus):
             if own in corpus.splits():
                 folder = Path(self.directory) / corpus.directory
                 yield from replace(corpus, directory=str(folder)).read(own)
-
-
-def read_columns(path: Path, columns: list[str]) -> list[list[str]]:
-    """Return the cells of the named columns of a tab-separated file, row by row, stripped.
-
-    The first line is the header; quotes have no meaning. Raises UserError for a missing column and
-    for a row whose number of cells differs from the header's.
-    """
-    rows = [[cell.strip(SPACES) for cell in line.split("\t")] for line in read_lines(path)]
-    header = rows[0] if rows else []
-    for name in columns:
-        if name not in header:
-            raise UserError(
-                f"{path} has no column {name!r}; its header has {', '.join(header) or 'nothing'}"
-            )
-    for number, row in enumerate(rows, start=1):
-        if len(row) != len(header):
-            raise UserError(
-                f"line {number} of {path} has {len(row)} tab-separated cells and the header has "
-                f"{len(header)}"
-            )
-    indices = [header.index(name) for name in columns]
-    return [[row[index] for index in indices] for row in rows[1:]]

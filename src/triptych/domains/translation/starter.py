@@ -8,7 +8,6 @@ from typing import Any
 
 from triptych.config.schema import to_plain
 from triptych.config.template import Setting
-from triptych.domains.sources import hash_position
 from triptych.domains.starter import (
     HELD_OUT,
     SHARES,
@@ -31,13 +30,9 @@ from triptych.domains.translation.parallel_files import (
     find_text,
     language_code,
 )
-from triptych.domains.translation.sources import (
-    FileCorpus,
-    Pair,
-    ParallelText,
-    TabSeparated,
-)
+from triptych.domains.translation.sources import FileCorpus, Pair, ParallelText, TabSeparated
 from triptych.errors import UserError
+from triptych.files.splits import hash_position
 
 LEAST = 100
 """Fewest pairs of which a vocabulary and a model can be learnt."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from triptych.domains.sources import NoisyCopy, SyntheticSource, uniform_draws
+from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.domains.translation.sources import Corpus, Pair
 from triptych.errors import UserError
 from triptych.types import NonNegativeFloat, OpenUnitInterval, PositiveInt, Seed

@@ -23,10 +23,11 @@ from triptych.domains.translation.data import (
 )
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.metrics import LikelihoodScores, score_translations
+from triptych.domains.translation.model import Tokenizers
 from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import Pair
-from triptych.domains.translation.tokenizers.base import PAD, Tokenizers
 from triptych.errors import UserError
+from triptych.text.tokenizer import PAD
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.finetune.rows import RowMap, same_symbols
 from triptych.training.finetune.vectors import WordRows

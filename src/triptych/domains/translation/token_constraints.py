@@ -16,9 +16,10 @@ from triptych.decoding.constraints import (
 )
 from triptych.decoding.required import BEGIN, RequiredPhrases
 from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.translation.model import END
 from triptych.domains.translation.output_constraints import OutputConstraints
-from triptych.domains.translation.tokenizers.base import END, UNKNOWN, TextTokenizer
 from triptych.errors import UserError
+from triptych.text.tokenizer import TextTokenizer
 
 EXTRA_TOKENS = 50
 """Maximum number of tokens of a translation beyond its source's (1706.03762, section 6.1)."""
@@ -98,7 +99,7 @@ def prepare_constraints(
     than max_length, or that repeat a run of tokens which no_repeat_ngram forbids; and for
     frequent_words where the tokens are no whole words.
     """
-    if wanted.frequent_words is not None and UNKNOWN not in tokenizer.symbols:
+    if wanted.frequent_words is not None and tokenizer.unknown is None:
         raise UserError(
             "frequent_words needs a model whose tokens are whole words in the order of their "
             "frequency (data.tokenizer Words), and this one has byte pairs"

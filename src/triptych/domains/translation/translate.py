@@ -21,8 +21,9 @@ from triptych.decoding.request import SampleRequest
 from triptych.decoding.sampling import Sampling
 from triptych.decoding.threads import threads_of_steps
 from triptych.domains.translation.data import pad_rows
+from triptych.domains.translation.model import END, START
 from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
-from triptych.domains.translation.tokenizers.base import END, PAD, START
+from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import device_of, scoring
 
 FORBIDDEN = (PAD, START)

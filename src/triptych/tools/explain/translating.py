@@ -15,10 +15,10 @@ from triptych.domains.translation.attention_maps import (
     pieces,
     sentence_attention,
 )
-from triptych.domains.translation.sources import SPACES
-from triptych.domains.translation.tokenizers.base import END, START
+from triptych.domains.translation.model import END, START
 from triptych.domains.translation.translate import FORBIDDEN
 from triptych.errors import UserError
+from triptych.text.files import SPACES
 from triptych.tools.explain.figure import ExplainOptions, example_sentence
 from triptych.training.engine.evaluate import device_of, scoring
 

@@ -20,7 +20,7 @@ from triptych.core.layers import GELU, FeedForward, LayerNorm, ReLU, RMSNorm, Sw
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Learned, NoPositions, Rotary, Sinusoidal
 from triptych.core.transformer import Block, Stack, TransformerConfig
-from triptych.domains.text_format import TextFormat
+from triptych.text.tokenizer import TextFormat
 from triptych.tools.export.parts import check_parts, embedding_weight, position_table, translator_of
 from triptych.tools.export.source import Source, Written
 from triptych.tools.export.tokenizer import tokenizer_files

@@ -19,9 +19,9 @@ from torch import Tensor
 from triptych import pretrained
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
+from triptych.text.tokenizer import TextFormat
 from triptych.tools.export.hf_decoder import decoder_layout
 from triptych.tools.export.hf_layouts import Layout
 from triptych.tools.export.hf_translator import translator_layout

@@ -10,8 +10,8 @@ from triptych.core.layers import GELU, LayerNorm, ReLU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Learned, Sinusoidal
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
+from triptych.text.tokenizer import TextFormat
 from triptych.tools.export.hf_layouts import Layout, each, linear
 from triptych.tools.export.parts import check_parts, embedding_weight, position_table
 from triptych.training.run.model_files import StoredAs

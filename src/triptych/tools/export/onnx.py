@@ -18,9 +18,9 @@ from torch import nn
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.domains.text_format import TextFormat
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
+from triptych.text.tokenizer import TextFormat
 from triptych.tools.export.onnx_check import (
     ROWS,
     compare_decoder,

@@ -14,7 +14,7 @@ from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Conditi
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import DecodingState
-from triptych.domains.text_format import TextFormat
+from triptych.text.tokenizer import TextFormat
 from triptych.tools.export.onnx_modules import ENCODER, STEP, named_tensors
 
 ROWS = 3

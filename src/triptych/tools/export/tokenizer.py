@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from triptych.domains.base import TrainedModel
-from triptych.domains.text_format import TextFormat
 from triptych.files.results import json_bytes
+from triptych.text.tokenizer import TextFormat
 
 ROLES = ("pad_token", "bos_token", "eos_token", "mask_token")
 """Names of the special ids in the library, in the order of `TextFormat.specials`."""

@@ -9,7 +9,7 @@ import torch
 
 from triptych.domains.language.sources.docstrings import Docstrings, split_docstrings
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
-from triptych.domains.sources import check_shares
+from triptych.files.splits import check_shares
 from triptych.training.loading.batches import generator_for
 from triptych.types import FractionBelowOne, IntAboveOne
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from triptych.domains.docstrings import Docstring, read_docstrings
 from triptych.domains.language.sources.base import Document, TextSource
-from triptych.domains.sources import check_shares, split_by_hash
+from triptych.files.splits import check_shares, split_by_hash
 from triptych.types import FractionBelowOne
 
 

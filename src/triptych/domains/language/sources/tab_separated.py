@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
-from triptych.domains.sources import TextFilesOfSplits
 from triptych.errors import UserError
-from triptych.files.results import read_lines
+from triptych.text.files import Row, TextFilesOfSplits, read_table
 
 
 @dataclass(frozen=True)
@@ -37,22 +36,21 @@ class TabSeparated(TextFilesOfSplits[Labelled], LabelledSource):
 
     def read_files(self, split: str) -> Iterator[Labelled]:
         for name in self.files[split]:
-            path = self.path(name)
-            for number, line in enumerate(read_lines(path), start=1):
-                if line.strip() and not (self.header and number == 1):
-                    where = f"{path}, line {number}"
-                    *texts, label = read_cells(line, where, least=2)
-                    yield Labelled(tuple(texts), label, where)
+            rows = read_table(self.path(name))
+            if self.header:
+                next(rows, None)
+            for row in rows:
+                *texts, label = filled(row, least=2)
+                yield Labelled(tuple(texts), label, row.where)
 
 
-def read_cells(line: str, where: str, *, least: int) -> list[str]:
-    """Return the stripped cells of a line; UserError for too few or an empty one."""
-    cells = [cell.strip() for cell in line.split("\t")]
-    if len(cells) < least or not all(cells):
-        empty = "" if all(cells) else f", cell {cells.index('') + 1} is empty"
+def filled(row: Row, *, least: int) -> list[str]:
+    """Return the cells of a row; UserError for too few or an empty one."""
+    if len(row.cells) < least or not all(row.cells):
+        empty = "" if all(row.cells) else f", cell {row.cells.index('') + 1} is empty"
         wanted = "a text and a label" if least > 1 else "a text"
         raise UserError(
-            f"{where} has {len(cells)} tab-separated cells{empty}; expected {wanted} or more, none "
-            "of them empty"
+            f"{row.where} has {len(row.cells)} tab-separated cells{empty}; expected {wanted} or "
+            "more, none of them empty"
         )
-    return cells
+    return row.cells

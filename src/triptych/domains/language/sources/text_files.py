@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from triptych.domains.language.sources.base import Document, TextSource
-from triptych.domains.sources import TextFilesOfSplits
 from triptych.files.results import read_lines
+from triptych.text.files import TextFilesOfSplits
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.pseudo_perplexity import pseudo_scores
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.tasks.base import FurtherScores, Task, text_source, training_lines
-from triptych.domains.language.tokenizers.base import CLS, SEP
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.vocabulary import CLS, SEP, Vocabulary
 from triptych.errors import UserError
 from triptych.training.engine.evaluate import device_of, in_double, to_device
 from triptych.training.loading.batches import Ragged
@@ -82,7 +81,7 @@ class MaskedTokens(Task):
             Ragged.of(rows, np.int32),
             np.array(document, dtype=np.int64),
             self.rates,
-            len(vocabulary),
+            vocabulary.known,
             next_sentence=self.next_sentence,
         )
         if self.next_sentence and (not len(examples) or len(set(document)) < 2):
@@ -163,7 +162,7 @@ class MaskedTokens(Task):
             )
             scores.details["pseudo_examples"] = count
         if training is not None:
-            counted = MaskedCounts(training.rows, training.vocabulary)
+            counted = MaskedCounts(training.rows, training.known.stop)
             batches = evaluation_batches(examples, max_tokens, limit=request.limit)
             parts = zip(*(neighbours(batch) for batch in batches), strict=True)
             nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))

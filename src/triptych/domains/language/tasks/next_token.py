@@ -23,8 +23,8 @@ from triptych.domains.language.model import ModelConfig
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.tasks.base import FurtherScores, Task, text_source, training_lines
 from triptych.domains.language.text_generation import continue_text
-from triptych.domains.language.tokenizers.base import CLS, PAD, SEP
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.vocabulary import CLS, SEP, Vocabulary
+from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import in_double
 from triptych.training.loading.batches import Items, Ragged
 from triptych.types import Progress
@@ -127,7 +127,7 @@ class NextToken(Task):
     ) -> list[dict[str, str]]:
         """Return sampled texts."""
         length = int(examples.lengths.max())
-        rows = continue_text(model, [], SampleRequest(SHOWN, length, seed=seed))
+        rows = continue_text(model, [], SampleRequest(SHOWN, length, seed=seed), vocabulary)
         return [{"text": text} for text in vocabulary.tokenizer.decode_batch(rows)]
 
     def further_scores(

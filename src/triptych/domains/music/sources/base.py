@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.sources import check_shares, split_by_hash
+from triptych.files.splits import check_shares, split_by_hash
 from triptych.types import Checked, FractionBelowOne
 
 SPLITS = ("train", "validation", "test")

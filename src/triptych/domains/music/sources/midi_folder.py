@@ -19,9 +19,9 @@ from typing import Any, ClassVar, NamedTuple
 from triptych.domains.music.midi import MAX_BYTES, MIDI_SUFFIXES, parse_midi
 from triptych.domains.music.sources.base import LOG, SPLITS, HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.sources import ALL, warn_of_skipped
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
+from triptych.files.splits import ALL, warn_of_skipped
 from triptych.types import FractionBelowOne, PositiveInt
 
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")

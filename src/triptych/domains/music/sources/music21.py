@@ -31,9 +31,9 @@ from triptych.domains.music.tokenizers.chorale_rules import (
     Grid,
 )
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
-from triptych.domains.sources import warn_of_skipped
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
+from triptych.files.splits import warn_of_skipped
 from triptych.types import FractionBelowOne
 
 PHRASE = 8

@@ -8,8 +8,9 @@ import torch
 
 from triptych.domains.language.labelled_examples import LabelledBatch, join_texts
 from triptych.domains.language.masking import MaskRates
-from triptych.domains.language.tokenizers.base import MASK, SPECIALS, UNKNOWN
+from triptych.domains.language.vocabulary import MASK, SPECIALS
 from triptych.files.drawing import BLUE, GREEN, GREY, RED, new_figure, png
+from triptych.text.word_piece import UNKNOWN
 from triptych.tools.explain.drawing import UNUSED
 from triptych.tools.explain.figure import Content, ExplainOptions, Figure
 
@@ -40,7 +41,7 @@ def reading(seed: int) -> Reading:
     row = join_texts(texts, 100, with_cls=True)  # [L]
     generator = torch.Generator().manual_seed(FIRST_SEED + seed)
     tokens = torch.tensor(row).expand(N_DRAWS, -1)  # [draws, L]
-    read, predicted = MaskRates().apply(tokens, len(names), generator)
+    read, predicted = MaskRates().apply(tokens, range(len(SPECIALS) + 1, len(names)), generator)
     batch = LabelledBatch(tokens[:1].unsqueeze(1), torch.zeros(1, dtype=torch.int64))  # [1, 1, L]
     return Reading(
         [names[token] for token in row],

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from triptych.domains.language.tokenizers.base import (
-    SPECIALS,
-    UNKNOWN,
-    TextTokenizer,
-    TokenizerConfig,
-)
+from triptych.text.tokenizer import TextTokenizer, TokenizerConfig
 
 CONTINUES = "##"
 """Prefix of a piece that continues a word."""
+UNKNOWN = "[UNK]"
+"""Name and text of the token for every word that the vocabulary cannot write."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +26,23 @@ class WordPiece(TokenizerConfig):
     lowercase: bool = True
     """Whether capital letters and accents are removed."""
 
-    def build(self, lines: Iterable[str], vocabulary_size: int) -> TextTokenizer:
-        lines = list(lines)
+    def build(
+        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
+    ) -> TextTokenizer:
+        lines, size = list(lines), vocabulary_size - len(specials)
         # The library numbers letters that continue a word in a random order, which also decides
         # between equally frequent pieces; named beforehand, they keep their order.
         letters = [name for name in self._learn(lines, 0, []) if name.startswith(CONTINUES)]
-        ids = self._learn(lines, vocabulary_size, sorted(letters))
-        return TextTokenizer(self._tokenizer(models.WordPiece(ids, unk_token=UNKNOWN)))
+        ids = self._learn(lines, size, sorted(letters))
+        # Made anew, as the library would read the characters "[UNK]" as an added token.
+        return TextTokenizer(self._tokenizer(models.WordPiece(ids, unk_token=UNKNOWN)), specials)
 
-    def _learn(self, lines: list[str], vocabulary_size: int, first: list[str]) -> dict[str, int]:
-        """Return the ids of the pieces; the first ones are the special ids and those of `first`."""
+    def _learn(self, lines: list[str], size: int, first: list[str]) -> dict[str, int]:
+        """Return the ids of the pieces; the first ones are UNKNOWN and those of `first`."""
         learner = self._tokenizer(models.WordPiece(unk_token=UNKNOWN))
         trainer = trainers.WordPieceTrainer(
-            vocab_size=vocabulary_size,
-            special_tokens=[*SPECIALS, UNKNOWN, *first],
+            vocab_size=size,
+            special_tokens=[UNKNOWN, *first],
             continuing_subword_prefix=CONTINUES,
             show_progress=False,
         )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from triptych.domains.translation.tokenizers.base import TextTokenizer, TokenizerConfig
-from triptych.domains.translation.tokenizers.byte_pairs import BytePairs
 from triptych.errors import UserError
+from triptych.text.byte_level import BytePairs
+from triptych.text.tokenizer import TextTokenizer, TokenizerConfig
 
 HAN_BLOCKS = (range(0x3400, 0x4DC0), range(0x4E00, 0xA000), range(0x20000, 0x323B0))
 """Code points of the Han characters (Unicode, CJK unified ideographs and extensions A to H)."""
@@ -27,12 +27,14 @@ class SimplifiedChinese(TokenizerConfig):
     of: TokenizerConfig = field(default_factory=BytePairs)
     """Kind of tokens, by class path."""
 
-    lossless: ClassVar[bool] = False
-    min_size: ClassVar[int] = BytePairs.min_size
+    min_pieces: ClassVar[int] = BytePairs.min_pieces
 
-    def build(self, lines: Iterable[str], vocabulary_size: int) -> TextTokenizer:
+    def build(
+        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
+    ) -> TextTokenizer:
         table = simplified_characters()
-        plain = self.of.build((line.translate(table) for line in lines), vocabulary_size)
+        translated = (line.translate(table) for line in lines)
+        plain = self.of.build(translated, vocabulary_size, specials)
         return plain.reading(table)
 
 

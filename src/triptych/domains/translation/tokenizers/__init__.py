@@ -1,1 +1,0 @@
-"""Tokenizers of text: one file for each kind; `base` has what they share."""

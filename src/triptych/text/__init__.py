@@ -1,0 +1,1 @@
+"""Text for translation and language: tokenizers, tables, batches by length, counts."""

@@ -1,0 +1,104 @@
+"""Tokenizers of bytes: byte pairs, characters and words.
+
+What is in the vocabulary decodes to exactly the text that it came from, in any script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers.pre_tokenizers import ByteLevel, Split
+
+from triptych.text.tokenizer import TextTokenizer, TokenizerConfig
+from triptych.types import PositiveInt
+
+UNKNOWN = "<unk>"
+"""Name and text of the token for everything outside a vocabulary of characters or words."""
+
+
+@dataclass(frozen=True)
+class BytePairs(TokenizerConfig):
+    """Byte-level BPE: frequent words are one token, rare ones several; any text can be encoded.
+
+    Sennrich et al. 2016, arXiv 1508.07909.
+    """
+
+    lossless = True
+    min_pieces = 256
+
+    def build(
+        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
+    ) -> TextTokenizer:
+        bpe = Tokenizer(models.BPE())
+        # Splits before spaces and between letters, digits and punctuation, as GPT-2 does.
+        bpe.pre_tokenizer = ByteLevel(add_prefix_space=False, use_regex=True)
+        bpe.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocabulary_size - len(specials),
+            initial_alphabet=ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        bpe.train_from_iterator(lines, trainer)
+        return TextTokenizer(bpe, specials)
+
+
+@dataclass(frozen=True)
+class Characters(TokenizerConfig):
+    """One token for each Unicode character; those not in the training text are <unk>."""
+
+    def build(
+        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
+    ) -> TextTokenizer:
+        each = Split(Regex(r"[\s\S]"), "isolated")
+        split = pre_tokenizers.Sequence([each, ByteLevel(add_prefix_space=False, use_regex=False)])
+        return _whole_units(split, lines, vocabulary_size, specials)
+
+
+@dataclass(frozen=True)
+class Words(TokenizerConfig):
+    """One token for each word with the space before it, number and run of punctuation.
+
+    The most frequent ones are the vocabulary; all others are <unk>.
+    """
+
+    min_count: PositiveInt = 2
+    """Occurrences in the training text from which a word is in the vocabulary. With 1 and a large
+    vocabulary no training sentence has <unk>, and the model learns nothing about it."""
+
+    def build(
+        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
+    ) -> TextTokenizer:
+        split = ByteLevel(add_prefix_space=False, use_regex=True)
+        return _whole_units(split, lines, vocabulary_size, specials, min_count=self.min_count)
+
+
+def _whole_units(
+    split: pre_tokenizers.PreTokenizer,
+    lines: Iterable[str],
+    vocabulary_size: int,
+    specials: Sequence[str],
+    *,
+    min_count: int = 1,
+) -> TextTokenizer:
+    """Learn a tokenizer whose tokens are the most frequent of the units that `split` finds.
+
+    split: gives units whose letters stand for bytes, as `ByteLevel` does. min_count: occurrences
+    from which a unit is in the vocabulary. All others are UNKNOWN.
+    """
+    counted = Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+    counted.pre_tokenizer = split
+    size = vocabulary_size - len(specials) - 1
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size, min_frequency=min_count, show_progress=False
+    )
+    counted.train_from_iterator(lines, trainer)
+    found = counted.get_vocab()
+    # Not as an added token of the library, which would read the characters "<unk>" as this token.
+    names = [UNKNOWN, *sorted(found, key=found.__getitem__)]
+    ids = {name: index for index, name in enumerate(names)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=UNKNOWN))
+    tokenizer.pre_tokenizer = split
+    tokenizer.decoder = decoders.ByteLevel()
+    return TextTokenizer(tokenizer, specials)

@@ -1,0 +1,123 @@
+"""Text files of a folder: tables, and shares of the training items that are held out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Generic, NamedTuple, TypeVar
+
+from triptych.errors import UserError
+from triptych.files.results import read_lines
+from triptych.files.splits import check_shares, split_by_hash
+from triptych.types import Checked, FractionBelowOne
+
+Item = TypeVar("Item")
+
+SPACES = " \t\r"
+"""Characters stripped from both ends of a line. `str.strip` without arguments would also remove
+U+2028, U+0085 and the no-break space, which are part of the text."""
+
+
+class Row(NamedTuple):
+    """Line of a table."""
+
+    cells: list[str]
+    """Stripped texts between tabs; quotes have no meaning."""
+    where: str
+    """Place for errors, such as `train.tsv, line 3`."""
+
+
+def read_table(path: Path) -> Iterator[Row]:
+    """Yield the lines of a tab-separated file that are not blank; UserError as `read_lines`."""
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip(" "):
+            yield row_of(line, f"{path}, line {number}")
+
+
+def row_of(line: str, where: str) -> Row:
+    """Return the cells of a line."""
+    return Row([cell.strip(SPACES) for cell in line.split("\t")], where)
+
+
+def read_columns(path: Path, columns: Sequence[str]) -> Iterator[list[str]]:
+    """Yield the cells of the named columns of a table, whose first line names them, row by row.
+
+    Raises UserError for a missing column and for a row whose number of cells differs from the
+    header's.
+    """
+    rows = read_table(path)
+    header = next(rows, Row([], "")).cells
+    for name in columns:
+        if name not in header:
+            raise UserError(
+                f"{path} has no column {name!r}; its header has {', '.join(header) or 'nothing'}"
+            )
+    places = [header.index(name) for name in columns]
+    for cells, where in rows:
+        if len(cells) != len(header):
+            raise UserError(
+                f"{where} has {len(cells)} tab-separated cells and the header has {len(header)}"
+            )
+        yield [cells[place] for place in places]
+
+
+@dataclass(frozen=True)
+class TextFilesOfSplits(Checked, ABC, Generic[Item]):
+    """Text in files of a folder, of which shares of the training items may be held out."""
+
+    directory: str = "."
+    """Folder that holds the files."""
+    validation_share: FractionBelowOne = field(default=0.0, kw_only=True)
+    """Share (0 to 1) of the training items that is held out for validation, chosen by a hash of
+    their text; 0 if the files have a validation split."""
+    test_share: FractionBelowOne = field(default=0.0, kw_only=True)
+    """Share (0 to 1) of the training items that is held out for test, in the same way."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shares(self.validation_share, self.test_share)
+        for split in self.shares:
+            if split in self.file_splits():
+                raise ValueError(
+                    f"{split}_share is above 0, but the split {split} has its own rows or files; "
+                    "expected one of both"
+                )
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Shares above 0 by the split that is held out."""
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        return {split: share for split, share in shares.items() if share}
+
+    def splits(self) -> list[str]:
+        """Return the names of all splits: those of the files, and those held out."""
+        return [*self.file_splits(), *self.shares]
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file of the folder; `~` is the user's home."""
+        return Path(self.directory).expanduser() / name
+
+    def items(self, split: str) -> Iterator[Item]:
+        """Return the items of a split, without those held out and with those that it holds out.
+
+        Items with equal keys are in one split.
+        """
+        shares = self.shares
+        if not shares or split not in ("train", *shares):
+            return self.read_files(split)
+        every = self.read_files("train")
+        return (item for item in every if split_by_hash(self.key(item).encode(), shares) == split)
+
+    @abstractmethod
+    def file_splits(self) -> list[str]:
+        """Return the names of the splits that the files hold."""
+
+    @abstractmethod
+    def read_files(self, split: str) -> Iterator[Item]:
+        """Yield all items that the files hold for a split, with one file in memory at a time."""
+
+    @abstractmethod
+    def key(self, item: Item) -> str:
+        """Return the text of an item whose hash decides its split."""

@@ -1,0 +1,244 @@
+"""Text to ids and back, and the interface of the kinds of tokenizers.
+
+The first ids are special: padding, which is 0, and others that a domain names. No text encodes to
+them, so that a text may contain the characters of their names.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+from tokenizers import Tokenizer, models
+
+from triptych.errors import UserError
+from triptych.types import Checked
+
+PAD = 0
+REPLACED = "replaced"
+"""Key of the characters that a serialized tokenizer replaces: all before, all after."""
+
+
+@dataclass(frozen=True)
+class TokenizerConfig(Checked, ABC):
+    """Kind of tokenizer, for any domain of text."""
+
+    lossless: ClassVar[bool] = False
+    """Whether every text can be encoded, so that its ids give it back."""
+    min_pieces: ClassVar[int] = 2
+    """Smallest vocabulary in tokens, without the special ids."""
+
+    @abstractmethod
+    def build(
+        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
+    ) -> TextTokenizer:
+        """Learn a tokenizer from lines of text.
+
+        vocabulary_size: maximum number of ids, special ids included; a small text gives fewer.
+        specials: names of the special ids.
+        """
+
+
+class TextTokenizer:
+    """Text to ids and back.
+
+    tokenizer: of the text alone, whose ids follow those of `specials`. Where it has a token for
+    text that it does not know, this is its first one. replaced: character that each code point is
+    read as, where that is another one.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        specials: Sequence[str],
+        replaced: Mapping[int, str] | None = None,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self.specials = tuple(specials)
+        """Names of the special ids."""
+        self._replaced = dict(replaced or {})
+
+    def reading(self, replaced: Mapping[int, str]) -> TextTokenizer:
+        """Return this tokenizer for text in which these code points are replaced first."""
+        return TextTokenizer(self._tokenizer, self.specials, replaced)
+
+    @classmethod
+    def from_json(cls, text: str, specials: Sequence[str]) -> TextTokenizer:
+        """Return the tokenizer that `to_json` serialized; specials: of its domain."""
+        plain = json.loads(text)
+        if REPLACED not in plain:
+            return cls(Tokenizer.from_str(text), specials)
+        before, after = plain[REPLACED]
+        replaced = dict(zip(map(ord, before), after, strict=True))
+        return cls(Tokenizer.from_str(plain["tokenizer"]), specials, replaced)
+
+    def to_json(self) -> str:
+        """Return the tokenizer without its special ids as one string, for the checkpoint."""
+        tokenizer = self._tokenizer.to_str()
+        if not self._replaced:
+            return tokenizer
+        replaced = ["".join(map(chr, self._replaced)), "".join(self._replaced.values())]
+        return json.dumps({REPLACED: replaced, "tokenizer": tokenizer}, ensure_ascii=False)
+
+    def to_tokenizer_json(self) -> dict[str, Any]:
+        """Return a tokenizer.json of Hugging Face's library with the ids of the model.
+
+        Raises UserError for a tokenizer that it cannot describe.
+        """
+        if self._replaced:
+            raise UserError(
+                "the tokenizer replaces characters before it reads a text, which a tokenizer file "
+                "cannot say; expected --format safetensors"
+            )
+        plain: dict[str, Any] = json.loads(self.to_json())
+        plain["model"]["vocab"] = {name: index for index, name in enumerate(self.symbols)}
+        return plain
+
+    def __len__(self) -> int:
+        return len(self.specials) + self._tokenizer.get_vocab_size()
+
+    @property
+    def unknown(self) -> str | None:
+        """Name and text of the token for what the vocabulary cannot write; None without one."""
+        name: str | None = getattr(self._tokenizer.model, "unk_token", None)
+        return name
+
+    @property
+    def n_reserved(self) -> int:
+        """Number of the first ids that are no text: the special ones and the unknown token."""
+        return len(self.specials) + (self.unknown is not None)
+
+    @property
+    def symbols(self) -> list[str]:
+        """Name of each id; of byte-level kinds its bytes as letters."""
+        pieces = self._tokenizer.get_vocab()
+        return [*self.specials, *sorted(pieces, key=pieces.__getitem__)]
+
+    @cached_property
+    def token_bytes(self) -> list[bytes]:
+        """Text of each id of a byte-level kind in UTF-8, of which an id may hold a part.
+
+        Empty for special ids and for the unknown token.
+        """
+        letters = byte_letters()
+        pieces = self.symbols[self.n_reserved :]
+        texts = [bytes(letters[letter] for letter in piece) for piece in pieces]
+        return [b""] * self.n_reserved + texts
+
+    @property
+    def words(self) -> list[str | None]:
+        """Return for each id its word, without the space before it; None where it is no whole word.
+
+        Without a space before it a token of byte-level BPE may be a part of a word.
+        """
+        model, none = self._tokenizer.model, [None] * self.n_reserved
+        if isinstance(model, models.WordPiece):
+            continues, names = model.continuing_subword_prefix, self.symbols[self.n_reserved :]
+            return none + [None if name.startswith(continues) else name for name in names]
+        whole = isinstance(model, models.WordLevel)
+        found: list[str | None] = []
+        for token in self.token_bytes:
+            text = token.decode(errors="replace")
+            is_word = text.strip() and "\ufffd" not in text and (whole or text.startswith(" "))
+            found.append(text.strip() if is_word else None)
+        return found
+
+    def split_last(self, text: str) -> tuple[list[int], bytes]:
+        """Return the ids of the words of a text but the last, and the last word in UTF-8.
+
+        In a longer text the last word may have other ids, as it may go on.
+        """
+        assert self._tokenizer.pre_tokenizer is not None
+        text = text.translate(self._replaced)
+        words = self._tokenizer.pre_tokenizer.pre_tokenize_str(text)
+        start = words[-1][1][0] if words else 0
+        return self.encode(text[:start]), text[start:].encode()
+
+    def knows(self, text: str) -> bool:
+        """Whether the ids of a text give it back."""
+        return self.decode(self.encode(text)) == text
+
+    def can_write(self, prefix: str) -> bool:
+        """Whether a text with this prefix can be written, as `split_last` divides it."""
+        stem, rest = self.split_last(prefix)
+        written = b"".join(self.token_bytes[token] for token in stem)
+        if written + rest != prefix.encode():
+            return False
+        pieces = [piece for piece in self.token_bytes if piece]
+        ends = {0}  # numbers of bytes that can be written
+        for end in range(len(rest)):
+            if end in ends:
+                if any(piece.startswith(rest[end:]) for piece in pieces):
+                    return True
+                ends |= {end + len(piece) for piece in pieces if rest.startswith(piece, end)}
+        return len(rest) in ends
+
+    def encode(self, line: str) -> list[int]:
+        """Return the ids of one line, without special ids."""
+        return self.encode_batch([line])[0]
+
+    def encode_batch(self, lines: Sequence[str]) -> list[list[int]]:
+        """Return the ids of each line, without special ids."""
+        lines, first = [line.translate(self._replaced) for line in lines], len(self.specials)
+        encodings = self._tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+        return [[first + piece for piece in encoding.ids] for encoding in encodings]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Return the text of one row of ids."""
+        return self.decode_batch([ids])[0]
+
+    def decode_batch(self, rows: Iterable[Iterable[int]]) -> list[str]:
+        """Return the text of each row of ids; special ids are dropped, broken UTF-8 is U+FFFD."""
+        first = len(self.specials)
+        return self._tokenizer.decode_batch(
+            [[int(piece) - first for piece in row if piece >= first] for row in rows],
+            skip_special_tokens=False,
+        )
+
+
+def byte_letters() -> dict[str, int]:
+    """Return the byte that each letter stands for in the names of byte-level tokens.
+
+    Bytes that are printable in Latin-1 stand for themselves, the others, in their order, are the
+    letters from U+0100 on (Radford et al. 2019).
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = sorted(set(range(256)) - set(printable))
+    own = {chr(byte): byte for byte in printable}
+    return own | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How a model reads and writes text, for libraries that run it without Triptych.
+
+    A tokenizer is the content of a tokenizer.json of Hugging Face's library, whose ids are those of
+    the model, the special ones included.
+    """
+
+    PAD: ClassVar[int] = PAD
+    START: ClassVar[int] = 1
+    END: ClassVar[int] = 2
+
+    specials: tuple[str, ...]
+    """Names of padding, start and end, and of the mask in a model that has one."""
+    forbidden: tuple[int, ...]
+    """Ids that the model never writes."""
+    max_length: int
+    """Longest text in tokens."""
+    source: dict[str, Any]
+    """Tokenizer of the text that the model reads."""
+    target: dict[str, Any] | None = None
+    """Tokenizer of the text that it writes; None for that of `source`."""
+    translates: bool = False
+    """Whether a text is read whole, with its end, and not continued after a start."""
+
+    def names(self, *, target: bool = False) -> list[str]:
+        """Return the name of each id of the source, or of the target."""
+        tokenizer = self.target if target and self.target is not None else self.source
+        vocabulary: dict[str, int] = tokenizer["model"]["vocab"]
+        return sorted(vocabulary, key=vocabulary.__getitem__)
