@@ -17,8 +17,7 @@ from benchmarks.models import Shape
 from benchmarks.setting import DTYPES, Setting, missing
 from triptych.decoding.generate import generate
 from triptych.decoding.quantize import quantize
-from triptych.decoding.request import Draft, SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import Draft, SampleRequest, Sampling
 
 GREEDY = Sampling(temperature=0.0)
 

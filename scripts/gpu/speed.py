@@ -23,9 +23,8 @@ from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.attention.relative import Relative
-from triptych.decoding.compiled import CompiledSteps
-from triptych.decoding.generate import generate
-from triptych.decoding.request import SampleRequest
+from triptych.decoding.generate import CompiledSteps, generate
+from triptych.decoding.sampling import SampleRequest
 from triptych.training.engine.speed import attention_flops, peak_flops
 
 Way = Callable[..., Tensor]

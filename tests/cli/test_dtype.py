@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import triptych
-from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import SampleRequest
 from triptych.errors import UserError
 
 

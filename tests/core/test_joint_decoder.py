@@ -14,8 +14,7 @@ from triptych.core.positions import Rotary
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import SampleRequest, Sampling
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 PAD, START, END, V = 0, 1, 2, 11

@@ -35,8 +35,7 @@ from triptych.core.universal import Halting, Universal
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.generate import generate
 from triptych.decoding.penalty import LengthPenalty
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import SampleRequest, Sampling
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}
 D = 12

@@ -11,16 +11,17 @@ import torch
 from table import END, START, Table, V, complete
 
 from triptych.decoding.beam_search import beam_search
+from triptych.decoding.beams import Hypothesis
 from triptych.decoding.constraints import (
+    BEGIN,
     AnyForbids,
     Forbidden,
     ForcedText,
     MinimumLength,
     NoRepeatedNgrams,
+    RequiredPhrases,
 )
-from triptych.decoding.hypotheses import Hypothesis
 from triptych.decoding.penalty import LengthPenalty
-from triptych.decoding.required import BEGIN, RequiredPhrases
 from triptych.decoding.sampling import LogitsConstraint
 
 CPU = torch.device("cpu")

@@ -20,11 +20,9 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as generation
-from triptych.decoding import threads
-from triptych.decoding.compiled import CompiledSteps
-from triptych.decoding.generate import StepRunner, generate
-from triptych.decoding.request import Draft, SampleRequest
-from triptych.decoding.sampling import Sampling, sample_value
+from triptych.decoding import generate as threads
+from triptych.decoding.generate import CompiledSteps, StepRunner, generate
+from triptych.decoding.sampling import Draft, SampleRequest, Sampling, sample_value
 
 GREEDY = Sampling(temperature=0.0)
 

@@ -17,9 +17,8 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import AxialEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
-from triptych.decoding.request import Draft, SampleRequest
-from triptych.decoding.resample import resample
-from triptych.decoding.sampling import Given, Sampling
+from triptych.decoding.given import resample
+from triptych.decoding.sampling import Draft, Given, SampleRequest, Sampling
 
 
 def test_known_values_that_come_first_condition_exactly() -> None:

@@ -9,9 +9,8 @@ import torch
 from enumerable import N_DRAWS, D, assert_distributed_as, categorical, enumerated, given
 
 from triptych.core.models.base import Condition
-from triptych.decoding.particles import particle_filter
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Given, Sampling
+from triptych.decoding.given import particle_filter
+from triptych.decoding.sampling import Given, SampleRequest, Sampling
 
 FIXED = {1: 1, 3: 2, 5: 0}
 

@@ -21,7 +21,7 @@ from triptych.core.positions import SinusoidalEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.quantize import quantize
-from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import SampleRequest
 from triptych.errors import UserError
 
 SIZES = TransformerConfig(

@@ -19,8 +19,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import LearnedEmbedding
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
-from triptych.decoding.request import Draft, SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import Draft, SampleRequest, Sampling
 
 GREEDY = Sampling(temperature=0.0)
 

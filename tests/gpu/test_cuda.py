@@ -14,7 +14,7 @@ from torch import Tensor
 from triptych.core.attention.base import Example
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.decoding.generate import generate
-from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import SampleRequest
 
 pytestmark = [
     pytest.mark.cuda,

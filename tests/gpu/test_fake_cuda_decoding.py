@@ -12,11 +12,15 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.beam_search import beam_search
-from triptych.decoding.beams import Beams
-from triptych.decoding.constraints import AnyForbids, ForcedText, MinimumLength, NoRepeatedNgrams
+from triptych.decoding.beams import Beams, Margins
+from triptych.decoding.constraints import (
+    AnyForbids,
+    ForcedText,
+    MinimumLength,
+    NoRepeatedNgrams,
+    RequiredPhrases,
+)
 from triptych.decoding.generate import CHECK_INTERVAL
-from triptych.decoding.margin import Margins
-from triptych.decoding.required import RequiredPhrases
 
 LAUNCHES_OF_A_DECISION = 75
 """Most launches of a step of beam search besides the model."""

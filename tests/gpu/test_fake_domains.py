@@ -17,8 +17,7 @@ from torch import Tensor
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import generate
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.melody import condition_of
 

@@ -10,8 +10,7 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import SampleOptions
 from triptych.training.engine.evaluate import Evaluation, sum_scores

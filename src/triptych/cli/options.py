@@ -107,4 +107,5 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
     import_plugin(options.plugin)
     device_named(options.device)  # a wrong device is refused before the file is read
     model = triptych.load(options.checkpoint, device=options.device, domain=domain.name)
-    return model.with_dtype(getattr(options, "dtype", "fp32"))
+    dtype: Any = getattr(options, "dtype", "fp32")
+    return model if dtype == "fp32" else model.with_dtype(dtype)

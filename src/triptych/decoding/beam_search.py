@@ -11,12 +11,10 @@ from torch import Tensor
 from triptych.core.heads import at_least_float32
 from triptych.core.models.base import AutoregressiveModel
 from triptych.core.state import DecodingState, tensors_of
-from triptych.decoding.beams import Beams, SearchSettings
+from triptych.decoding.beams import Beams, Margins, SearchResult, SearchSettings
+from triptych.decoding.constraints import RequiredPhrases
 from triptych.decoding.generate import CHECK_INTERVAL, MIN_DROP_SHARE
-from triptych.decoding.hypotheses import SearchResult
-from triptych.decoding.margin import Margins
 from triptych.decoding.penalty import LengthPenalty
-from triptych.decoding.required import RequiredPhrases
 from triptych.decoding.sampling import LogitsConstraint
 
 

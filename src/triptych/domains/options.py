@@ -134,7 +134,7 @@ class SampleOptions(FolderOptions):
 
     def arguments_of(self, function: Callable[..., Any]) -> dict[str, Any]:
         """As in `ModelOptions`; also those of `SampleKeywords` for a function with `options`."""
-        from triptych.decoding.request import SampleKeywords
+        from triptych.decoding.sampling import SampleKeywords
 
         arguments = super().arguments_of(function)
         if "options" in inspect.signature(function).parameters:

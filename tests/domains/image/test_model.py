@@ -17,8 +17,7 @@ from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.image.model import ImageTransformer, ModelConfig
 
 HEIGHT, WIDTH = 3, 4  # not square on purpose, and not a multiple of the blocks below

@@ -19,7 +19,7 @@ from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.layers import GELU
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.image.config import Config
 from triptych.domains.image.inference import ImageModel, restore
 from triptych.domains.image.model import ModelConfig

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.language.count_models import INITIAL_COUNT, CountModels
 from triptych.domains.language.data import evaluation_batches
 from triptych.domains.language.masked_counts import MaskedCounts, neighbours

@@ -18,11 +18,9 @@ from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.compiled import CompiledSteps
 from triptych.decoding.constraints import ByPriority
-from triptych.decoding.generate import generate
-from triptych.decoding.request import Draft, SampleRequest
-from triptych.decoding.sampling import LogitsConstraint, Sampling
+from triptych.decoding.generate import CompiledSteps, generate
+from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest, Sampling
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.constraints import (
     SCALES,

@@ -16,8 +16,7 @@ from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Given
+from triptych.decoding.sampling import Given, SampleRequest
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.generation import complete_tokens

@@ -12,8 +12,7 @@ from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.generation import continue_tokens

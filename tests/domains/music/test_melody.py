@@ -14,8 +14,7 @@ from triptych.core.attention.full import Full
 from triptych.core.layers import GELU
 from triptych.core.positions import Sinusoidal
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Sampling
+from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.music.config import Config
 from triptych.domains.music.data import (
     DataConfig,

@@ -20,7 +20,7 @@ from triptych.core.positions import (
 )
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as decoding
-from triptych.decoding.request import Draft, SampleRequest
+from triptych.decoding.sampling import Draft, SampleRequest
 from triptych.domains.music import generation
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import PADDING, DataConfig, evaluation_batches

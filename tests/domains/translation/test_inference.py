@@ -14,7 +14,7 @@ import torch
 
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import DecodingState
-from triptych.decoding.hypotheses import SearchResult
+from triptych.decoding.beams import SearchResult
 from triptych.domains.translation import inference, translate
 from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from triptych.core.heads import CategoricalHead
-from triptych.decoding.request import SampleKeywords, SampleRequest
+from triptych.decoding.sampling import SampleKeywords, SampleRequest
 from triptych.domains.base import TrainedModel
 from triptych.domains.image.model import ImageSettings, ImageTransformer
 from triptych.errors import UserError

@@ -17,9 +17,8 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.positions import Axial
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate, on_model
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.resample import resample
-from triptych.decoding.sampling import Given
+from triptych.decoding.given import resample
+from triptych.decoding.sampling import Given, SampleRequest
 from triptych.domains.image.conditioner import ImageConditioner
 from triptych.domains.image.super_resolution import SuperResolution, average_down
 from triptych.training.run.settings import ModelSettings

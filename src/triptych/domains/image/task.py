@@ -11,7 +11,7 @@ from torch import Tensor
 
 from triptych.core.heads import CategoricalHead
 from triptych.core.transformer import take_auxiliary_loss
-from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.image.attention_maps import attention_maps
 from triptych.domains.image.config import Config
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim

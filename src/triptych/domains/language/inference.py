@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import MaskedTokenModel
-from triptych.decoding.request import SampleKeywords, SampleRequest
+from triptych.decoding.sampling import SampleKeywords, SampleRequest
 from triptych.domains.base import Decoder, TrainedModel
 from triptych.domains.language.data import Examples, evaluation_batches
 from triptych.domains.language.domain import (

@@ -12,8 +12,7 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.constraints import Forbidden
 from triptych.decoding.generate import generate
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import sample_value
+from triptych.decoding.sampling import SampleRequest, sample_value
 from triptych.domains.language.vocabulary import CLS, MASK, N_SPECIALS, SEP, SPECIALS, Vocabulary
 from triptych.errors import UserError
 from triptych.text.tokenizer import TextTokenizer

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.base import TrainedModel
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
 from triptych.domains.music.domain import (

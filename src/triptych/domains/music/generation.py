@@ -21,10 +21,8 @@ from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding import generate as generation
 from triptych.decoding.constraints import ByPriority
 from triptych.decoding.generate import on_model
-from triptych.decoding.particles import particle_filter
-from triptych.decoding.request import Draft, SampleRequest
-from triptych.decoding.resample import resample
-from triptych.decoding.sampling import Given, LogitsConstraint
+from triptych.decoding.given import particle_filter, resample
+from triptych.decoding.sampling import Draft, Given, LogitsConstraint, SampleRequest
 from triptych.domains.music.data import window_starts
 from triptych.domains.music.melody import WindowMelody
 from triptych.domains.music.model import MusicSettings

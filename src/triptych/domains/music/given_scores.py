@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.decoding.particles import particle_filter
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Given
+from triptych.decoding.given import particle_filter
+from triptych.decoding.sampling import Given, SampleRequest
 from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
 from triptych.training.engine.evaluate import in_double
 from triptych.types import Progress

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias, Unpack
 import torch
 
 from triptych.decoding.constraints import ByPriority
-from triptych.decoding.request import SampleKeywords, SampleRequest
-from triptych.decoding.sampling import Given, Sampling
+from triptych.decoding.sampling import Given, SampleKeywords, SampleRequest, Sampling
 from triptych.domains.base import Decoder
 from triptych.domains.music import render
 from triptych.domains.music.attention_maps import MusicAttention, piece_attention

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.transformer import take_auxiliary_loss
-from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music import render
 from triptych.domains.music.attention_maps import piece_attention
 from triptych.domains.music.config import Config

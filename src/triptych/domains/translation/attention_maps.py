@@ -14,7 +14,7 @@ from torch import Tensor
 
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.core.universal import capture_halting, halts, steps_of
-from triptych.decoding.hypotheses import Hypothesis
+from triptych.decoding.beams import Hypothesis
 from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.translate import one_line
 from triptych.errors import UserError

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
-from triptych.decoding.hypotheses import Hypothesis, SearchResult
+from triptych.decoding.beams import Hypothesis, SearchResult
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import TrainedModel, Translation

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import torch
 
 from triptych.decoding.constraints import (
+    BEGIN,
     Forbidden,
     ForcedText,
     MinimumLength,
     NoRepeatedNgrams,
     OnlyAfterFirst,
+    RequiredPhrases,
 )
-from triptych.decoding.required import BEGIN, RequiredPhrases
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.translation.model import END
 from triptych.domains.translation.output_constraints import OutputConstraints

@@ -13,13 +13,11 @@ import torch
 from triptych.core.models.base import Condition
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.beam_search import beam_search
+from triptych.decoding.beams import SearchResult
 from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
-from triptych.decoding.generate import generate
-from triptych.decoding.hypotheses import SearchResult
+from triptych.decoding.generate import generate, threads_of_steps
 from triptych.decoding.penalty import LengthPenalty
-from triptych.decoding.request import SampleRequest
-from triptych.decoding.sampling import Sampling
-from triptych.decoding.threads import threads_of_steps
+from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.model import END, START
 from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints

@@ -23,7 +23,7 @@ from triptych.tools.explain.figure import ExplainOptions, example_sentence
 from triptych.training.engine.evaluate import device_of, scoring
 
 if TYPE_CHECKING:
-    from triptych.decoding.hypotheses import Hypothesis
+    from triptych.decoding.beams import Hypothesis
     from triptych.domains.translation.inference import TranslationModel
 
 CANDIDATES = 5

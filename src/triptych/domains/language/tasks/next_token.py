@@ -15,7 +15,7 @@ from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.transformer import take_auxiliary_loss
-from triptych.decoding.request import SampleRequest
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.count_models import CountModels
 from triptych.domains.language.data import Examples, encode_documents
 from triptych.domains.language.domain import LanguageScoreRequest
