@@ -112,7 +112,7 @@ def test_imports_follow_the_graph() -> None:
         ("domains.image.task", "triptych.tools.explain.drawing.png", False),
         ("tools.report.samples", "triptych.domains.music.midi.read_midi", False),
         ("tools.play.app", "triptych.domains.image.inference.ImageModel", False),
-        ("tools.play.pages.image", "triptych.domains.image.inference.ImageModel", True),
+        ("tools.play.image", "triptych.domains.image.inference.ImageModel", True),
         ("tools.export.hf", "triptych.tools.report.page", False),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the page of an image model shows, without gradio."""
+"""What the page of an image model shows."""
 
 from __future__ import annotations
 
@@ -25,15 +25,9 @@ from triptych.domains.image.super_resolution import SuperResolution
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig
 from triptych.errors import UserError
-from triptych.tools.play.image import (
-    ADDRESS,
-    MAX_COLUMNS,
-    check_model,
-    complete,
-    example,
-    passes_for,
-    read_drawing,
-    sample,
+
+page = pytest.importorskip(
+    "triptych.tools.play.image", reason="gradio is not installed (extra play)"
 )
 
 HEIGHT, WIDTH, LEVELS = 4, 6, 5
@@ -64,7 +58,7 @@ def png(pixels: NDArray[np.uint8]) -> str:
     colour = np.broadcast_to(pixels, (*pixels.shape[:2], 3))
     alpha = np.full((*pixels.shape[:2], 1), 255, dtype=np.uint8)
     Image.fromarray(np.concatenate([colour, alpha], axis=2)).save(content, format="PNG")
-    return ADDRESS + base64.b64encode(content.getvalue()).decode()
+    return page.ADDRESS + base64.b64encode(content.getvalue()).decode()
 
 
 def cells(grid: NDArray[np.uint8], count: int, columns: int) -> NDArray[np.uint8]:
@@ -87,8 +81,8 @@ def drawn(channels: int = 1, levels: int = LEVELS) -> NDArray[np.uint8]:
 def test_the_given_half_comes_back_and_the_other_is_filled(part: str) -> None:
     model, image = model_of(3), drawn(3)
     scaled = render.to_bytes(image, LEVELS)
-    grid = complete(model, png(scaled), part, 1, passes_for(model, part), 0, 1.0, 4)
-    shown = cells(grid, 5, MAX_COLUMNS)
+    grid = page.complete(model, png(scaled), part, 1, page.passes_for(model, part), 0, 1.0, 4)
+    shown = cells(grid, 5, page.MAX_COLUMNS)
     half = {"top": np.s_[:, :2], "bottom": np.s_[:, 2:], "left": np.s_[:, :, :3]}
     filled = np.zeros(shown.shape[:3], dtype=bool)
     filled[half.get(part, np.s_[:, :, 3:])] = True
@@ -100,14 +94,14 @@ def test_the_given_half_comes_back_and_the_other_is_filled(part: str) -> None:
 
 def test_passes_are_for_pixels_that_come_later() -> None:
     model = model_of()
-    assert {part: passes_for(model, part) for part in HALVES} == {
+    assert {part: page.passes_for(model, part) for part in HALVES} == {
         "top": 1, "bottom": 0, "left": 1, "right": 1,
     }  # fmt: skip
 
 
 def test_samples_are_those_of_the_class_and_seed() -> None:
     model = model_of()
-    shown = cells(sample(model, 2, 5, 0.8, 3), 3, 2)
+    shown = cells(page.sample(model, 2, 5, 0.8, 3), 3, 2)
     expected = model.sample(3, label=2, seed=5, temperature=0.8)
     assert (shown == render.in_colour(render.to_bytes(expected, LEVELS))).all()
 
@@ -118,16 +112,16 @@ def test_an_example_is_a_drawing_of_the_sampled_levels(
     channels: int, levels: int, bits: int | None
 ) -> None:
     model = model_of(channels, levels, bits)
-    address = example(model, 0, 7, 1.0)
-    assert (read_drawing(model, address) == model.sample(1, label=0, seed=7)[0]).all()
+    address = page.example(model, 0, 7, 1.0)
+    assert (page.read_drawing(model, address) == model.sample(1, label=0, seed=7)[0]).all()
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"drawing": "nothing"}, "drawing cannot be read"),
-        ({"drawing": f"{ADDRESS}AAAA"}, "drawing cannot be read"),
-        ({"drawing": ADDRESS + "A" * 300_000}, "drawing cannot be read"),
+        ({"drawing": f"{page.ADDRESS}AAAA"}, "drawing cannot be read"),
+        ({"drawing": page.ADDRESS + "A" * 300_000}, "drawing cannot be read"),
         ({"drawing": png(np.zeros((5, 5, 1), dtype=np.uint8))}, "5 wide and 5 high"),
         ({"part": "middle"}, "'middle'; expected one of top"),
         ({"label": 3}, "Class needs a whole number from 0 to 2; found 3"),
@@ -146,10 +140,10 @@ def test_other_input_is_refused_in_a_sentence(change: dict[str, Any], says: str)
         "passes": 0, "seed": 0, "temperature": 1.0, "count": 1,
     }  # fmt: skip
     with pytest.raises(UserError, match=says):
-        complete(model_of(), **(usual | change))
+        page.complete(model_of(), *(usual | change).values())
 
 
 def test_a_model_that_completes_nothing_has_no_page() -> None:
-    check_model(model_of(), "one.ckpt")
+    page.check_model(model_of(), "one.ckpt")
     with pytest.raises(UserError, match=r"two\.ckpt is a model of super-resolution"):
-        check_model(model_of(factor=2), "two.ckpt")
+        page.check_model(model_of(factor=2), "two.ckpt")

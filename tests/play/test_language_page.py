@@ -1,4 +1,4 @@
-"""What the page of a model of text shows, without gradio."""
+"""What the page of a model of text shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from triptych.domains.language.tasks.multiple_choice import MultipleChoice
 from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
 from triptych.text.word_piece import WordPiece
-from triptych.tools.play.language import CONTINUE, FILL, LABEL, MAX_CHARACTERS, action, label, write
+
+page = pytest.importorskip(
+    "triptych.tools.play.language", reason="gradio is not installed (extra play)"
+)
 
 
 def model_of(task: Task, *labels: str) -> LanguageModel:
@@ -40,18 +43,18 @@ def next_token() -> LanguageModel:
 
 def test_continuations_are_those_of_the_seed() -> None:
     model = next_token()
-    assert action(model) == CONTINUE
-    rows = write(model, " a man \n", 12, 5, 0.8, 3)
+    assert page.action(model) == page.CONTINUE
+    rows = page.write(model, " a man \n", 12, 5, 0.8, 3)
     expected = model.sample(3, prompt="a man", length=12, seed=5, temperature=0.8)
     assert rows == [[str(number), text] for number, text in enumerate(expected, start=1)]
     assert len(set(expected)) > 1
-    assert write(model, "", 12, 5, 0.8, 1)[0][1]
+    assert page.write(model, "", 12, 5, 0.8, 1)[0][1]
 
 
 def test_masks_are_filled() -> None:
     model = model_of(MaskedTokens())
-    assert action(model) == FILL
-    (row,) = write(model, "a [MASK] plays", None, 0, 1.0, 1)
+    assert page.action(model) == page.FILL
+    (row,) = page.write(model, "a [MASK] plays", None, 0, 1.0, 1)
     assert row[1].startswith("a ")
     assert row[1].endswith(" plays")
     assert "MASK" not in row[1]
@@ -59,8 +62,8 @@ def test_masks_are_filled() -> None:
 
 def test_each_label_has_its_probability_the_most_probable_first() -> None:
     model = model_of(Classification(), "x", "y", "z")
-    assert action(model) == LABEL
-    rows = label(model, "the man runs\n")
+    assert page.action(model) == page.LABEL
+    rows = page.label(model, "the man runs\n")
     best, probability = model.classify(["the man runs"])[0]
     assert rows[0] == [best, f"{probability:.4f}"]
     assert {row[0] for row in rows} == {"x", "y", "z"}
@@ -70,15 +73,15 @@ def test_each_label_has_its_probability_the_most_probable_first() -> None:
 
 def test_lines_are_the_texts_of_an_example() -> None:
     model = model_of(Entailment(), "no", "yes")
-    rows = label(model, "a dog\n\n two dogs ")
+    rows = page.label(model, "a dog\n\n two dogs ")
     assert rows[0][0] == model.classify(["a dog\ttwo dogs"])[0][0]
     with pytest.raises(UserError, match="example 1 has 1 texts; Entailment reads two"):
-        label(model, "a dog")
+        page.label(model, "a dog")
 
 
 def test_a_choice_has_at_most_as_many_candidates_as_in_training() -> None:
     model = model_of(MultipleChoice(), "1", "2", "3")
-    assert [row[0] for row in label(model, "a man\nruns\nplays")] in (["1", "2"], ["2", "1"])
+    assert [row[0] for row in page.label(model, "a man\nruns\nplays")] in (["1", "2"], ["2", "1"])
     with pytest.raises(UserError, match="line 1 has 4 candidates; expected at most 3"):
         model.classify(["a man\truns\tplays\truns\ta dog"])
 
@@ -86,7 +89,7 @@ def test_a_choice_has_at_most_as_many_candidates_as_in_training() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"prompt": "a" * (MAX_CHARACTERS + 1)}, f"{MAX_CHARACTERS + 1} characters"),
+        ({"prompt": "a" * (page.MAX_CHARACTERS + 1)}, f"{page.MAX_CHARACTERS + 1} characters"),
         ({"prompt": "a man " * 20}, "shorter than length"),
         ({"length": 21}, "Length needs a whole number from 1 to 20; found 21"),
         ({"length": None}, "found nothing"),
@@ -96,12 +99,12 @@ def test_a_choice_has_at_most_as_many_candidates_as_in_training() -> None:
 def test_other_input_is_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
     usual = {"prompt": "a", "length": 12, "seed": 0, "temperature": 1.0, "count": 1}
     with pytest.raises(UserError, match=says):
-        write(next_token(), **(usual | change))
+        page.write(next_token(), *(usual | change).values())
 
 
 @pytest.mark.parametrize("text", ["", " \n "])
 def test_an_empty_text_is_refused_where_the_model_reads_one(text: str) -> None:
     with pytest.raises(UserError, match="no text yet"):
-        write(model_of(MaskedTokens()), text, 12, 0, 1.0, 1)
+        page.write(model_of(MaskedTokens()), text, 12, 0, 1.0, 1)
     with pytest.raises(UserError, match="no text yet"):
-        label(model_of(Classification(), "x", "y"), text)
+        page.label(model_of(Classification(), "x", "y"), text)

@@ -1,4 +1,4 @@
-"""What the page of a music model shows, without gradio."""
+"""What the page of a music model shows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
-from triptych.tools.play import music
+
+music = pytest.importorskip(
+    "triptych.tools.play.music", reason="gradio is not installed (extra play)"
+)
 
 MELODY = [[0, 2, 67], [2, 2, 67], [6, 1, 72]]
 """A repeated note and a rest; (start, length, pitch) in sixteenths."""
@@ -67,30 +70,45 @@ def sixteenths(piece: Piece, part: int) -> list[list[int]]:
     return [[round(n.start / step), round((n.end - n.start) / step), n.pitch] for n in notes]
 
 
+def harmonise(
+    model: MusicModel,
+    notes: str = "[]",
+    upload: str | None = None,
+    keep: str = "soprano",
+    particles: Any = 1,
+    seed: Any = 0,
+    temperature: Any = 1.0,
+    count: Any = 1,
+) -> list[Piece]:
+    given = (notes, upload, keep, particles, 5)
+    return music.perform(model, music.HARMONISE, *given, seed, temperature, count)
+
+
 @pytest.mark.parametrize(("keep", "part"), [("soprano", 0), ("tenor", 2)])
 def test_the_melody_stays_and_every_other_voice_is_new(keep: str, part: int) -> None:
     model = model_of(Chorales())
-    made = music.harmonise(model, json.dumps(MELODY[::-1]), None, keep, 2, 0, 1.0, 3)
+    made = harmonise(model, json.dumps(MELODY[::-1]), keep=keep, particles=2, count=3)
     assert [piece.name for piece in made] == ["Harmony 1", "Harmony 2", "Harmony 3"]
     assert len({piece.midi for piece in made}) == 3
     for piece in made:
         assert [sixteenths(piece, part)] == [MELODY]
         assert len(piece.parts) == 4
-    again = music.harmonise(model, json.dumps(MELODY), None, keep, 2, 0, 1.0, 3)
+    again = harmonise(model, json.dumps(MELODY), keep=keep, particles=2, count=3)
     assert [piece.midi for piece in again] == [piece.midi for piece in made]
 
 
 def test_a_midi_file_is_taken_in_place_of_the_keyboard(tmp_path: Path) -> None:
     path = tmp_path / "tune.mid"
     write_midi(music.read_melody(json.dumps(MELODY)), path)
-    (piece,) = music.harmonise(model_of(Chorales()), "[[0, 1, 60]]", str(path), "soprano", 1, 0,
-                               1.0, 1)  # fmt: skip
+    (piece,) = harmonise(model_of(Chorales()), "[[0, 1, 60]]", str(path))
     assert piece.name == "Harmony 1 of tune"
     assert sixteenths(piece, 0) == MELODY
 
 
 def test_a_continuation_begins_with_the_melody_and_goes_on() -> None:
-    (piece,) = music.continue_music(model_of(Chorales()), json.dumps(MELODY), None, 2.0, 1, 1.0, 1)
+    given = (json.dumps(MELODY), None, None, 1, 2.0)
+    (piece,) = music.perform(model_of(Chorales()), music.CONTINUE, *given, 1, 1.0, 1)
+    assert piece.name == "Continuation 1"
     soprano = [note for note in sixteenths(piece, 0) if note[0] < 6]
     assert soprano == [[0, 4, 67]], "a chorale does not tell a repeated note from a held one"
     assert piece.roll.seconds > 7 * music.STEP_SECONDS + 1
@@ -121,7 +139,7 @@ def test_what_a_model_can_do_depends_on_its_music() -> None:
 )
 def test_other_melodies_are_refused_in_a_sentence(notes: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
-        music.harmonise(model_of(Chorales()), notes, None, "soprano", 1, 0, 1.0, 1)
+        harmonise(model_of(Chorales()), notes)
 
 
 @pytest.mark.parametrize(
@@ -135,10 +153,8 @@ def test_other_melodies_are_refused_in_a_sentence(notes: str, says: str) -> None
     ],
 )
 def test_other_settings_are_refused_in_a_sentence(change: dict[str, Any], says: str) -> None:
-    usual = {"notes": json.dumps(MELODY), "upload": None, "keep": "soprano", "particles": 1,
-             "seed": 0, "temperature": 1.0, "count": 1}  # fmt: skip
     with pytest.raises(UserError, match=says):
-        music.harmonise(model_of(Chorales()), **(usual | change))
+        harmonise(model_of(Chorales()), **({"notes": json.dumps(MELODY)} | change))
 
 
 def written(path: Path, *, seconds: float = 1.0, tempo: float = 120.0) -> str:

@@ -1,19 +1,16 @@
-"""A domain names its page, and what the pages compute needs no gradio."""
+"""A domain names its page, and each tab has a title of its own."""
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tiny_models import image_model, language_model, music_model, translator
 
 from triptych.errors import UserError
-from triptych.tools import play
 from triptych.tools.export.source import Source
+from triptych.tools.play import page_of
 from triptych.tools.play.app import tab_titles
-from triptych.tools.play.pages import page_of
 
 
 def test_a_domain_without_a_page_is_refused_in_a_sentence() -> None:
@@ -55,17 +52,3 @@ def test_titles_of_tabs_differ_and_are_as_short_as_that_allows() -> None:
         "Translation: runs/c/checkpoints/last.ckpt",
         "Translation: c.v2",
     ]
-
-
-def test_what_a_page_computes_needs_no_gradio() -> None:
-    files = sorted(Path(play.__file__).parent.glob("*.py"))
-    assert {"image.py", "language.py", "music.py", "translation.py"} <= {
-        path.name for path in files
-    }
-    for path in files:
-        imports = [
-            node
-            for node in ast.parse(path.read_text(encoding="utf-8")).body
-            if isinstance(node, (ast.Import, ast.ImportFrom))
-        ]
-        assert "gradio" not in ast.unparse(ast.Module(imports, [])), path.name

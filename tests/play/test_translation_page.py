@@ -1,4 +1,4 @@
-"""What the page of a translation model shows, without gradio."""
+"""What the page of a translation model shows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from triptych.domains.translation.digit_strings import DigitStrings
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.sources import Corpus, ParallelText, TwoLanguages
 from triptych.errors import UserError
-from triptych.tools.play.translation import MAX_CHARACTERS, example, sample, search
+
+page = pytest.importorskip(
+    "triptych.tools.play.translation",
+    reason="gradio is not installed (extra play)",
+    exc_type=ImportError,
+)
 
 SENTENCE = "A man plays the guitar."
 
@@ -28,7 +33,7 @@ def model() -> TranslationModel:
 
 
 def test_the_hypotheses_are_those_of_translate(model: TranslationModel) -> None:
-    shown = search(model, f"  {SENTENCE} \n", 3, "1", 0, 0)
+    shown = page.search(model, f"  {SENTENCE} \n", 3, "1", 0, 0)
     (expected,) = model.translate([SENTENCE], beam=3, n_best=3, scores=True, length_penalty="1")
     for row, one in zip(shown.rows, expected, strict=True):
         assert row[1] == one.text
@@ -51,30 +56,31 @@ def test_the_hypotheses_are_those_of_translate(model: TranslationModel) -> None:
 )
 def test_the_text_at_first_is_of_the_model_s_language(source: Corpus, text: str | None) -> None:
     settings = Config(data=DataConfig(source=source))
-    found = example(TranslationModel.of_run(settings, translator().model.full_model))
+    found = page.example(TranslationModel.of_run(settings, translator().model.full_model))
     assert found == text if text is not None else found.isdigit()
 
 
 def test_layer_and_head_choose_the_drawing(model: TranslationModel) -> None:
     drawings = {
-        search(model, "A dog.", 1, "0", *chosen).attention for chosen in ((0, 0), (1, 0), (0, 1))
+        page.search(model, "A dog.", 1, "0", *chosen).attention
+        for chosen in ((0, 0), (1, 0), (0, 1))
     }
     assert len(drawings) == 3
 
 
 def test_samples_are_those_of_the_seed(model: TranslationModel) -> None:
-    shown = sample(model, SENTENCE, 3, 1.5, 2)
+    shown = page.sample(model, SENTENCE, 3, 1.5, 2)
     expected = model.translate([SENTENCE] * 2, sample=True, seed=3, temperature=1.5)
     assert [row[1] for row in shown.rows] == expected
     assert shown.attention is None
-    assert sample(model, SENTENCE, 4, 1.5, 2).rows != shown.rows
+    assert page.sample(model, SENTENCE, 4, 1.5, 2).rows != shown.rows
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
         ({"text": " \n "}, "no text"),
-        ({"text": "a" * (MAX_CHARACTERS + 1)}, f"{MAX_CHARACTERS + 1} characters"),
+        ({"text": "a" * (page.MAX_CHARACTERS + 1)}, f"{page.MAX_CHARACTERS + 1} characters"),
         ({"text": "漢字" * 100}, "tokens"),
         ({"beam": 0}, "Beam needs a whole number from 1 to"),
         ({"beam": 2.5}, "found 2.5"),
@@ -89,4 +95,4 @@ def test_other_input_is_refused_in_a_sentence(
 ) -> None:
     usual = {"text": SENTENCE, "beam": 4, "length_penalty": "1", "layer": 0, "head": 0}
     with pytest.raises(UserError, match=says):
-        search(model, **(usual | change))
+        page.search(model, **(usual | change))

@@ -2,7 +2,7 @@
 
 import gradio as gr
 
-from triptych.tools.play.pages import Page
+from triptych.tools.play import Page
 
 
 def layout(model, key):

@@ -73,8 +73,8 @@ def run(arguments: Sequence[str]) -> int:
     import_plugin(options.plugin)
 
     import triptych
+    from triptych.tools.play import page_of
     from triptych.tools.play.app import serve
-    from triptych.tools.play.pages import page_of
     from triptych.training.engine.devices import device_named
 
     device_named(options.device)  # a wrong device is refused before a file is read

@@ -269,7 +269,7 @@ class Domain:
     """Options of `triptych new-run`; None for a domain without a module `starter`."""
     page: ClassVar[str | None] = None
     """Module with the page of `triptych play`, by its dotted path: it has a
-    `triptych.tools.play.pages.Page` named `PAGE`. None for no page."""
+    `triptych.tools.play.Page` named `PAGE`. None for no page."""
     piece_files: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Suffixes of sample files that are pieces of music -> function that reads such a file into a
     `piano_roll.Piece`, as module:function."""

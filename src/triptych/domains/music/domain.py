@@ -189,7 +189,7 @@ class MusicDomain(Domain):
     sample_options = MusicSampleOptions
     attention_options = MusicAttentionOptions
     new_run_options = NewRunOptions
-    page = "triptych.tools.play.pages.music"
+    page = "triptych.tools.play.music"
     piece_files = MappingProxyType({".mid": "triptych.domains.music.played:read_piece"})
     limits = "Music of another kind than its data, and long form: its context is one window."
 

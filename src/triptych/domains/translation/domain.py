@@ -152,7 +152,7 @@ class TranslationDomain(Domain):
     translate_options = TranslationTranslateOptions
     attention_options = TranslationAttentionOptions
     new_run_options = TranslationNewRunOptions
-    page = "triptych.tools.play.pages.translation"
+    page = "triptych.tools.play.translation"
     limits = (
         "Sentences unlike those of its data: other subjects, longer texts, other languages. It can "
         "omit or invert parts of a sentence without a warning; check a translation that matters."

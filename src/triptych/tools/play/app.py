@@ -14,7 +14,7 @@ from typing import Any
 from triptych import pretrained
 from triptych.domains.base import TrainedModel
 from triptych.errors import UserError
-from triptych.tools.play.pages import page_of
+from triptych.tools.play import page_of
 from triptych.tools.report.page import PLAYER, STYLES, template_text
 
 HOST = "127.0.0.1"
@@ -59,7 +59,7 @@ def build(models: dict[str, TrainedModel]) -> Any:
     """Return the gradio Blocks with a tab for each model; models: by the name of the checkpoint."""
     import gradio as gr
 
-    from triptych.tools.play.pages.shared import stop_work
+    from triptych.tools.play.parts import stop_work
 
     titles = tab_titles({name: model.domain for name, model in models.items()})
     with gr.Blocks(title=TITLE, analytics_enabled=False) as blocks, gr.Tabs():
@@ -115,7 +115,7 @@ def serve(models: dict[str, TrainedModel], *, port: int | None, browser: bool) -
         from starlette.middleware import Middleware
         from starlette.middleware.trustedhost import TrustedHostMiddleware
 
-        from triptych.tools.play.pages.shared import Work
+        from triptych.tools.play.parts import Work
 
         blocks = build(models).queue(default_concurrency_limit=1, max_size=16)
         try:

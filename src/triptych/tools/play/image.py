@@ -1,14 +1,17 @@
-"""What the page of an image model shows: completions of a drawing, and samples."""
+"""Page of an image model: completions of a drawing, and samples."""
 
 from __future__ import annotations
 
 import base64
 import io
 import math
+from functools import partial
 from typing import Any
 
+import gradio as gr
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from triptych.domains.image.domain import HALVES
 from triptych.domains.image.given_pictures import filled_pixels
@@ -16,7 +19,16 @@ from triptych.domains.image.inference import ImageModel
 from triptych.domains.pictures import render
 from triptych.domains.pictures.formats import ImageSizeError, decode_image
 from triptych.errors import UserError
-from triptych.tools.play.limits import sampling, within
+from triptych.tools.play import Page
+from triptych.tools.play.parts import (
+    result_image,
+    run_button,
+    sampling,
+    sampling_fields,
+    stop_button,
+    template,
+    within,
+)
 from triptych.types import Progress
 
 MAX_SIDE = 96
@@ -26,6 +38,7 @@ MAX_DRAWING = 200_000
 MAX_PASSES = 5
 MAX_COLUMNS = 3
 """Largest number of images in a row beside a drawing."""
+FIRST_PART = "bottom"
 ADDRESS = "data:image/png;base64,"
 """Begins a drawing as the browser sends it."""
 
@@ -60,23 +73,15 @@ def passes_for(model: ImageModel, part: str) -> int:
 
 
 def complete(
-    model: ImageModel,
-    drawing: str,
-    part: str,
-    label: Any,
-    passes: Any,
-    seed: Any,
-    temperature: Any,
-    count: Any,
-    progress: Progress | None = None,
+    model: ImageModel, drawing: str, part: str, label: Any, passes: Any, *fields: Any
 ) -> NDArray[np.uint8]:
     """Return the given part of a drawing and its completions next to each other: RGB [H', W', 3].
 
     drawing: data address of a PNG in the size of the model's images. part: half that the model
-    samples, one of `HALVES`. label: index of the class; ignored without classes. Raises UserError
-    for a drawing that is damaged and for settings outside of the limits.
+    samples, one of `HALVES`. label: index of the class; ignored without classes. fields: see
+    `sampling`. Raises UserError for a damaged drawing and for settings outside of the limits.
     """
-    options = sampling(seed, temperature, count)
+    options = sampling(*fields)
     if part not in HALVES:
         raise UserError(f"The part to fill is {part!r}; expected one of {', '.join(HALVES)}")
     filled = filled_pixels(part, *model.full_model.shape[:2]).numpy()
@@ -87,7 +92,6 @@ def complete(
         filled,
         labels=None if index is None else [index],
         passes=within("Passes", passes, 0, MAX_PASSES),
-        progress=progress,
         **options,
     )[0]  # [count, H, W, C]
     levels = model.full_model.levels
@@ -96,17 +100,9 @@ def complete(
     return _enlarged(cells, min(len(cells), MAX_COLUMNS))
 
 
-def sample(
-    model: ImageModel,
-    label: Any,
-    seed: Any,
-    temperature: Any,
-    count: Any,
-    progress: Progress | None = None,
-) -> NDArray[np.uint8]:
+def sample(model: ImageModel, label: Any, *fields: Any) -> NDArray[np.uint8]:
     """Return sampled images of a class in a grid: RGB [H', W', 3]; errors as in `complete`."""
-    options = sampling(seed, temperature, count)
-    sampled = model.sample(**options, label=_label(model, label), progress=progress)
+    sampled = model.sample(**sampling(*fields), label=_label(model, label))
     cells = render.in_colour(render.to_bytes(sampled, model.full_model.levels))
     return _enlarged(cells, math.ceil(math.sqrt(len(cells))))
 
@@ -115,10 +111,8 @@ def example(
     model: ImageModel, label: Any, seed: Any, temperature: Any, progress: Progress | None = None
 ) -> str:
     """Return an image of the model's own as a drawing, a data address; errors as in `complete`."""
-    from PIL import Image
-
-    options = sampling(seed, temperature, 1)
-    sampled = model.sample(**options, label=_label(model, label), progress=progress)
+    options = sampling(seed, temperature, 1, progress)
+    sampled = model.sample(**options, label=_label(model, label))
     content = io.BytesIO()
     shown = render.in_colour(render.to_bytes(sampled, model.full_model.levels))[0]
     Image.fromarray(shown).save(content, format="PNG")
@@ -154,3 +148,63 @@ def _enlarged(cells: NDArray[np.uint8], columns: int) -> NDArray[np.uint8]:
 def _label(model: ImageModel, label: Any) -> int | None:
     names = class_names(model)
     return within("Class", label, 0, len(names) - 1) if names else None
+
+
+def layout(model: ImageModel, key: str) -> None:
+    """Add the page of a model, see `Page`."""
+    height, width, channels = model.full_model.shape
+    names = class_names(model)
+    canvas = f"{key}-canvas"
+    # The script of a button fills the first one; the second one goes to the canvas.
+    drawing = gr.Textbox(visible=False)
+    address = gr.Textbox(visible=False)
+    result = result_image("Images", elem_id=f"{key}-result")
+    with gr.Row():
+        with gr.Column():
+            label = gr.Dropdown(
+                [(text, index) for index, text in enumerate(names)],
+                value=0 if names else None,
+                label="Class of the image",
+                visible=bool(names),
+            )
+            gr.HTML(
+                template(
+                    "drawing.html.j2", id=canvas, width=width, height=height, grey=channels == 1,
+                    part=FIRST_PART,
+                ),
+                apply_default_css=False,
+            )  # fmt: skip
+            part = gr.Radio(HALVES, value=FIRST_PART, label="Part that the model fills")
+            passes = gr.Slider(
+                0, MAX_PASSES, passes_for(model, FIRST_PART), step=1, label="Passes",
+                info="Each pass of resampling, which is slow, lets the model take account of given "
+                "pixels that come later in its order.",
+            )  # fmt: skip
+        with gr.Column():
+            buttons = gr.Row()
+            result.render()
+            fields = sampling_fields(count=4, what="images")
+            seed, temperature, _ = fields
+            with buttons:
+                run_button(
+                    "Finish drawing",
+                    partial(complete, model),
+                    [drawing, part, label, passes, *fields],
+                    [result],
+                    js=f"(_, ...others) => [drawingOf('{canvas}'), ...others]",
+                    primary=True,
+                )
+                drawn = run_button(
+                    "Example", partial(example, model), [label, seed, temperature],
+                    [address], shown_on=[result],
+                )  # fmt: skip
+                run_button("New images", partial(sample, model), [label, *fields], [result])
+                stop_button()
+    drawn.success(None, address, address, js=f"(address) => showDrawing('{canvas}', address)")
+    part.change(
+        partial(passes_for, model), part, passes, js=f"(part) => hidePart('{canvas}', part)",
+        queue=False, show_progress="hidden", api_visibility="private",
+    )  # fmt: skip
+
+
+PAGE = Page(layout, check_model)

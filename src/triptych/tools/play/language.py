@@ -1,18 +1,35 @@
-"""What the page of a model of text shows: continuations, filled masks, or the label of a text."""
+"""Page of a model of text: continuations, filled masks, or the label of a text."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import gradio as gr
+
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.language.inference import LanguageModel
 from triptych.domains.language.tasks.labelled import LabelledTask
-from triptych.tools.play.limits import checked_text, sampling, within
-from triptych.types import Progress
+from triptych.tools.play import Page
+from triptych.tools.play.parts import (
+    checked_text,
+    result_table,
+    run_button,
+    sampling,
+    sampling_fields,
+    stop_button,
+    table,
+    within,
+)
 
 MAX_CHARACTERS = 2_000
 """Longest text, in characters."""
 CONTINUE, FILL, LABEL = "Continue", "Fill masks", "Label"
+INFO = {
+    CONTINUE: "May be empty.",
+    FILL: "[MASK] stands for each token that the model fills in.",
+    LABEL: "Each line is one of the texts that the model reads together.",
+}
+"""What the text field says, by action."""
 
 
 def action(model: LanguageModel) -> str:
@@ -22,25 +39,18 @@ def action(model: LanguageModel) -> str:
     return CONTINUE if isinstance(model.full_model, DecoderOnly) else FILL
 
 
-def write(
-    model: LanguageModel,
-    prompt: str,
-    length: Any,
-    seed: Any,
-    temperature: Any,
-    count: Any,
-    progress: Progress | None = None,
-) -> list[list[str]]:
+def write(model: LanguageModel, prompt: str, length: Any, *fields: Any) -> list[list[str]]:
     """Return rows of number and text: the prompt continued, or with its masks filled.
 
-    length: most tokens of a continuation, prompt included; ignored where masks are filled. Raises
-    UserError for settings outside of the limits and for a prompt that the model cannot read.
+    length: most tokens of a continuation, prompt included; ignored where masks are filled. fields:
+    see `sampling`. Raises UserError for settings outside of the limits and for a prompt that the
+    model cannot read.
     """
-    options = sampling(seed, temperature, count)
+    options = sampling(*fields)
     prompt = checked_text(prompt, MAX_CHARACTERS, may_be_empty=action(model) == CONTINUE)
     if action(model) == CONTINUE:
         options["length"] = within("Length", length, 1, model.settings.max_length)
-    texts = model.sample(prompt=prompt, progress=progress, **options)
+    texts = model.sample(prompt=prompt, **options)
     return [[str(number), text] for number, text in enumerate(texts, start=1)]
 
 
@@ -54,3 +64,33 @@ def label(model: LanguageModel, text: str) -> list[list[str]]:
     (probabilities,) = model.probabilities([[line.strip() for line in lines if line.strip()]])
     ranked = sorted(probabilities.items(), key=lambda each: -each[1])
     return [[name, f"{probability:.4f}"] for name, probability in ranked]
+
+
+def layout(model: LanguageModel, key: str) -> None:
+    """Add the page of a model, see `Page`."""
+    offered = action(model)
+    columns = ["label", "probability"] if offered == LABEL else ["sample", "text"]
+    caption = "Labels" if offered == LABEL else "Texts"
+    most = model.settings.max_length
+
+    def answer(*values: Any) -> str:
+        rows = label(model, values[0]) if offered == LABEL else write(model, *values)
+        return table(caption, columns, rows)
+
+    what = "Beginning of the text" if offered == CONTINUE else "Text"
+    text = gr.Textbox(label=what, info=INFO[offered], lines=3, max_length=MAX_CHARACTERS)
+    buttons = gr.Row()
+    result = result_table(caption, columns)
+    inputs = [text]
+    if offered != LABEL:
+        length = gr.Slider(
+            1, most, most, step=1, label="Length", visible=offered == CONTINUE,
+            info="Most tokens of a text, its beginning included.",
+        )  # fmt: skip
+        inputs += [length, *sampling_fields(count=4, what="texts")]
+    with buttons:
+        run_button(offered, answer, inputs, [result], primary=True)
+        stop_button()
+
+
+PAGE = Page(layout)

@@ -1,22 +1,38 @@
-"""What the page of a music model shows: harmonisations, continuations and new pieces."""
+"""Page of a music model: harmonisations, continuations, accompaniments and new pieces."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import gradio as gr
+import pretty_midi
+from markupsafe import Markup
 
 from triptych.domains.music.inference import MusicModel
-from triptych.domains.music.midi import ParsedMidi, midi_bytes, new_midi, parse_midi
+from triptych.domains.music.midi import (
+    MIDI_SUFFIXES,
+    ParsedMidi,
+    midi_bytes,
+    new_midi,
+    parse_midi,
+)
 from triptych.domains.music.played import parse_piece
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
-from triptych.tools.play.limits import sampling, within
-from triptych.types import Progress
-
-if TYPE_CHECKING:
-    import pretty_midi
+from triptych.tools.play import Page
+from triptych.tools.play.parts import (
+    run_button,
+    sampling,
+    sampling_fields,
+    stop_button,
+    template,
+    within,
+)
+from triptych.tools.report.page import piece_figure
 
 QUARTERS_PER_MINUTE = 75.0
 """Tempo of a melody from the keyboard of the page."""
@@ -32,8 +48,14 @@ MAX_QUARTERS = 320
 """Longest MIDI file, in quarters: sampling takes time by them in chorales."""
 MAX_PIECES = 4
 MAX_PARTICLES = 64
+COMPUTER_KEYS = "AWSEDFTGYHUJKOLP;"
+"""Keys of a computer keyboard that play the piano's, as in keyboard.js."""
 
 HARMONISE, CONTINUE, ACCOMPANY, COMPOSE = "Harmonise", "Continue", "Accompany", "New piece"
+RESULTS = {
+    HARMONISE: "Harmony", CONTINUE: "Continuation", ACCOMPANY: "Accompaniment", COMPOSE: "Piece",
+}  # fmt: skip
+"""Name of the pieces, by action."""
 
 
 def actions(model: MusicModel) -> list[str]:
@@ -80,8 +102,6 @@ def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
     General MIDI. Raises UserError where there are none and for a melody that is damaged or too
     long.
     """
-    import pretty_midi
-
     try:
         rows = json.loads(notes)
         wrong = not all(
@@ -112,92 +132,98 @@ def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
     return midi
 
 
-def harmonise(
+def perform(
     model: MusicModel,
+    action: str,
     notes: str,
     upload: str | None,
     keep: str,
     particles: Any,
-    seed: Any,
-    temperature: Any,
-    count: Any,
-    progress: Progress | None = None,
+    seconds: Any,
+    *fields: Any,
 ) -> list[Piece]:
-    """Return pieces in which one voice is the given one and the model samples the others.
+    """Return pieces; all but new ones contain the given music, of `given_music`.
 
-    Raises UserError for settings outside of the limits and for music that the model cannot read.
+    A harmony keeps one voice, and the model samples the others. keep: name of the voice. particles:
+    of a harmony. seconds: of a continuation and of a new piece. fields: see `sampling`. Raises
+    UserError for settings outside of the limits and for music that the model cannot read.
     """
-    options = sampling(seed, temperature, count)
-    within("Number of pieces", count, 1, MAX_PIECES)
-    if options["temperature"] == 0:
-        raise UserError("A harmony needs a temperature above 0")
-    pieces = model.complete(
-        given_music(model, notes, upload),
-        keep,
-        particles=within("Particles", particles, 1, MAX_PARTICLES),
-        progress=progress,
-        **options,
-    )
-    return _pieces(pieces, "Harmony", upload)
-
-
-def continue_music(
-    model: MusicModel,
-    notes: str,
-    upload: str | None,
-    seconds: Any,
-    seed: Any,
-    temperature: Any,
-    count: Any,
-    progress: Progress | None = None,
-) -> list[Piece]:
-    """Return pieces that begin with the given music; errors as in `harmonise`."""
-    primer = given_music(model, notes, upload)
-    pieces = model.sample(
-        **_new(seconds, seed, temperature, count), primer=primer, progress=progress
-    )
-    return _pieces(pieces, "Continuation", upload)
-
-
-def accompany(
-    model: MusicModel,
-    notes: str,
-    upload: str | None,
-    seed: Any,
-    temperature: Any,
-    count: Any,
-    progress: Progress | None = None,
-) -> list[Piece]:
-    """Return pieces to the given melody, for a model that reads one; errors as in `harmonise`."""
-    options = sampling(seed, temperature, within("Number of pieces", count, 1, MAX_PIECES))
-    pieces = model.sample(**options, melody=given_music(model, notes, upload), progress=progress)
-    return _pieces(pieces, "Accompaniment", upload)
-
-
-def compose(
-    model: MusicModel,
-    seconds: Any,
-    seed: Any,
-    temperature: Any,
-    count: Any,
-    progress: Progress | None = None,
-) -> list[Piece]:
-    """Return new pieces; errors as in `harmonise`."""
-    pieces = model.sample(**_new(seconds, seed, temperature, count), progress=progress)
-    return _pieces(pieces, "Piece")
-
-
-def _new(seconds: Any, seed: Any, temperature: Any, count: Any) -> dict[str, Any]:
-    within("Number of pieces", count, 1, MAX_PIECES)
-    length = within("Seconds of new music", seconds, 1.0, MAX_SECONDS)
-    return {**sampling(seed, temperature, count), "seconds": length}
-
-
-def _pieces(
-    made: Sequence[pretty_midi.PrettyMIDI], what: str, upload: str | None = None
-) -> list[Piece]:
-    given = "" if upload is None else f" of {Path(upload).stem}"
+    options = sampling(*fields, what="pieces", most=MAX_PIECES)
+    given = None if action == COMPOSE else given_music(model, notes, upload)
+    if action in (CONTINUE, COMPOSE):
+        options["seconds"] = within("Seconds of new music", seconds, 1.0, MAX_SECONDS)
+    if action == HARMONISE:
+        if options["temperature"] == 0:
+            raise UserError("A harmony needs a temperature above 0")
+        count = within("Particles", particles, 1, MAX_PARTICLES)
+        pieces = model.complete(given, keep, particles=count, **options)
+    elif action == ACCOMPANY:
+        pieces = model.sample(melody=given, **options)
+    else:
+        pieces = model.sample(primer=given, **options)
+    of = "" if upload is None or action == COMPOSE else f" of {Path(upload).stem}"
     return [
-        parse_piece(midi_bytes(midi), f"{what} {number}{given}")
-        for number, midi in enumerate(made, start=1)
+        parse_piece(midi_bytes(midi), f"{RESULTS[action]} {number}{of}")
+        for number, midi in enumerate(pieces, start=1)
     ]
+
+
+def layout(model: MusicModel, key: str) -> None:
+    """Add the page of a model, see `Page`."""
+    keyboard = f"{key}-keyboard"
+    notes = gr.Textbox(visible=False)  # filled by the script of a button
+    offered = actions(model)
+    gr.Markdown(
+        "Play a melody: click the keys or press those of your computer that stand on them. Each "
+        "note takes the chosen length. A click on the grid adds a note, or removes the one there."
+    )
+    gr.HTML(
+        template("keyboard.html.j2", id=keyboard, letters=COMPUTER_KEYS), apply_default_css=False
+    )
+    result = gr.HTML(
+        template("pieces.html.j2", figures=[]), render=False, apply_default_css=False
+    )  # fmt: skip
+    buttons = gr.Row()
+    result.render()
+    fields = sampling_fields(count=1, most=MAX_PIECES, what="pieces")
+    with gr.Row():
+        keep = gr.Dropdown(
+            voices(model), label="Voice of the melody", visible=HARMONISE in offered,
+            info="The model adds the others.",
+        )  # fmt: skip
+        particles = gr.Slider(
+            1, MAX_PARTICLES, 16, step=1, label="Particles", visible=HARMONISE in offered,
+            info="Copies of a harmony of which those that fit the melody survive.",
+        )  # fmt: skip
+        seconds = gr.Slider(
+            5, MAX_SECONDS, 20, step=1, label="Seconds of new music", visible=CONTINUE in offered,
+            info="Of a continuation and of a new piece.",
+        )  # fmt: skip
+    with gr.Accordion("MIDI file in place of the keyboard's notes", open=False):
+        upload = gr.File(
+            label="MIDI file", file_types=list(MIDI_SUFFIXES), type="filepath", height=120
+        )
+    with buttons:
+        for number, action in enumerate(offered):
+            run_button(
+                action,
+                _figures(partial(perform, model, action)),
+                [notes, upload, keep, particles, seconds, *fields],
+                [result],
+                js=f"(_, ...others) => [melodyOf('{keyboard}'), ...others]",
+                primary=number == 0,
+            )
+        stop_button()
+
+
+def _figures(function: Callable[..., list[Piece]]) -> Callable[..., str]:
+    """Return a function that returns the pieces of another one as HTML."""
+
+    def answer(*values: Any) -> str:
+        figures = [Markup(piece_figure(piece, "")) for piece in function(*values)]
+        return template("pieces.html.j2", figures=figures)
+
+    return answer
+
+
+PAGE = Page(layout)

@@ -1,15 +1,31 @@
-"""What the page of a translation model shows: hypotheses with scores, and attention weights."""
+"""Page of a translation model: hypotheses with scores, attention weights, and samples."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import io
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+import gradio as gr
+from PIL import Image
+
+from triptych.domains.options import TranslateOptions
 from triptych.domains.translation.attention_maps import sentence_attention
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.render import draw
 from triptych.errors import UserError
-from triptych.tools.play.limits import checked_text, sampling, within
+from triptych.tools.play import Page
+from triptych.tools.play.parts import (
+    checked_text,
+    result_image,
+    result_table,
+    run_button,
+    sampling,
+    sampling_fields,
+    stop_button,
+    table,
+    within,
+)
 
 MAX_CHARACTERS = 5_000
 """Longest text, in characters."""
@@ -22,11 +38,11 @@ EXAMPLES = {
     "zh": "我是学生。",
 }
 """Sentences by their language."""
+CAPTION = "Translations"
 COLUMNS = ["rank", "translation", "score", "log p in nats"]
 
 
-@dataclass(frozen=True)
-class Translated:
+class Translated(NamedTuple):
     """Translations of a sentence, best first."""
 
     columns: list[str]
@@ -72,12 +88,10 @@ def search(
     return Translated(COLUMNS, rows, draw(attended, encoder=False)[0])
 
 
-def sample(
-    model: TranslationModel, text: str, seed: Any, temperature: Any, count: Any
-) -> Translated:
-    """Return sampled translations; raises UserError as `search`."""
+def sample(model: TranslationModel, text: str, *fields: Any) -> Translated:
+    """Return sampled translations; raises UserError as `search`. fields: see `sampling`."""
     line = checked_line(model, text)
-    options = sampling(seed, temperature, count)
+    options = sampling(*fields)
     texts = model.translate([line] * options.pop("count"), sample=True, **options)
     rows = [[str(number), str(one)] for number, one in enumerate(texts, start=1)]
     return Translated(["sample", "translation"], rows)
@@ -92,3 +106,70 @@ def checked_line(model: TranslationModel, text: str) -> str:
             f"The text has {length} tokens; this model was trained on texts of fewer than {most}."
         )
     return line
+
+
+def layout(model: TranslationModel, key: str) -> None:
+    """Add the page of a model, see `Page`."""
+    settings = model.settings
+    what = "Document" if settings.summaries else "Sentence"
+    languages = f"{' or '.join(settings.source_languages)} to {settings.target_language}"
+
+    def shown(function: Callable[..., Translated]) -> Callable[..., tuple[str, Any]]:
+        """Return a function of the form's values that returns the table and the picture."""
+
+        def answer(*values: Any) -> tuple[str, Any]:
+            columns, rows, png = function(model, *values[:-1])  # without the progress
+            picture = None if png is None else Image.open(io.BytesIO(png))
+            return table(CAPTION, columns, rows), picture
+
+        return answer
+
+    # The results stand right of the fields, which name them.
+    results = result_table(CAPTION, COLUMNS, render=False)
+    picture = result_image("Attention of the best translation", height=420)
+    with gr.Row():
+        with gr.Column():
+            text = gr.Textbox(
+                example(model),
+                label=f"{what}, {languages}",
+                lines=1,
+                max_lines=4,
+                max_length=MAX_CHARACTERS,
+                elem_id=f"{key}-text",
+            )
+            inputs, outputs = [text, *_search_fields(model)], [results, picture]
+            run_button("Translate", shown(search), inputs, outputs, primary=True, enter=text)
+            with gr.Accordion("Sample translations instead of searching the best", open=False):
+                fields = sampling_fields(count=4, what="translations")
+                run_button("Sample", shown(sample), [text, *fields], outputs)
+                stop_button()
+        with gr.Column():
+            results.render()
+            picture.render()
+
+
+def _search_fields(model: TranslationModel) -> list[Any]:
+    n_heads = model.settings.model.transformer.n_heads
+    beam = gr.Slider(
+        1, MAX_BEAM, TranslateOptions.beam, step=1, label="Beam", info="Number of hypotheses."
+    )
+    with gr.Accordion("Length penalty, layer and head", open=False):
+        return [
+            beam,
+            gr.Textbox(
+                TranslateOptions.length_penalty,
+                label="Length penalty",
+                info="0 (none), 1 (average) or gnmt:ALPHA; divides log p into the score.",
+            ),
+            gr.Slider(
+                0, model.full_model.n_layers, 0, step=1, label="Layer of the attention",
+                info="0 for the last one.",
+            ),
+            gr.Slider(
+                0, n_heads, 0, step=1, label="Head of the attention",
+                info="0 for the mean of all heads.",
+            ),
+        ]  # fmt: skip
+
+
+PAGE = Page(layout)

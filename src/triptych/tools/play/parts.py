@@ -1,4 +1,7 @@
-"""Parts of the layout that the pages share: settings of sampling, buttons that run a model."""
+"""What the pages share: fields, buttons that run a model, and limits of what a visitor may ask.
+
+Each limit is refused in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,20 @@ import html
 import time
 from collections.abc import Callable, Sequence
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import gradio as gr
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from triptych.errors import UserError
-from triptych.tools.play.limits import MAX_SEED, MAX_TEMPERATURE
 from triptych.types import Progress
 
+Number = TypeVar("Number", int, float)
+
+MAX_COUNT = 8
+"""Largest number of samples at a time."""
+MAX_TEMPERATURE = 2.0
+MAX_SEED = 2**31 - 1
 QUEUE = "model"
 """Queue of all buttons that run a model: one runs at a time, since torch uses all cores."""
 IMAGE_BUTTONS = ["download", "fullscreen"]
@@ -47,6 +55,57 @@ def stop_work(request: gr.Request) -> None:
         Work.stopped.set()
 
 
+def within(name: str, value: Any, least: Number, most: Number) -> Number:
+    """Return a number of a form as the type of its limits; UserError where it is outside of them.
+
+    value: what the browser sent, None for an empty field.
+    """
+    kind = type(least)
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, (int, float))
+        or not least <= value <= most
+        or kind(value) != value
+    ):
+        what = "a whole number" if kind is int else "a number"
+        shown = "nothing" if value is None else str(value)[:40]
+        raise UserError(f"{name} needs {what} from {least} to {most}; found {shown}")
+    return kind(value)
+
+
+def checked_text(text: str, most: int, *, may_be_empty: bool = False) -> str:
+    """Return a text without white space at its ends; UserError where it is empty or too long.
+
+    most: characters.
+    """
+    if not (text := text.strip()) and not may_be_empty:
+        raise UserError("There is no text yet: type one first.")
+    if len(text) > most:
+        raise UserError(f"The text has {len(text)} characters; expected at most {most}.")
+    return text
+
+
+def sampling(
+    seed: Any,
+    temperature: Any,
+    count: Any,
+    progress: Progress | None = None,
+    *,
+    most: int = MAX_COUNT,
+    what: str = "samples",
+) -> dict[str, Any]:
+    """Return the arguments of a model's sampling from the values of `sampling_fields`.
+
+    Raises UserError for values outside of the limits.
+    """
+    return {
+        "seed": within("Seed", seed, 0, MAX_SEED),
+        "temperature": within("Temperature", temperature, 0.0, MAX_TEMPERATURE),
+        "count": within(f"Number of {what}", count, 1, most),
+        "progress": progress,
+    }
+
+
 def template(name: str, **values: Any) -> str:
     """Return a file of the folder of templates, filled with values."""
     return _TEMPLATES.get_template(name).render(**values)
@@ -62,7 +121,7 @@ def result_table(caption: str, columns: Sequence[str], **options: Any) -> Any:
     return gr.HTML(table(caption, columns), apply_default_css=False, **options)
 
 
-def sampling_fields(*, count: int, most: int, what: str) -> list[Any]:
+def sampling_fields(*, count: int, what: str, most: int = MAX_COUNT) -> list[Any]:
     """Add the fields of seed, temperature and number of samples, and return them."""
     with gr.Row():
         return [
