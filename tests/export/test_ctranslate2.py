@@ -24,7 +24,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "unequal depth": {"positions": NO_POSITIONS, "layers": 1},
     "two vocabularies": {"shared": False, "share_embeddings": "none"},
     "shared target": {"share_embeddings": "target", "norm": RMS_NORM, "norm_position": "post"},
-    "epsilon": {"norm": part("norms.LayerNorm", epsilon=0.5)},
+    "epsilon": {"norm": part("layers.LayerNorm", epsilon=0.5)},
 }
 
 

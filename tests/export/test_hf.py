@@ -103,7 +103,7 @@ def test_pairs_of_rotary_features_must_be_reordered(
         (tiny_models.translator, {"norm": RMS_NORM}, "norm RMSNorm; expected LayerNorm"),
         (
             tiny_models.translator,
-            {"norm": part("norms.LayerNorm", epsilon=1e-6)},
+            {"norm": part("layers.LayerNorm", epsilon=1e-6)},
             "epsilon 1e-06; expected 1e-05",
         ),
         (tiny_models.language_model, {"output_bias": True}, "bias of the output layer"),

@@ -30,7 +30,7 @@ def part(path: str, **settings: Any) -> dict[str, Any]:
 
 
 def feed_forward(kind: str) -> dict[str, Any]:
-    return part(f"feed_forward.{kind}", d_ff=24)
+    return part(f"layers.{kind}", d_ff=24)
 
 
 def randomised(model: nn.Module) -> nn.Module:
@@ -141,7 +141,7 @@ def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any
     return source_of("music", settings, vocabulary)
 
 
-RMS_NORM = part("norms.RMSNorm")
+RMS_NORM = part("layers.RMSNorm")
 ROTARY = part("positions.Rotary")
 LEARNED = part("positions.Learned")
 SINUSOIDAL = part("positions.Sinusoidal")

@@ -18,7 +18,7 @@ from triptych.domains.language.tasks.classification import Classification
 from triptych.domains.language.tasks.entailment import Entailment
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.domains.language.tasks.multiple_choice import MultipleChoice
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.vocabulary import SPECIALS, Vocabulary
 from triptych.errors import UserError
 from triptych.text.word_piece import WordPiece
 
@@ -31,7 +31,7 @@ def model_of(task: Task, *labels: str) -> LanguageModel:
     torch.manual_seed(0)
     sizes = TransformerConfig(n_layers=1, d_model=16, n_heads=2, feed_forward=GELU(16))
     config = Config(data=DataConfig(max_length=24), model=ModelConfig(sizes), task=task)
-    vocabulary = Vocabulary(WordPiece().build(LINES, 60), labels)
+    vocabulary = Vocabulary(WordPiece().build(LINES, 60, SPECIALS), labels)
     return LanguageModel.of_run(config, randomised(config.build_model(vocabulary)), vocabulary)
 
 
