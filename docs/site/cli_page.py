@@ -123,7 +123,7 @@ def alone(parser: Any) -> list[str]:
     lines = [f"## {parser.prog}\n\n`{usage}`\n\n{parser.description}\n"]
     rows = options(parser)
     if parser.prog == "triptych explain":
-        from triptych.tools.explain.registry import descriptions
+        from triptych.tools.explain.figure import descriptions
 
         lines += [*(f"- `{name}`: {text}" for name, text in descriptions().items()), ""]
     return [*lines, table(rows)] if rows else lines

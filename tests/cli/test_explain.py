@@ -10,17 +10,15 @@ from PIL import Image
 from tiny_models import image_model
 
 import triptych
-from triptych.tools.explain.figure import ExplainOptions, example_label
-from triptych.tools.explain.figures import completion, digit, translation
-from triptych.tools.explain.registry import descriptions, find_figure
-from triptych.tools.explain.translating import attention_of, translated
+from triptych.tools.explain.figure import descriptions, find_figure
+from triptych.tools.explain.figures import images, translator
 
 SENTENCE = "zwölf"
 
 
 @pytest.fixture
 def few_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(digit, "FRAMES", 3)
+    monkeypatch.setattr(images, "FRAMES", 3)
 
 
 def test_list_has_every_figure_and_its_sentence(cli) -> None:
@@ -45,7 +43,7 @@ def test_all_figures_with_a_checkpoint_of_translation(
     command = ["explain", "all", "--checkpoint", english_checkpoint, "--sentence", SENTENCE]
     answer = cli(*command, "--out", "figures")
     assert answer.code == 0, answer.err
-    files = {file for name in descriptions() for file in find_figure(name).files}
+    files = {find_figure(name).file for name in descriptions()}
     assert {path.name for path in (tmp_path / "figures").iterdir()} == files
     for path in (tmp_path / "figures").iterdir():
         if path.suffix != ".txt":
@@ -73,9 +71,8 @@ def test_steps_have_the_probabilities_of_one_pass(english_checkpoint: Path) -> N
     import torch
 
     model = triptych.load(english_checkpoint)
-    options = ExplainOptions(sentence=SENTENCE)
-    sentence = translated(model, options)
-    attended, steps = translation.frames(options, model)
+    sentence = translator.translated(model, SENTENCE)
+    attended, steps = translator.frames(model, SENTENCE, None)
     with torch.no_grad():
         logits = model.full_model(
             torch.tensor([sentence.source]), None, torch.tensor([[1, *sentence.target[:-1]]])
@@ -96,8 +93,7 @@ def test_attention_rows_add_up_and_the_decoder_reads_nothing_later(
     import numpy as np
 
     model = triptych.load(english_checkpoint)
-    options = ExplainOptions(sentence=SENTENCE)
-    found = attention_of(model, translated(model, options), options)
+    found = translator.attention_of(model, translator.translated(model, SENTENCE), None)
     decoder = np.array(found.decoder)
     assert decoder.shape == (len(found.target_pieces), len(found.decoder_pieces))
     assert found.decoder_pieces == ["<start>", *found.target_pieces][: decoder.shape[1]]
@@ -108,7 +104,7 @@ def test_attention_rows_add_up_and_the_decoder_reads_nothing_later(
 
 def test_frames_of_an_image_follow_its_order(image_checkpoint: Path) -> None:
     model = triptych.load(image_checkpoint)
-    image, frames = digit.frames(ExplainOptions(label=4), model)
+    image, frames = images.frames(model, 4, 0)
     assert image.shape == (8, 8, 1)
     assert [int(frame.known.sum()) for frame in frames] == sorted(
         8 * frame.pixel[0] + frame.pixel[1] for frame in frames
@@ -119,29 +115,29 @@ def test_frames_of_an_image_follow_its_order(image_checkpoint: Path) -> None:
 
 def test_completions_keep_the_given_half_and_have_their_classes() -> None:
     model = image_model(class_conditional=True).model
-    found = completion.completed(ExplainOptions(label=1, seed=2), model)
+    found = images.completed(model, 1, 2)
     assert list(found.by_class) == [1, 0]
     assert found.image.tolist() == model.sample(1, seed=2, label=1)[0].tolist()
     assert found.filled.sum(1).tolist() == [0, 0, 4, 4]
-    images = found.image[None].repeat(2, axis=0)
-    again = model.complete(images, found.filled, completion.COUNT, labels=[1, 0], seed=2)
-    assert again.shape == (2, completion.COUNT, 4, 4, 3)
+    given = found.image[None].repeat(2, axis=0)
+    again = model.complete(given, found.filled, images.COUNT, labels=[1, 0], seed=2)
+    assert again.shape == (2, images.COUNT, 4, 4, 3)
     for label, completions in zip((1, 0), again, strict=True):
         assert (found.by_class[label] == completions).all()
         assert (completions[:, :2] == found.image[:2]).all()
 
 
 def test_a_model_without_classes_completes_its_image() -> None:
-    found = completion.completed(ExplainOptions(), image_model().model)
+    found = images.completed(image_model().model, None, 0)
     assert list(found.by_class) == [None]
-    assert found.by_class[None].shape == (completion.COUNT, 4, 4, 3)
+    assert found.by_class[None].shape == (images.COUNT, 4, 4, 3)
     assert (found.by_class[None][:, :2] == found.image[:2]).all()
 
 
 def test_the_example_class_is_one_of_the_model() -> None:
     for n_classes, label in ((0, None), (1, 0), (3, 2), (10, 3)):
-        assert example_label(n_classes, ExplainOptions()) == label
-    assert example_label(10, ExplainOptions(label=0)) == 0
+        assert images.example_label(n_classes, None) == label
+    assert images.example_label(10, 0) == 0
 
 
 @pytest.mark.parametrize(
@@ -178,5 +174,5 @@ def test_explain_refuses_models_of_another_kind(
     refused("explain", "heads", *of, translation_checkpoint, *layers, says=["from 1 to 1, got 5"])
     languages = ["explain", "sentence", "--checkpoint", translation_checkpoint]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("triptych.tools.explain.figure.EXAMPLES", {})
+        patch.setattr("triptych.tools.explain.figures.translator.EXAMPLES", {})
         refused(*languages, says=["no example sentence in", "--sentence"])

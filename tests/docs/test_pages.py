@@ -21,7 +21,7 @@ from site_hooks import (
     with_spaces,
 )
 
-from triptych.tools.explain.registry import descriptions, find_figure
+from triptych.tools.explain.figure import descriptions, find_figure
 
 PAGES = sorted(DOCS.rglob("*.md"))
 IDEAS = sorted(path for path in (DOCS / "learn").glob("*.md") if path.stem != "index")
@@ -124,7 +124,7 @@ def test_settings_that_are_shown_name_classes_that_exist(page: Path) -> None:
 
 def test_figures_that_are_named_and_shown_exist() -> None:
     figures = descriptions()
-    files = {file for name in figures for file in find_figure(name).files}
+    files = {find_figure(name).file for name in figures}
     for page in PAGES:
         text = page.read_text(encoding="utf-8")
         named = set(re.findall(r"triptych explain ([a-z][\w-]*)", text))

@@ -7,27 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from triptych.tools.explain.figures import (
-    activations,
-    bert_input,
-    costs,
-    events,
-    gan_losses,
-    halting,
-    levels,
-    local_2d,
-    logistics,
-    mask,
-    ngrams,
-    norms,
-    patterns,
-    positions,
-    relations,
-    sampling,
-    schedule,
-    skewing,
-)
-from triptych.tools.explain.registry import descriptions, find_figure
+from triptych.tools.explain.figure import descriptions, find_figure
+from triptych.tools.explain.figures import layers, masks, music, outputs, positions, training
 
 
 def test_position_encodings_are_those_of_the_formula() -> None:
@@ -41,7 +22,7 @@ def test_position_encodings_are_those_of_the_formula() -> None:
 
 @pytest.mark.parametrize("seed", [0, 5])
 def test_the_mask_hides_later_keys_and_the_rest_is_a_softmax(seed: int) -> None:
-    found = mask.masking(seed)
+    found = masks.masking(seed)
     for query in range(5):
         total = sum(math.exp(found.logits[query, key]) for key in range(query + 1))
         for key in range(5):
@@ -52,7 +33,7 @@ def test_the_mask_hides_later_keys_and_the_rest_is_a_softmax(seed: int) -> None:
 
 
 def test_skewed_logits_are_those_of_the_distance_to_each_key() -> None:
-    found = skewing.skewing(3)
+    found = positions.logits_before_and_after(3)
     length = len(found.queries)
     vector_of = {length - 1 - row: vector for row, vector in enumerate(found.vectors)}
     for query in range(length):
@@ -65,22 +46,22 @@ def test_skewed_logits_are_those_of_the_distance_to_each_key() -> None:
 
 
 def test_learning_rates_are_the_published_ones() -> None:
-    rates = schedule.learning_rates(512, 4000, [1, 4000, 16_000])
+    rates = training.learning_rates(512, 4000, [1, 4000, 16_000])
     assert [f"{rate:.2e}" for rate in rates] == ["1.75e-07", "6.99e-04", "3.49e-04"]
-    assert set(schedule.MARKED) == {1, 4000, 16_000}
+    assert set(training.MARKED) == {1, 4000, 16_000}
 
 
 def test_norms_read_the_axes_that_their_definitions_average_over() -> None:
     at = (1, 2, 3)
-    found = {name: norms.read_by(layer, at) for name, layer in norms.layers().items()}
+    found = {name: layers.read_by(layer, at) for name, layer in layers.norm_layers().items()}
     sentence, position, feature = np.indices(found["layer norm"].shape)
     np.testing.assert_array_equal(found["batch norm"], feature == 3)
     np.testing.assert_array_equal(found["layer norm"], (sentence == 1) & (position == 2))
 
 
 @pytest.mark.parametrize("order", ["raster", "blocks"])
-def test_local_2d_blocks_are_rectangles_cut_by_the_order(order: local_2d.Order) -> None:
-    side, size, halo = local_2d.SIDE, local_2d.BLOCK, local_2d.HALO
+def test_local_2d_blocks_are_rectangles_cut_by_the_order(order: masks.Order) -> None:
+    side, size, halo = masks.SIDE, masks.BLOCK, masks.HALO
     cells = [(row, column) for row in range(side) for column in range(side)]
     if order == "blocks":
         cells.sort(key=lambda cell: (cell[0] // size, cell[1] // size, *cell))
@@ -88,7 +69,7 @@ def test_local_2d_blocks_are_rectangles_cut_by_the_order(order: local_2d.Order) 
     for number, cell in enumerate(cells):
         rank[cell] = number
     row, column = np.indices((side, side))
-    for pixel, step in zip(local_2d.PIXELS, local_2d.steps(order), strict=True):
+    for pixel, step in zip(masks.PIXELS, masks.steps(order), strict=True):
         top, left = pixel[0] // size * size, pixel[1] // size * size
         block = (row // size == top // size) & (column // size == left // size)
         near = (row >= top - halo) & (row < top + size)
@@ -100,7 +81,7 @@ def test_local_2d_blocks_are_rectangles_cut_by_the_order(order: local_2d.Order) 
 
 
 def test_sampling_settings_are_those_of_their_formulas() -> None:
-    found, p = sampling.distributions(), sampling.PROBABILITIES
+    found, p = outputs.distributions(), outputs.PROBABILITIES
     roots = [x**0.5 for x in p]
     wanted = {
         "temperature 0.5": [x**2 / sum(y**2 for y in p) for x in p],
@@ -113,15 +94,13 @@ def test_sampling_settings_are_those_of_their_formulas() -> None:
 
 
 def test_the_mass_of_a_level_is_that_of_its_bin() -> None:
-    found = logistics.masses()
+    found = outputs.masses()
     assert found.levels.sum() == pytest.approx(1)
     np.testing.assert_allclose(found.of_components.sum(0), found.levels, atol=1e-12)
-    last = logistics.LEVELS - 1
-    for level in range(logistics.LEVELS):
+    last = outputs.LEVELS - 1
+    for level in range(outputs.LEVELS):
         total = 0.0
-        for weight, mean, scale in zip(
-            logistics.WEIGHTS, logistics.MEANS, logistics.SCALES, strict=True
-        ):
+        for weight, mean, scale in zip(outputs.WEIGHTS, outputs.MEANS, outputs.SCALES, strict=True):
             low, high = ((level + half) * 2 / last - 1 for half in (-0.5, 0.5))
             below = 0 if level == 0 else 1 / (1 + math.exp(-(low - mean) / scale))
             above = 1 if level == last else 1 / (1 + math.exp(-(high - mean) / scale))
@@ -130,8 +109,8 @@ def test_the_mass_of_a_level_is_that_of_its_bin() -> None:
 
 
 def test_patterns_are_those_of_their_definitions() -> None:
-    found = list(patterns.visible().values())
-    row, column = np.indices((patterns.LENGTH, patterns.LENGTH))
+    found = list(masks.visible().values())
+    row, column = np.indices((24, 24))
     past = column <= row
     compressed = np.where(column < (row + 1) // 3 * 3, 0.5, 1.0) * past
     wanted = {0: np.ones_like(past), 1: past, 2: past & (column > row - 6),
@@ -144,7 +123,7 @@ def test_patterns_are_those_of_their_definitions() -> None:
 
 
 def test_relations_are_those_of_the_notes() -> None:
-    found, pitches = relations.relations(), relations.PITCHES
+    found, pitches = music.relations_of_notes(), music.PITCHES
     for query in range(len(pitches)):
         for key in range(query + 1):
             assert found.distance[query, key] == query - key
@@ -157,8 +136,8 @@ def test_relations_are_those_of_the_notes() -> None:
 
 
 def test_events_happen_at_the_times_of_their_notes() -> None:
-    found, expected = events.events(), []
-    for pitch, begin, end, _ in events.NOTES:
+    found, expected = music.events_of_notes(), []
+    for pitch, begin, end, _ in music.NOTES:
         expected += [(f"note_on_{pitch}", begin), (f"note_off_{pitch}", end)]
     notes = {event.symbol: event.time for event in found if event.symbol.startswith("note")}
     assert len(notes) == sum(event.symbol.startswith("note") for event in found)
@@ -167,7 +146,7 @@ def test_events_happen_at_the_times_of_their_notes() -> None:
 
 
 def test_vectors_of_levels_are_alike_and_those_of_tokens_are_not() -> None:
-    found = levels.similarity(0)
+    found = positions.similarity(0)
     near, far = (found["levels"].diagonal(apart).mean() for apart in (1, 40))
     assert near > 0.9
     assert abs(far) < 0.3
@@ -182,7 +161,7 @@ def test_activations_and_slopes_are_those_of_the_formulas() -> None:
             "Swish": z / (1 + math.exp(-z)),
         }[name]
 
-    found, h = activations.curves(), 1e-6
+    found, h = layers.curves(), 1e-6
     assert found.values.keys() == found.slopes.keys() == {"ReLU", "GELU", "Swish"}
     for name in found.values:
         for index in (0, 100, 170, 230, 400):
@@ -193,8 +172,8 @@ def test_activations_and_slopes_are_those_of_the_formulas() -> None:
 
 
 def test_bleu_is_that_of_the_ngrams_that_are_drawn() -> None:
-    found = ngrams.matches()
-    reference, translation = (text.split() for text in (ngrams.REFERENCE, ngrams.TRANSLATION))
+    found = outputs.matches()
+    reference, translation = (text.split() for text in (outputs.REFERENCE, outputs.TRANSLATION))
     assert [len(row) for row in found.right] == [len(translation) - n for n in range(4)]
     for n, row in enumerate(found.right, start=1):
         grams, in_reference = (
@@ -212,8 +191,8 @@ def test_bleu_is_that_of_the_ngrams_that_are_drawn() -> None:
 
 @pytest.mark.parametrize("seed", [0, 1, 7])
 def test_the_input_of_bert_is_two_texts_of_which_some_tokens_are_hidden(seed: int) -> None:
-    found = bert_input.reading(seed)
-    first, second = (text.split() for text in bert_input.TEXTS)
+    found = training.reading(seed)
+    first, second = (text.split() for text in training.TEXTS)
     assert found.tokens == ["[CLS]", *first, "[SEP]", *second, "[SEP]"]
     assert "".join(found.segments) == "A" * (len(first) + 2) + "B" * (len(second) + 1)
     kinds = set()
@@ -226,9 +205,9 @@ def test_the_input_of_bert_is_two_texts_of_which_some_tokens_are_hidden(seed: in
 
 
 def test_costs_are_those_of_the_formulas() -> None:
-    d, window, kernel = costs.WIDTH, costs.WINDOW, costs.KERNEL
+    d, window, kernel = layers.WIDTH, layers.WINDOW, layers.KERNEL
     for n in (64, 256, 512):
-        every, lstm, convolution, local = costs.kinds(n).values()
+        every, lstm, convolution, local = layers.kinds(n).values()
         pairs = [query + 1 for query in range(n)]
         assert every.flops(n) == 8 * n * d**2 + 4 * d * sum(pairs)
         near = [query + 1 - max(0, query // window - 1) * window for query in range(n)]
@@ -240,10 +219,10 @@ def test_costs_are_those_of_the_formulas() -> None:
 
 
 def test_positions_halt_by_the_rule_of_the_paper() -> None:
-    found = halting.halted()
-    for p, weights, ponder in zip(halting.PROBABILITIES, found.weights, found.ponder, strict=True):
+    found = layers.halted()
+    for p, weights, ponder in zip(layers.PROBABILITIES, found.weights, found.ponder, strict=True):
         sums = [sum(p[: n + 1]) for n in range(len(p))]
-        n = next((n for n, total in enumerate(sums) if total >= halting.THRESHOLD), len(p) - 1)
+        n = next((n for n, total in enumerate(sums) if total >= layers.THRESHOLD), len(p) - 1)
         remainder = 1 - sum(p[:n])
         wanted = [*p[:n], remainder, *[0] * (len(p) - 1 - n)]
         assert weights.tolist() == pytest.approx(wanted, abs=1e-6)
@@ -251,14 +230,14 @@ def test_positions_halt_by_the_rule_of_the_paper() -> None:
 
 
 def test_hinge_losses_are_flat_beyond_the_margin_and_the_circle_shrinks() -> None:
-    found = gan_losses.losses()
+    found = training.losses()
     for index in (0, 40, 60, 77, 120):
         logit = float(found.logits[index])
         assert float(found.real[index]) == pytest.approx(max(0, 1 - logit))
         assert float(found.generated[index]) == pytest.approx(max(0, 1 + logit))
         assert float(found.generator[index]) == pytest.approx(-logit)
-    unit, stretched, normalised = (circle.norm(dim=0) for circle in gan_losses.circles())
-    largest = np.linalg.svd(np.array(gan_losses.WEIGHT))[1].max()
+    unit, stretched, normalised = (circle.norm(dim=0) for circle in training.circles())
+    largest = np.linalg.svd(np.array(training.WEIGHT))[1].max()
     assert unit.tolist() == pytest.approx([1] * len(unit))
     assert float(stretched.max()) == pytest.approx(largest, rel=1e-3)
     assert float(normalised.max()) == pytest.approx(1, rel=1e-3)
@@ -266,6 +245,6 @@ def test_hinge_losses_are_flat_beyond_the_margin_and_the_circle_shrinks() -> Non
 
 def test_every_figure_says_what_it_shows_and_names_its_own_files() -> None:
     found = descriptions()
-    files = [file for name in found for file in find_figure(name).files]
+    files = [find_figure(name).file for name in found]
     assert len(files) == len(set(files))
     assert all(summary.endswith(".") for summary in found.values())

@@ -1,5 +1,5 @@
 """Figures of lectures on attention, drawn from the project's own classes.
 
-One module in `figures/` is one figure: its name is the module's name with hyphens, the first line
-of its docstring says what the figure shows, and its `FIGURE` draws it. A new figure is a new file.
+A figure is one function in `figures/` with the decorator `figure`: its name is that of the figure,
+the first line of its docstring says what the figure shows.
 """

@@ -71,8 +71,8 @@ def matrix(
         axes.text(column, row, text, ha="center", va="center", fontsize=8,
                   color="white" if dark else "#222222")  # fmt: skip
     cell_grid(axes, *values.shape)
-    axes.set_xticks(range(values.shape[1]), columns or [str(n) for n in range(values.shape[1])])
-    axes.set_yticks(range(values.shape[0]), rows or [str(n) for n in range(values.shape[0])])
+    axes.set_xticks(range(values.shape[1]), columns or None)
+    axes.set_yticks(range(values.shape[0]), rows or None)
     axes.tick_params(which="both", length=0, labelsize=8)
     axes.set_title(title, fontsize=9)
 
@@ -93,8 +93,16 @@ def heat(
     return image
 
 
-def cell_grid(axes: Axes, n_rows: int, n_columns: int) -> None:
+def cell_grid(
+    axes: Axes, n_rows: int, n_columns: int, *, colour: str = "white", width: float = 0.8
+) -> None:
     """Draw thin lines between the cells of a matrix."""
     axes.set_xticks([column - 0.5 for column in range(1, n_columns)], minor=True)
     axes.set_yticks([row - 0.5 for row in range(1, n_rows)], minor=True)
-    axes.grid(which="minor", color="white", linewidth=0.8)
+    axes.grid(which="minor", color=colour, linewidth=width)
+
+
+def light_grid(axes: Axes) -> None:
+    """Draw light grid lines behind curves."""
+    axes.grid(color="#eeeeee")
+    axes.set_axisbelow(True)

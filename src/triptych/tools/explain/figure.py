@@ -1,16 +1,31 @@
-"""A figure, the options of `triptych explain`, and the models that figures read."""
+"""The options of `triptych explain`, the decorator that makes a figure, and the names of all.
+
+Imports nothing heavy: the names and sentences of the figures are read without their modules.
+"""
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from triptych.errors import UserError
+from triptych.errors import UserError, meant
+from triptych.tools.explain import figures
 from triptych.types import Checked, NonNegativeInt, PositiveInt, Seed
 
 if TYPE_CHECKING:
-    from triptych.domains.base import TrainedModel
+    import matplotlib.figure
+
+ALL = "all"
+"""Name that stands for every figure."""
+MODELS = {"translation": "pretrained:multi30k-en-de", "image": "pretrained:mnist"}
+"""Models that figures show where the options name none, by domain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,74 +57,87 @@ class ExplainOptions(Checked):
             raise ValueError("sentence is empty; expected a sentence to translate")
 
 
-Content = dict[str, bytes]
-"""Content of result files by name."""
-
-
 @dataclass(frozen=True)
-class Figure:
-    """One figure: the names of its files, and the function that makes them.
+class LectureFigure:
+    """One figure: a function that draws it.
 
-    draw: takes the options and the trained model, None for a figure that shows none, and returns
-    the content of each file. domain: of the models that it shows, None for no model. pretrained:
-    model that it shows where the options name none. uses: options that it reads besides the folder
-    and, where it shows a model, the checkpoint. A figure whose files all end in .txt is printed
-    where the options name no folder.
+    function: takes the model, where it shows one, and by name the options that it reads; returns a
+    figure of matplotlib, the content of a GIF, or a text. domain: of the models that it shows, None
+    for no model.
     """
 
-    files: tuple[str, ...]
-    draw: Callable[[ExplainOptions, Any], Content]
-    domain: str | None = None
-    pretrained: str | None = None
-    uses: tuple[str, ...] = ()
+    function: Callable[..., matplotlib.figure.Figure | bytes | str]
+    suffix: str
+    domain: str | None
 
     @property
-    def is_text(self) -> bool:
-        """Whether the figure can be printed."""
-        return all(name.endswith(".txt") for name in self.files)
+    def file(self) -> str:
+        """Name of the file."""
+        return self.function.__name__.replace("_", "-") + self.suffix
 
-    def check_options(self, name: str, options: ExplainOptions) -> None:
-        """Raise UserError for an option that the figure does not read. name: of the figure."""
-        reads = {"out", *self.uses, *(("checkpoint", "plugin") if self.domain else ())}
+    def draw(self, options: ExplainOptions, model: Any = None) -> bytes:
+        """Return the content of the file. model: trained, of the figure's domain."""
+        import matplotlib
+
+        from triptych.files.drawing import fonts_of_every_script, png
+
+        values = {name: getattr(options, name) for name in self._options()}
+        fonts = fonts_of_every_script() if self.domain == "translation" else nullcontext()
+        with fonts, matplotlib.rc_context({"legend.fontsize": 8, "legend.frameon": False}):
+            drawn = self.function(*([model] if self.domain else []), **values)
+            if isinstance(drawn, str):
+                return drawn.encode()
+            return drawn if isinstance(drawn, bytes) else png(drawn)
+
+    def check_options(self, options: ExplainOptions) -> None:
+        """Raise UserError for an option that the figure does not read."""
+        reads = {"out", *self._options(), *(("checkpoint", "plugin") if self.domain else ())}
         for option, value in vars(options).items():
             if option not in reads and value != getattr(ExplainOptions, option):
-                given = ", ".join(f"--{one}" for one in sorted(reads))
+                name, given = Path(self.file).stem, ", ".join(f"--{one}" for one in sorted(reads))
                 raise UserError(f"the figure {name} has no option --{option}; expected {given}")
 
+    def _options(self) -> list[str]:
+        return list(inspect.signature(self.function).parameters)[1 if self.domain else 0 :]
 
-def example_sentence(model: TrainedModel, options: ExplainOptions) -> str:
-    """Return the sentence of the options, or an example in the source language of a translator.
 
-    Raises UserError for a language without an example.
+def figure(
+    suffix: str = ".png", *, domain: str | None = None
+) -> Callable[[Callable[..., matplotlib.figure.Figure | bytes | str]], LectureFigure]:
+    """Make a figure of a function, see `LectureFigure`.
+
+    The function's name is that of the figure, with hyphens, and the first line of its docstring
+    says what the figure shows. suffix: of the file, .txt for a text.
     """
-    if options.sentence is not None:
-        return options.sentence
-    language = model.settings.source_languages[0].partition("-")[0]
-    if language not in EXAMPLES:
-        raise UserError(
-            f"there is no example sentence in {language!r}, which the model translates; "
-            "give one with --sentence"
-        )
-    return EXAMPLES[language]
+    return lambda function: LectureFigure(function, suffix, domain)
 
 
-def example_label(n_classes: int, options: ExplainOptions) -> int | None:
-    """Return the class of the options, or an example; None for a model without classes.
+@cache
+def _functions() -> dict[str, tuple[str, str]]:
+    """Return module and first line of the docstring of each figure by name, sorted."""
+    found = {}
+    for path in Path(figures.__path__[0]).glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and any(
+                isinstance(call, ast.Call) and ast.unparse(call.func) == figure.__name__
+                for call in node.decorator_list
+            ):
+                sentence = (ast.get_docstring(node) or "").partition("\n")[0]
+                found[node.name.replace("_", "-")] = path.stem, sentence
+    return dict(sorted(found.items()))
 
-    A class that the model does not have is returned as it is, and refused where it is sampled.
-    """
-    if options.label is not None or not n_classes:
-        return options.label
-    return min(LABEL, n_classes - 1)
+
+def descriptions() -> dict[str, str]:
+    """Return the names of the figures, sorted, each with one sentence on what it shows."""
+    return {name: sentence for name, (_, sentence) in _functions().items()}
 
 
-LABEL = 3
-"""Example class of images."""
-EXAMPLES = {
-    "en": "A man plays the guitar.",
-    "de": "Ein Mann spielt Gitarre.",
-    "fr": "Un homme joue de la guitare.",
-    "ko": "저는 학생입니다.",
-    "zh": "機器學習",
-}
-"""Example sentences by language (ISO 639-1)."""
+def find_figure(name: str) -> LectureFigure:
+    """Return the figure of a name; raises UserError for a name that no figure has."""
+    if name not in _functions():
+        known = [*_functions(), ALL]
+        instead = meant(name, known, f"expected one of {', '.join(known)}")
+        raise UserError(f"there is no figure {name!r}; {instead}")
+    module = import_module(f"{figures.__name__}.{_functions()[name][0]}")
+    found: LectureFigure = getattr(module, name.replace("-", "_"))
+    return found

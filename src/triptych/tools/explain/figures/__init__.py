@@ -1,1 +1,1 @@
-"""The figures of `triptych explain`, one module each."""
+"""The figures of `triptych explain`, one function each."""

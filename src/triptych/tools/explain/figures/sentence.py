@@ -1,4 +1,4 @@
-"""One sentence through a translator: shape and values at every stage, as text."""
+"""A sentence through a translator as text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from triptych.domains.translation.attention_maps import pieces
-from triptych.tools.explain.figure import Content, ExplainOptions, Figure
-from triptych.tools.explain.translating import (
+from triptych.tools.explain.figure import figure
+from triptych.tools.explain.figures.translator import (
     Sentence,
     Step,
     decoding_steps,
@@ -46,17 +46,14 @@ class Walk:
         more = [f"... {len(names) - ROWS} more positions"] if len(names) > ROWS else []
         self.stage(f"{title}: {list(x.shape)}", text, *rows, *more)
 
-    def text(self) -> bytes:
-        """Return all stages as UTF-8."""
-        return "\n".join(self.lines).encode()
 
-
-def draw(options: ExplainOptions, model: Any) -> Content:
-    """Return the walk as a text file."""
-    sentence, walk = translated(model, options), Walk()
-    names = _names(model.vocabulary.source, sentence.source)
+@figure(".txt", domain="translation")
+def sentence(model: Any, sentence: str | None) -> str:
+    """One sentence through a translator: shape and values at every stage, as text."""
+    line, walk = translated(model, sentence), Walk()
+    names = _names(model.vocabulary.source, line.source)
     transformer = transformer_of(model)
-    walk.stage("Sentence", sentence.line)
+    walk.stage("Sentence", line.line)
     walk.stage(
         f"Tokens: {len(names)}",
         "The tokenizer cuts the text into pieces of its vocabulary "
@@ -64,21 +61,21 @@ def draw(options: ExplainOptions, model: Any) -> Content:
         " | ".join(names),
     )
     walk.stage(
-        f"Ids: [1, {len(sentence.source)}]  (batch, position)",
+        f"Ids: [1, {len(line.source)}]  (batch, position)",
         "The number of each token in the vocabulary.",
-        " ".join(map(str, sentence.source)),
+        " ".join(map(str, line.source)),
     )
     with scoring(transformer):
-        ids = torch.tensor([sentence.source], device=device_of(transformer))
+        ids = torch.tensor([line.source], device=device_of(transformer))
         condition = _encoder(walk, transformer, ids, names)
-    _decoder(walk, model, sentence, decoding_steps(transformer, condition, sentence.target))
-    best = model.translate([sentence.line])[0]
+    _decoder(walk, model, line, decoding_steps(transformer, condition, line.target))
+    best = model.translate([line.line])[0]
     walk.stage(
         "Result",
-        f"The pieces joined:         {model.vocabulary.target.decode(sentence.hypothesis.tokens)}",
+        f"The pieces joined:         {model.vocabulary.target.decode(line.hypothesis.tokens)}",
         f"Beam search, 4 hypotheses: {best}",
     )
-    return {"sentence.txt": walk.text()}
+    return "\n".join(walk.lines)
 
 
 def _encoder(walk: Walk, transformer: Any, ids: Tensor, names: Sequence[str]) -> Any:
@@ -138,12 +135,3 @@ def _names(tokenizer: Any, ids: Sequence[int]) -> list[str]:
         for run, text in zip(runs, texts, strict=True)
         for part in range(run)
     ]
-
-
-FIGURE = Figure(
-    files=("sentence.txt",),
-    draw=draw,
-    domain="translation",
-    pretrained="pretrained:multi30k-en-de",
-    uses=("sentence",),
-)

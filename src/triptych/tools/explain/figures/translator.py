@@ -1,0 +1,235 @@
+"""A sentence in a translator: attention, heads, and its decoding step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from matplotlib.figure import Figure
+
+from triptych.core.models.base import Condition
+from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.domains.options import check_layer_and_head
+from triptych.domains.translation.attention_maps import (
+    SentenceAttention,
+    pieces,
+    sentence_attention,
+)
+from triptych.domains.translation.model import END, START
+from triptych.domains.translation.translate import FORBIDDEN
+from triptych.errors import UserError
+from triptych.files.drawing import BLUE, GREY, new_figure
+from triptych.text.files import SPACES
+from triptych.tools.explain.drawing import animation, heat
+from triptych.tools.explain.figure import figure
+from triptych.training.engine.evaluate import device_of, scoring
+
+if TYPE_CHECKING:
+    from triptych.decoding.beams import Hypothesis
+    from triptych.domains.translation.inference import TranslationModel
+
+CANDIDATES = 5
+"""Candidates for the next token that are shown."""
+EXAMPLES = {
+    "en": "A man plays the guitar.",
+    "de": "Ein Mann spielt Gitarre.",
+    "fr": "Un homme joue de la guitare.",
+    "ko": "저는 학생입니다.",
+    "zh": "機器學習",
+}
+"""Example sentences by language (ISO 639-1)."""
+
+
+class Sentence(NamedTuple):
+    """A sentence and its greedy translation."""
+
+    line: str
+    source: list[int]
+    """Ids with the end token."""
+    hypothesis: Hypothesis
+    target: list[int]
+    """Ids with the end token, where the translation has one."""
+
+
+class Step(NamedTuple):
+    """One step of the decoder."""
+
+    read: int
+    """Token that it reads; the start token first."""
+    written: int
+    """Token that follows in the translation."""
+    candidates: list[tuple[int, float]]
+    """Most likely tokens with their probabilities, best first."""
+
+
+def transformer_of(model: TranslationModel) -> EncoderDecoder:
+    """Return the Transformer of a translator; UserError for a model of another kind."""
+    if not isinstance(model.full_model, EncoderDecoder):
+        kind = type(model.full_model).__name__
+        raise UserError(f"the figure shows a Transformer, and this model is a {kind}")
+    return model.full_model
+
+
+def translated(model: TranslationModel, sentence: str | None) -> Sentence:
+    """Translate a sentence, by default an example in the model's source language, by greedy search.
+
+    Raises UserError for a language without an example.
+    """
+    language = model.settings.source_languages[0].partition("-")[0]
+    line = EXAMPLES.get(language) if sentence is None else sentence.strip(SPACES)
+    if line is None:
+        raise UserError(
+            f"there is no example sentence in {language!r}, which the model translates; "
+            "give one with --sentence"
+        )
+    hypothesis = model.search([line], beam=1)[0][0]
+    source = [*model.vocabulary.source.encode(line), END]
+    end = [END] if hypothesis.finished else []
+    return Sentence(line, source, hypothesis, [*hypothesis.tokens, *end])
+
+
+def attention_of(
+    model: TranslationModel, sentence: Sentence, layer: int | None, head: int | None = None
+) -> SentenceAttention:
+    """Return the attention weights of a sentence; head: from 1, None for the mean of all.
+
+    Raises UserError for a layer that the model does not have.
+    """
+    transformer = transformer_of(model)
+    n_layers = min(len(transformer.encoder.blocks), len(transformer.decoder.blocks))
+    n_heads = model.settings.model.transformer.n_heads
+    check_layer_and_head(layer, head, n_layers=n_layers, n_heads=n_heads)
+    return sentence_attention(
+        transformer, model.vocabulary, sentence.line, sentence.hypothesis, layer=layer, head=head
+    )
+
+
+def decoding_steps(
+    model: EncoderDecoder, condition: Condition, target: Sequence[int]
+) -> list[Step]:
+    """Return the steps that write the target, each with the candidates of its position.
+
+    condition: of the source, as `encode` returns it.
+    """
+    device = device_of(model)
+    positions = torch.arange(len(target), device=device)
+    steps = []
+    with scoring(model):
+        state = model.init_state(1, len(target), condition=condition)
+        for index, (read, written) in enumerate(zip([START, *target], target, strict=False)):
+            view = model.state_view(state, index + 1)
+            token = torch.tensor([[read]], device=device)
+            logits = model.step(token, positions[index : index + 1], view)[0, 0]  # [V]
+            logits[list(FORBIDDEN)] = -torch.inf
+            best, tokens = logits.softmax(-1).topk(min(CANDIDATES, len(logits)))
+            candidates = list(zip(tokens.tolist(), best.tolist(), strict=True))
+            steps.append(Step(read, written, candidates))
+    return steps
+
+
+def piece(model: TranslationModel, token: int) -> str:
+    """Return the text of one token of the target, with a visible character for a space."""
+    return "<start>" if token == START else pieces(model.vocabulary.target, [token])[1][0]
+
+
+@figure(domain="translation")
+def attention(model: TranslationModel, sentence: str | None, layer: int | None) -> Figure:
+    """Attention of one translated sentence: in the encoder, in the decoder and between them."""
+    shown = attention_of(model, translated(model, sentence), layer)
+    source, target, inputs = shown.source_pieces, shown.target_pieces, shown.decoder_pieces
+    longest = max(len(source), len(target))
+    drawing = new_figure(
+        3.2 + 0.75 * longest,
+        1.8 + 0.24 * longest,
+        f"{shown.source}  →  {shown.translation}   (layer {shown.layer}, mean of all heads)",
+    )
+    panels = drawing.subplots(1, 3, width_ratios=[len(source), len(inputs), len(source)])
+    heat(panels[0], shown.encoder, source, source, title="encoder")
+    heat(panels[1], shown.decoder, target, inputs, title="decoder: only what is written")
+    image = heat(panels[2], shown.cross, target, source, title="decoder reads the encoder")
+    for axes in panels:
+        axes.set_xlabel("key", fontsize=8)
+    panels[0].set_ylabel("query", fontsize=8)
+    drawing.colorbar(image, ax=list(panels), shrink=0.6, pad=0.01)
+    return drawing
+
+
+@figure(domain="translation")
+def heads(model: TranslationModel, sentence: str | None, layer: int | None) -> Figure:
+    """All heads of one layer of a translator: self-attention of both sides and cross-attention."""
+    line = translated(model, sentence)
+    n_heads = model.settings.model.transformer.n_heads
+    shown = [attention_of(model, line, layer, head) for head in range(1, n_heads + 1)]
+    source, target = shown[0].source_pieces, shown[0].target_pieces
+    side = 1.1 + 0.16 * max(len(source), len(target))
+    drawing = new_figure(
+        side * n_heads + 0.6,
+        side * 3 + 0.4,
+        f"{shown[0].source}  →  {shown[0].translation}   (layer {shown[0].layer})",
+    )
+    panels = drawing.subplots(3, n_heads, squeeze=False)
+    for number, (of_head, column) in enumerate(zip(shown, panels.T, strict=True), start=1):
+        drawn = (
+            ("encoder", of_head.encoder, source, source),
+            ("decoder", of_head.decoder, target, of_head.decoder_pieces),
+            ("cross", of_head.cross, target, source),
+        )
+        for (kind, weights, queries, keys), axes in zip(drawn, column, strict=True):
+            rows = queries if number == 1 else [""] * len(queries)  # all columns have the same
+            heat(axes, weights, rows, keys, title=f"{kind}, head {number}")
+    return drawing
+
+
+def frames(
+    model: TranslationModel, sentence: str | None, layer: int | None
+) -> tuple[SentenceAttention, list[Step]]:
+    """Return the attention of a sentence, and the step that begins each target piece."""
+    transformer, line = transformer_of(model), translated(model, sentence)
+    attended = attention_of(model, line, layer)
+    with scoring(transformer):
+        condition = transformer.encode(torch.tensor([line.source], device=device_of(transformer)))
+    steps = decoding_steps(transformer, condition, line.target)
+    runs, _ = pieces(model.vocabulary.target, line.target)
+    return attended, [steps[sum(runs[:index])] for index in range(len(runs))]
+
+
+@figure(".gif", domain="translation")
+def translation(model: TranslationModel, sentence: str | None, layer: int | None) -> bytes:
+    """Animation of a translation: each step's candidates, and the source pieces that it reads."""
+    attended, steps = frames(model, sentence, layer)
+    drawn = [draw_frame(model, attended, steps, index) for index in range(len(steps))]
+    return animation(drawn, milliseconds=1100)
+
+
+def draw_frame(
+    model: TranslationModel, attended: SentenceAttention, steps: list[Step], index: int
+) -> Figure:
+    """Draw the sentence, the pieces that are written, and the candidates for the next one."""
+    source, target = attended.source_pieces, attended.target_pieces
+    columns = max(len(source), len(target) + 1)
+    drawing = new_figure(max(6.0, 0.85 * columns + 1.4), 3.7, fitted=False)
+    upper, lower = drawing.subplots(2, 1, height_ratios=[1, 1.25])
+    drawing.subplots_adjust(left=0.13, right=0.98, top=0.98, bottom=0.14, hspace=0.1)
+    upper.set(xlim=(-1.5, columns - 0.4), ylim=(1.5, -0.6))
+    upper.set_axis_off()
+    upper.text(-0.6, 0, "source", ha="right", va="center", fontsize=9, color=GREY)
+    upper.text(-0.6, 1, "written", ha="right", va="center", fontsize=9, color=GREY)
+    for column, (text, weight) in enumerate(zip(source, attended.cross[index], strict=True)):
+        box = {"boxstyle": "round,pad=0.3", "facecolor": (0.2, 0.42, 0.78, weight**0.7),
+               "edgecolor": "#c9ced6"}  # fmt: skip
+        colour = "white" if weight > 0.55 else "#222222"
+        upper.text(column, 0, text, ha="center", va="center", fontsize=11, bbox=box, color=colour)
+    for column, text in enumerate([*target[:index], "?"]):
+        upper.text(column, 1, text, ha="center", va="center", fontsize=11,
+                   color=BLUE if text == "?" else "#222222")  # fmt: skip
+    step = steps[index]
+    names = [piece(model, token) for token, _ in step.candidates]
+    colours = [BLUE if token == step.written else "#c9ced6" for token, _ in step.candidates]
+    bars = lower.barh(range(len(names)), [p for _, p in step.candidates], color=colours)
+    lower.bar_label(bars, [f"{p:.3f}" for _, p in step.candidates], padding=3, fontsize=8)
+    lower.set_yticks(range(len(names)), names, fontsize=10)
+    lower.invert_yaxis()
+    lower.set(xlim=(0, 1.12), xlabel="probability of the next token")
+    lower.spines[["top", "right"]].set_visible(False)
+    return drawing
