@@ -1,8 +1,7 @@
-"""Server of files on loopback that answers ranges and can misbehave like those on the network."""
+"""Server of files on loopback that can misbehave like those on the network."""
 
 from __future__ import annotations
 
-import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,23 +15,19 @@ class Files:
 
     content: dict[str, bytes]
     address: str = ""
-    ranges: bool = True
     breaks_after: list[int | None] = field(default_factory=list)
     """Of each answer in turn, the number of bytes after which the connection ends; None: all."""
     failures: list[int] = field(default_factory=list)
     """Status of the first answers."""
     says_length: bool = True
-    length: str = ""
-    """Content-Length in place of the true one."""
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
-    """Path and range of each request."""
+    asked: list[str] = field(default_factory=list)
+    """Path of each request."""
 
 
 def handler(files: Files) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = self.headers.get("Range")
-            files.asked.append((self.path, asked))
+            files.asked.append(self.path)
             if files.failures:
                 self.send_error(files.failures.pop(0))
                 return
@@ -40,21 +35,12 @@ def handler(files: Files) -> type[BaseHTTPRequestHandler]:
             if content is None:
                 self.send_error(404)
                 return
-            start = 0
-            if asked and files.ranges:
-                found = re.fullmatch(r"bytes=(\d+)-", asked)
-                assert found is not None
-                start = int(found[1])
-                self.send_response(206)
-                last = len(content) - 1
-                self.send_header("Content-Range", f"bytes {start}-{last}/{len(content)}")
-            else:
-                self.send_response(200)
+            self.send_response(200)
             if files.says_length:
-                self.send_header("Content-Length", files.length or str(len(content) - start))
+                self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             end = files.breaks_after.pop(0) if files.breaks_after else None
-            self.wfile.write(content[start:][:end])
+            self.wfile.write(content[:end])
             self.close_connection = True
 
         def log_message(self, *arguments: object) -> None:
