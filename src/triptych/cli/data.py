@@ -26,8 +26,8 @@ def parser() -> argparse.ArgumentParser:
         "fetch",
         usage="triptych data fetch NAME [--out DIR] [--url ADDRESS]",
         description="Download a public data set. Every file is checked by its sha256 and appears "
-        "when it is complete. Files that are there are left alone, so that the same command continues "
-        "after an interruption. The data keep their publishers' terms of use.",
+        "when it is complete. Files that are there are left alone, so that the same command "
+        "continues after an interruption. The data keep their publishers' terms of use.",
         help="download one",
     )
     fetch.add_argument("name", metavar="NAME", help="Name of the data set; see triptych data list.")
