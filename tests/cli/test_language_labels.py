@@ -27,10 +27,10 @@ BASES = {
     "next": ("decoder", "next_token.NextToken", {}),
 }
 HEADS = {
-    "classification": ("classification.Classification", "one"),
-    "entailment": ("entailment.Entailment", "two"),
-    "similarity": ("similarity.Similarity", "two"),
-    "choice": ("multiple_choice.MultipleChoice", "choice"),
+    "classification": ("labelled.Classification", "one"),
+    "entailment": ("labelled.Entailment", "two"),
+    "similarity": ("labelled.Similarity", "two"),
+    "choice": ("labelled.MultipleChoice", "choice"),
 }
 
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from triptych.config.schema import from_plain
 from triptych.domains import find_domain
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.domains.language.model import Vocabulary
 from triptych.domains.translation.model import SPECIALS, Tokenizers
 from triptych.text.byte_level import BytePairs
 from triptych.text.word_piece import WordPiece

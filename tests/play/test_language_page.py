@@ -12,13 +12,9 @@ from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.language.config import Config, DataConfig
 from triptych.domains.language.inference import LanguageModel
-from triptych.domains.language.model import ModelConfig
-from triptych.domains.language.tasks.base import Task
-from triptych.domains.language.tasks.classification import Classification
-from triptych.domains.language.tasks.entailment import Entailment
+from triptych.domains.language.model import SPECIALS, ModelConfig, Task, Vocabulary
+from triptych.domains.language.tasks.labelled import Classification, Entailment, MultipleChoice
 from triptych.domains.language.tasks.masked import MaskedTokens
-from triptych.domains.language.tasks.multiple_choice import MultipleChoice
-from triptych.domains.language.vocabulary import SPECIALS, Vocabulary
 from triptych.errors import UserError
 from triptych.text.word_piece import WordPiece
 

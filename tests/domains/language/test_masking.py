@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.language.data import evaluation_batches, training_batches
-from triptych.domains.language.masked_examples import MaskedBatch, MaskedExamples
-from triptych.domains.language.masking import MaskRates
+from triptych.domains.language.data import MaskedBatch, MaskedExamples, MaskRates
+from triptych.domains.language.model import CLS, MASK, N_SPECIALS, SEP, Vocabulary
 from triptych.domains.language.tasks.masked import MaskedTokens
-from triptych.domains.language.vocabulary import CLS, MASK, N_SPECIALS, SEP, Vocabulary
 from triptych.errors import UserError
+from triptych.text.batches import evaluation_batches, training_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import Ragged
 

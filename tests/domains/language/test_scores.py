@@ -11,16 +11,19 @@ import pytest
 import torch
 
 from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.language.count_models import INITIAL_COUNT, CountModels
-from triptych.domains.language.data import evaluation_batches
-from triptych.domains.language.masked_counts import MaskedCounts, neighbours
-from triptych.domains.language.model import ModelConfig
-from triptych.domains.language.pseudo_perplexity import pseudo_scores
+from triptych.domains.language.data import Windows
+from triptych.domains.language.metrics import pseudo_scores
+from triptych.domains.language.model import CLS, MASK, N_SPECIALS, SEP, ModelConfig, Vocabulary
 from triptych.domains.language.sources.text_files import TextFiles
-from triptych.domains.language.tasks.masked import MaskedTokens
-from triptych.domains.language.tasks.next_token import NextToken, Windows
-from triptych.domains.language.text_generation import encode_masked, fill_masks
-from triptych.domains.language.vocabulary import CLS, MASK, N_SPECIALS, SEP, Vocabulary
+from triptych.domains.language.tasks.masked import (
+    MaskedTokens,
+    encode_masked,
+    fill_masks,
+    neighbours,
+)
+from triptych.domains.language.tasks.next_token import NextToken
+from triptych.text.batches import evaluation_batches
+from triptych.text.counts import INITIAL_COUNT, CountModels, MaskedCounts
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 from triptych.training.loading.batches import Ragged
@@ -214,7 +217,7 @@ def test_a_token_between_two_neighbours_against_its_definition() -> None:
     """The bigram model as a Markov chain: the joint probability of the row, normalised."""
     rows = [[CLS, 5, 6, 5, 7, SEP], [CLS, 6, 7, SEP], [CLS, 5, 5, 8, 6, SEP]]
     vocabulary = 10
-    counted = MaskedCounts(Ragged.of(rows), vocabulary)
+    counted = MaskedCounts(Ragged.of(rows), vocabulary, n_specials=N_SPECIALS, mask=MASK)
     pairs = [pair for row in rows for pair in pairwise(row)]
     chain = CountModels(*np.array(pairs).T, vocabulary)
 
@@ -240,7 +243,7 @@ def test_simple_models_read_what_the_model_reads(
     """The count models of masked tokens see [MASK] where the model does."""
     task = MaskedTokens(predicted=0.5)
     examples = task.encode(text, "train", vocabulary, 24)
-    counted = MaskedCounts(examples.rows, len(vocabulary))
+    counted = MaskedCounts(examples.rows, len(vocabulary), n_specials=N_SPECIALS, mask=MASK)
     rows = [row.tolist() for row in examples.rows]
     n_inner = sum(len(row) - 2 for row in rows)
     token = N_SPECIALS + 5

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from triptych.core.models.sequence_vector import SequenceTaskModel
-from triptych.domains.language.bag_of_words import simple_accuracies, words_of
-from triptych.domains.language.labelled_examples import LabelledExamples, join_texts
-from triptych.domains.language.model import ModelConfig
+from triptych.domains.language.data import LabelledExamples, join_texts
+from triptych.domains.language.metrics import simple_accuracies, words_of
+from triptych.domains.language.model import CLS, SEP, ModelConfig, Vocabulary
 from triptych.domains.language.sources.docstring_labels import (
     DocstringChoices,
     DocstringPackages,
@@ -21,12 +21,13 @@ from triptych.domains.language.sources.parallel_lines import Languages, Translat
 from triptych.domains.language.sources.shuffled_words import ShuffledWords
 from triptych.domains.language.sources.tab_separated import TabSeparated
 from triptych.domains.language.sources.text_files import TextFiles
-from triptych.domains.language.tasks.classification import Classification
-from triptych.domains.language.tasks.entailment import Entailment
-from triptych.domains.language.tasks.labelled import LabelledTask
-from triptych.domains.language.tasks.multiple_choice import MultipleChoice
-from triptych.domains.language.tasks.similarity import Similarity
-from triptych.domains.language.vocabulary import CLS, SEP, Vocabulary
+from triptych.domains.language.tasks.labelled import (
+    Classification,
+    Entailment,
+    LabelledTask,
+    MultipleChoice,
+    Similarity,
+)
 from triptych.errors import UserError
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores

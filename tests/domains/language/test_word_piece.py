@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from triptych.domains.language.vocabulary import N_SPECIALS, SPECIALS
+from triptych.domains.language.model import N_SPECIALS, SPECIALS
 from triptych.text.tokenizer import TextTokenizer
 from triptych.text.word_piece import UNKNOWN, WordPiece
 

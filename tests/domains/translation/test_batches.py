@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import itertools
 import random
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
 from triptych.domains.translation.config import DataConfig
-from triptych.domains.translation.data import (
-    Batch,
-    EncodedPairs,
-    pad_rows,
-    plan_batches,
-)
+from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.model import END, SPECIALS, START, Tokenizers
+from triptych.text.batches import pad_rows, plan_batches
 from triptych.text.byte_level import BytePairs
 from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import cut, padding_share
@@ -43,7 +38,7 @@ def pairs(tokenizers: Tokenizers) -> EncodedPairs:
 
 def planned(pairs: EncodedPairs, seed: int | None, budget: int = 200) -> list[list[int]]:
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    plan = plan_batches(pairs, range(len(pairs)), max_tokens=budget, generator=generator)
+    plan = plan_batches(pairs.sizes(range(len(pairs))), budget, generator)
     return [batch.tolist() for batch in plan]
 
 
@@ -68,7 +63,7 @@ def test_batches_are_filled_and_of_like_length(pairs: EncodedPairs) -> None:
     sides = [side for batch in batches for side in (batch.source, batch.expected)]
     padding = sum(int((side == PAD).sum()) for side in sides)
     assert padding / sum(side.numel() for side in sides) < 0.16
-    least = int((pairs.source_lengths.sum() + pairs.target_lengths.sum()) / 2 / 200)
+    least = int(pairs.sizes(range(len(pairs))).sum() / 2 / 200)
     assert len(batches) < 2 * least
 
 
@@ -77,9 +72,8 @@ def test_batches_are_even_on_both_sides(pairs: EncodedPairs) -> None:
     numbers = np.random.default_rng(0)
     longer = numbers.integers(4, 40, 20_000)
     both = np.stack([longer, np.maximum(2, longer + numbers.normal(0, 4, 20_000).astype(int))])
-    pairs = SimpleNamespace(source_lengths=both[0], target_lengths=both[1], lengths=both.max(0))  # type: ignore[assignment]
     generator = torch.Generator().manual_seed(0)
-    ours = plan_batches(pairs, range(20_000), max_tokens=2048, generator=generator)
+    ours = plan_batches(both.T, 2048, generator)
     share = padding_share(ours, *both)
     assert share < 0.03
     assert max(padding_share(ours, side) for side in both) < 0.04
@@ -113,15 +107,15 @@ def test_epochs_mix_pairs_and_not_batches_alone(pairs: EncodedPairs) -> None:
 
 def test_a_pair_longer_than_the_budget_has_a_batch_of_its_own(pairs: EncodedPairs) -> None:
     batches = planned(pairs, None, budget=10)
-    longest = [max(pairs.source_lengths[i], pairs.target_lengths[i]) for i in range(500)]
+    longest = pairs.lengths
     alone = [batch for batch in batches if max(longest[i] for i in batch) > 10]
     assert alone
     assert all(len(batch) == 1 for batch in alone)
     assert sorted(index for batch in batches for index in batch) == list(range(500))
 
 
-def test_no_pairs_make_no_batches(pairs: EncodedPairs) -> None:
-    assert plan_batches(pairs, [], max_tokens=10, generator=None).lengths.tolist() == []
+def test_no_pairs_make_no_batches() -> None:
+    assert plan_batches(np.zeros((0, 2), dtype=np.int64), 10, None).lengths.tolist() == []
 
 
 def test_rows_carry_start_and_end_and_pad_behind_them(tokenizers: Tokenizers) -> None:
@@ -136,7 +130,9 @@ def test_rows_carry_start_and_end_and_pad_behind_them(tokenizers: Tokenizers) ->
     assert batch.source_padding.tolist() == (batch.source == PAD).tolist()
     assert batch.target_input[0, 0] == START
     assert torch.equal(batch.expected[:, :-1], batch.target_input[:, 1:])
-    assert encoded.target_lengths.tolist() == [len(target) + 1, batch.expected.shape[1]]
+    lengths = encoded.sizes(range(2))
+    assert lengths[:, 0].tolist() == [len(source) + 1, 1]
+    assert lengths[:, 1].tolist() == [len(target) + 1, batch.expected.shape[1]]
 
 
 def test_the_length_filter_counts_the_end_on_both_sides(tokenizers: Tokenizers) -> None:
@@ -157,7 +153,7 @@ def test_batches_are_those_of_the_greedy_rule(
     order = np.arange(len(pairs))
     if seed is not None:
         order = order[torch.randperm(len(order), generator=generator).numpy()]
-    difference = pairs.source_lengths - pairs.target_lengths
+    difference = np.diff(pairs.sizes(range(len(pairs))))[:, 0] * -1
     sign = np.where(pairs.lengths % 2 == 0, 1, -1)
     order = order[np.lexsort(((sign * difference)[order], pairs.lengths[order]))]
     batches: list[list[int]] = []

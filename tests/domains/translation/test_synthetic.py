@@ -16,11 +16,12 @@ from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, DataConfig, ModelConfig
-from triptych.domains.translation.data import EncodedPairs, evaluation_batches
+from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import END, Tokenizers
 from triptych.domains.translation.synthetic import NumberWords, ReversedSentences
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
+from triptych.text.batches import evaluation_batches
 from triptych.training.engine.evaluate import sum_scores
 
 # Numbers in words --------------------------------------------------------------------------------

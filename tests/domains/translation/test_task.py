@@ -16,18 +16,14 @@ import torch
 from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.translation.config import Config, ModelConfig
-from triptych.domains.translation.data import (
-    Batch,
-    EncodedPairs,
-    evaluation_batches,
-    pad_rows,
-)
+from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.model import END, START
 from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.errors import UserError
+from triptych.text.batches import evaluation_batches, pad_rows
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 
@@ -226,9 +222,7 @@ def test_training_leaves_out_and_counts_and_validation_keeps_all(
     assert share > 0
     assert f"{len(batches)} batches in the first epoch; {share:.1%} of their tokens are pad" in said
     assert sum(len(batch.source) for batch in validation) == 5
-    with pytest.raises(
-        UserError, match=r"no training pair is left: 0 training pairs; .*max_length"
-    ):
+    with pytest.raises(UserError, match=r"no training example is left, all 3 longer .*max_length"):
         prepare(Config(data=replace(data, max_length=2), model=model))
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from triptych.domains.language.model import LanguageSettings, ModelConfig
+from triptych.domains.language.model import N_SPECIALS, LanguageSettings, ModelConfig, Task
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.sources.docstrings import Docstrings
-from triptych.domains.language.tasks.base import Task
 from triptych.domains.language.tasks.masked import MaskedTokens
-from triptych.domains.language.vocabulary import N_SPECIALS
 from triptych.errors import at_least
 from triptych.text.tokenizer import TokenizerConfig
 from triptych.text.word_piece import WordPiece

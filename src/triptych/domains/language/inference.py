@@ -9,31 +9,23 @@ from typing import Any, ClassVar, Unpack
 from torch import Tensor, nn
 
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.decoding.sampling import SampleKeywords, SampleRequest
 from triptych.domains.base import Decoder, TrainedModel
-from triptych.domains.language.data import Examples, evaluation_batches
 from triptych.domains.language.domain import (
     LABELS,
     STANDARD_INPUT,
     LanguageSampleOptions,
     LanguageScoreRequest,
 )
-from triptych.domains.language.model import LanguageSettings
+from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Vocabulary
 from triptych.domains.language.sources.labelled import Labelled
 from triptych.domains.language.sources.tab_separated import filled
 from triptych.domains.language.tasks.labelled import LabelledTask
-from triptych.domains.language.text_generation import (
-    check_length,
-    continue_text,
-    encode_masked,
-    fill_masks,
-)
-from triptych.domains.language.vocabulary import MASK, SEP, SPECIALS, Vocabulary
 from triptych.domains.options import counted
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, read_input_lines
 from triptych.files.splits import source_to_score
+from triptych.text.batches import Examples, evaluation_batches
 from triptych.text.files import row_of
 from triptych.text.tokenizer import TextFormat
 from triptych.training.engine.evaluate import Evaluation, sum_scores
@@ -145,29 +137,11 @@ class LanguageModel(TaskScores, TrainedModel):
         `SampleKeywords`. Raises UserError for a prompt that is too long and for one without a mask
         where the model fills masks.
         """
-        model, tokenizer = self.model, self.vocabulary.tokenizer
         most = self.settings.max_length
         request = SampleRequest.of(count, **options)
         request = replace(request, length=most if length is None else length)
-        if isinstance(model, DecoderOnly):
-            tokens = tokenizer.encode(prompt)
-            check_length(len(tokens), request.length, most)
-            rows = continue_text(model, tokens, request, self.vocabulary)
-        elif isinstance(model, MaskedTokenModel):
-            tokens = encode_masked(tokenizer, prompt)
-            if MASK not in tokens or len(tokens) > most:
-                raise UserError(
-                    f"the prompt has {tokens.count(MASK)} [MASK] and {len(tokens)} tokens; a "
-                    f"masked-token model fills masks: expected one or more, and at most {most} "
-                    "tokens (data.max_length)"
-                )
-            rows = fill_masks(model, tokens, request, self.vocabulary)
-        else:
-            raise UserError(
-                f"a model of the task {type(self.settings.task).__name__} writes no text; expected "
-                "one that was trained with NextToken or MaskedTokens"
-            )
-        return tokenizer.decode_batch(rows)
+        rows = self.settings.task.write(self.model, self.vocabulary, prompt, request, most)
+        return self.vocabulary.tokenizer.decode_batch(rows)
 
     def classify(self, lines: Sequence[str]) -> list[tuple[str, float]]:
         """Return the most probable label of each line, and its probability.

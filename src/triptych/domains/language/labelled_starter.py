@@ -8,9 +8,7 @@ from triptych.config.schema import to_plain
 from triptych.config.template import Setting
 from triptych.domains.language.sources.labelled import Labelled
 from triptych.domains.language.sources.tab_separated import TabSeparated
-from triptych.domains.language.tasks.classification import Classification
-from triptych.domains.language.tasks.entailment import Entailment
-from triptych.domains.language.tasks.labelled import LabelledTask
+from triptych.domains.language.tasks.labelled import Classification, Entailment, LabelledTask
 from triptych.domains.language.user_text import TextData, measure
 from triptych.domains.starter import Size, Starter, held_out_share, steps
 from triptych.errors import UserError

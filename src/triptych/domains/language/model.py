@@ -1,11 +1,13 @@
-"""Settings of the models of text, and the models that they describe."""
+"""Models of text: their sizes and vocabulary, the interface of their tasks, what use needs."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from torch import nn
+from torch import Tensor, nn
 
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
@@ -21,14 +23,53 @@ from triptych.core.models.sequence_vector import (
     TaskHead,
 )
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.language.tasks.base import Task
-from triptych.domains.language.vocabulary import Vocabulary
+from triptych.decoding.sampling import SampleRequest
+from triptych.domains.language.domain import LanguageScoreRequest
+from triptych.domains.language.sources.base import Source, TextSource
+from triptych.errors import UserError
+from triptych.text.batches import Examples
+from triptych.text.tokenizer import TextTokenizer
+from triptych.training.finetune.parts import InitialWeights
 from triptych.training.run.settings import ModelSettings
+from triptych.types import Checked, Progress
+
+CLS, SEP, MASK = 1, 2, 3
+SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
+"""Names of the special ids."""
+N_SPECIALS = len(SPECIALS)
 
 Base: TypeAlias = Literal["encoder", "decoder"]
 """Model under the head of a task: that of masked tokens or that of the next token."""
 Pooling: TypeAlias = Literal["cls", "mean"]
 """Vector of a row of tokens that an encoder has read."""
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Tokenizer and labels; saved in every checkpoint."""
+
+    tokenizer: TextTokenizer
+    labels: tuple[str, ...] = ()
+    """Names of the classes that the task predicts, by number."""
+
+    def __len__(self) -> int:
+        """Number of tokens, special ids included."""
+        return len(self.tokenizer)
+
+    @property
+    def known(self) -> range:
+        """Ids of text but the unknown token."""
+        return range(self.tokenizer.n_reserved, len(self.tokenizer))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return JSON types for the checkpoint."""
+        return {"tokenizer": self.tokenizer.to_json(), "labels": list(self.labels)}
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Vocabulary:
+        """Return the vocabulary that `to_plain` serialized."""
+        tokenizer = TextTokenizer.from_json(plain["tokenizer"], SPECIALS)
+        return cls(tokenizer, tuple(plain["labels"]))
 
 
 @dataclass(frozen=True)
@@ -95,6 +136,116 @@ class ModelConfig:
 
 
 @dataclass(frozen=True)
+class FurtherScores:
+    """Scores of a split besides those of every validation."""
+
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Ratios by name; the name contains the unit."""
+    simple_models: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Metric -> name of a simple model -> its score."""
+    details: dict[str, Any] = field(default_factory=dict)
+    """Further results; JSON types only."""
+
+
+class Task(Checked, ABC):
+    """What a run trains; subclasses are frozen dataclasses that settings name by class path.
+
+    A task needs no Lightning: trained models use it too.
+    """
+
+    monitor: ClassVar[str]
+    """Metric, without "val/", whose lowest value selects the best checkpoint."""
+
+    @abstractmethod
+    def texts(self, source: Source) -> Iterable[str]:
+        """Return the training texts, from which the tokenizer is learnt.
+
+        Raises UserError for a source of another kind.
+        """
+
+    def labels(self, source: Source) -> tuple[str, ...]:
+        """Return the names of the classes that the task predicts; none by default."""
+        return ()
+
+    @abstractmethod
+    def build_model(self, model: ModelConfig, vocabulary: Vocabulary, max_length: int) -> nn.Module:
+        """Return the model with initial weights; max_length: longest example in tokens."""
+
+    @abstractmethod
+    def encode(
+        self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
+    ) -> Examples:
+        """Return the examples of a split, each of at most max_length tokens.
+
+        Raises UserError for missing data and for a source of another kind.
+        """
+
+    def initial_weights(
+        self, header: dict[str, Any], labels: tuple[str, ...], weights: dict[str, Tensor]
+    ) -> InitialWeights:
+        """Return what the task's model takes from another one, all weights by default.
+
+        header, weights: of that model's checkpoint. labels: of this run. Raises UserError for a
+        model that has no part for it.
+        """
+        return InitialWeights(weights)
+
+    @abstractmethod
+    def training_loss(self, model: Any, batch: Any) -> tuple[Tensor, Tensor | int]:
+        """Return the objective, a mean over the targets without padding, and their number."""
+
+    @abstractmethod
+    def score(self, model: Any, batch: Any) -> dict[str, Tensor]:
+        """Return sums over a batch as float64 scalars; called in eval mode without gradients.
+
+        Scoring needs no training data.
+        """
+
+    @abstractmethod
+    def metrics(self, totals: dict[str, float]) -> dict[str, float]:
+        """Return ratios from the sums over a whole split; names contain the unit."""
+
+    def table(
+        self, model: Any, examples: Any, vocabulary: Vocabulary, seed: int
+    ) -> list[dict[str, str]]:
+        """Return rows to look at after a validation, by the names of their columns; [] for none.
+
+        examples: of the validation split.
+        """
+        return []
+
+    def write(
+        self, model: Any, vocabulary: Vocabulary, prompt: str, request: SampleRequest, most: int
+    ) -> list[list[int]]:
+        """Return `count` texts as ids, which begin with the prompt or fill its gaps.
+
+        most: longest text in tokens. Raises UserError for a task that writes no text, and for a
+        prompt that does not fit.
+        """
+        raise UserError(
+            f"a model of the task {type(self).__name__} writes no text; expected one that was "
+            "trained with NextToken or MaskedTokens"
+        )
+
+    def further_scores(
+        self,
+        model: Any,
+        examples: Any,
+        training: Any | None,
+        request: LanguageScoreRequest,
+        *,
+        max_tokens: int,
+        progress: Progress | None,
+    ) -> FurtherScores:
+        """Return scores that `triptych evaluate` adds, such as those of simple models.
+
+        examples: of the split, of which the first `limit` are scored. training: examples of the
+        training split, None where they cannot be read. max_tokens: of a batch.
+        """
+        return FurtherScores()
+
+
+@dataclass(frozen=True)
 class LanguageSettings(ModelSettings):
     """What use of a model of text needs besides its weights and vocabulary."""
 
@@ -107,3 +258,19 @@ class LanguageSettings(ModelSettings):
 
     def build_model(self, vocabulary: Vocabulary) -> nn.Module:
         return self.task.build_model(self.model, vocabulary, self.max_length)
+
+
+def training_lines(source: Source, task: Task) -> Iterable[str]:
+    """Return the sentences of the training split of a source of plain text."""
+    documents = text_source(source, task).documents("train")
+    return (sentence for document in documents for sentence in document)
+
+
+def text_source(source: Source, task: Task) -> TextSource:
+    """Return a source of plain text; UserError for a source of another kind."""
+    if not isinstance(source, TextSource):
+        raise UserError(
+            f"the task {type(task).__name__} reads plain text, and data.source is "
+            f"{type(source).__name__}; expected TextFiles or Docstrings"
+        )
+    return source

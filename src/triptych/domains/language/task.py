@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from triptych.domains.language.config import Config
-from triptych.domains.language.data import Examples, evaluation_batches, training_batches
 from triptych.domains.language.inference import TaskScores
-from triptych.domains.language.vocabulary import SPECIALS, Vocabulary
+from triptych.domains.language.model import SPECIALS, Vocabulary
 from triptych.errors import UserError
+from triptych.text.batches import Examples, evaluation_batches, training_batches
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.parts import InitialWeights
 from triptych.training.finetune.rows import RowMap, same_symbols

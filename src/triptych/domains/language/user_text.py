@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from triptych.config.template import Setting
+from triptych.domains.language.model import SPECIALS
 from triptych.domains.language.sources.base import Document
-from triptych.domains.language.vocabulary import SPECIALS
 from triptych.domains.starter import HELD_OUT, letters, span
 from triptych.errors import UserError
 from triptych.text.word_piece import WordPiece

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,18 +16,13 @@ from triptych.domains.translation.packed import read_pack
 from triptych.domains.translation.phrases import compounds, phrase_pairs
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
+from triptych.text.batches import Examples, padding_of, training_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import (
     Items,
     Ragged,
-    batches_by_length,
-    generator_for,
-    padding_share,
-    parts,
-    plan_parts,
 )
-from triptych.training.loading.loader import FixedBatches, ResumableLoader
-from triptych.training.loading.packed import release_maps
+from triptych.training.loading.loader import ResumableLoader
 
 if TYPE_CHECKING:
     from triptych.domains.translation.config import DataConfig
@@ -58,7 +52,7 @@ class Batch(NamedTuple):
         return self.target[:, 1:]  # [B, L]
 
 
-class EncodedPairs:
+class EncodedPairs(Examples):
     """Sentence pairs as ids, sources with END, targets with START and END."""
 
     def __init__(self, sources: Ragged, targets: Ragged) -> None:
@@ -78,34 +72,15 @@ class EncodedPairs:
     def __len__(self) -> int:
         return len(self.sources)
 
-    @cached_property
-    def source_lengths(self) -> NDArray[np.int64]:
-        """Tokens of each source, END included, [N]."""
-        return self.sources.lengths
-
-    @cached_property
-    def target_lengths(self) -> NDArray[np.int64]:
-        """Tokens to predict for each target, END included, [N]."""
-        return self.targets.lengths - 1
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        """Length of the longer side of each pair, [N]."""
-        return np.maximum(self.source_lengths, self.target_lengths)
-
-    def part(self, items: range) -> EncodedPairs:
-        """Return consecutive pairs, without a copy."""
-        return EncodedPairs(self.sources.part(items), self.targets.part(items))
+    def sizes(self, items: range) -> NDArray[np.int64]:
+        """Return the tokens of consecutive sources and the tokens to predict, ends included."""
+        sides = (self.sources.part(items).lengths, self.targets.part(items).lengths - 1)
+        return np.stack(sides, axis=1)  # [N, 2]
 
     def batch(self, indices: Items, generator: torch.Generator | None = None) -> Batch:
         """Return the pairs of these indices as one batch; nothing is augmented."""
         sides = (self.sources, self.targets)
         return Batch(*(torch.from_numpy(side.padded(indices, PAD)) for side in sides))
-
-
-def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Return rows of ids as one int64 [B, longest], with PAD after the end of each row."""
-    return torch.from_numpy(Ragged.of(rows).padded(range(len(rows)), PAD))  # [B, longest]
 
 
 def read_training_data(
@@ -129,39 +104,14 @@ def read_training_data(
     else:
         tokenizers, encoded, left_out = _read_source(config, vocabulary)
 
-    def chosen(items: range) -> tuple[EncodedPairs, NDArray[np.int64]]:
-        part = encoded.part(items)
-        found = np.flatnonzero(part.lengths <= config.max_length)
-        release_maps()  # of the offsets
-        return part, found
-
-    n_chosen = sum(len(chosen(items)[1]) for items in parts(len(encoded)))
-    counts = (
-        f"{n_chosen:,} training pairs; left out: {left_out:,} with an empty side, "
-        f"{len(encoded) - n_chosen:,} longer than {config.max_length} tokens (data.max_length)"
-    )
-    if not n_chosen:
-        raise UserError(f"no training pair is left: {counts}")
-
-    def plan(items: range, generator: torch.Generator) -> Ragged:
-        batches = plan_batches(*chosen(items), max_tokens=config.max_tokens, generator=generator)
-        return Ragged(batches.values + items.start, batches.offsets)
-
-    loader = ResumableLoader(
-        n_chosen,
-        plan_parts(len(encoded), plan, seed=seed),
-        encoded.batch,
-        seed=seed,
-        name="the training split",
-        n_parts=len(parts(len(encoded))),
-    )
-    first = parts(len(encoded))[0]
-    part = encoded.part(first)
-    batches = plan(first, generator_for(seed, 0))
-    share = padding_share(batches, part.source_lengths, part.target_lengths)
+    if not len(encoded):
+        raise UserError(f"no training pair is left: {left_out:,} with an empty side")
+    loader = training_batches(encoded, config.max_tokens, seed=seed, max_length=config.max_length)
     print(
-        f"{counts}; {tokenizers}\n{len(loader):,} batches in the first epoch; {share:.1%} of "
-        "their tokens are padding",
+        f"{loader.n_items:,} training pairs; left out: {left_out:,} with an empty side, "
+        f"{len(encoded) - loader.n_items:,} longer than {config.max_length} tokens "
+        f"(data.max_length); {tokenizers}\n{len(loader):,} batches in the first epoch; "
+        f"{padding_of(loader, encoded):.1%} of their tokens are padding",
         file=sys.stderr,
     )
     return tokenizers, loader
@@ -206,37 +156,3 @@ def read_validation_pairs(config: DataConfig) -> list[Pair]:
             strict=True,
         )
     )
-
-
-def evaluation_batches(pairs: EncodedPairs, max_tokens: int) -> FixedBatches:
-    """Return batches of all pairs of a split, whatever their lengths, without shuffling."""
-    batches = plan_batches(pairs, range(len(pairs)), max_tokens=max_tokens, generator=None)
-    return FixedBatches(batches, pairs.batch)
-
-
-def plan_batches(
-    pairs: EncodedPairs,
-    chosen: Items | range,
-    *,
-    max_tokens: int,
-    generator: torch.Generator | None,
-) -> Ragged:
-    """Group the chosen pairs into batches with little padding on both sides.
-
-    Pairs are sorted by the length of their longer side, which fills the batch, and within one
-    length by the difference of both sides, in alternating direction, so that neighbours differ
-    little in either. Sorting by target and then source, as is usual, pads about twice as much.
-
-    max_tokens: maximum size of a batch in tokens, padding included, on either side; a longer pair
-    is a batch of its own. generator: shuffles pairs of equal lengths and the order of the batches;
-    None keeps the sorted order. Each chosen pair is in exactly one batch.
-    """
-    order = np.array(chosen, dtype=np.int64)  # [N]
-    if generator is not None:
-        order = order[torch.randperm(len(order), generator=generator).numpy()]
-    lengths = pairs.lengths[order]  # [N]
-    difference = pairs.source_lengths[order] - pairs.target_lengths[order]  # [N]
-    alternating = np.where(lengths % 2 == 0, difference, -difference)  # [N]
-    # lexsort is stable: pairs of equal lengths keep the shuffled order.
-    by_length = np.lexsort((alternating, lengths))  # [N]
-    return batches_by_length(order[by_length], lengths[by_length], max_tokens, generator)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 from triptych.decoding.penalty import LengthPenalty
 from triptych.domains.options import TranslateOptions
 from triptych.domains.synthetic import known_entropy
-from triptych.domains.translation.data import EncodedPairs, evaluation_batches
+from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.domain import TranslationScoreRequest
 from triptych.domains.translation.metrics import score_translations
 from triptych.files.splits import source_to_score
+from triptych.text.batches import evaluation_batches
 from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress
 

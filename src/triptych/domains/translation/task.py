@@ -17,7 +17,6 @@ from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import (
     Batch,
     EncodedPairs,
-    evaluation_batches,
     read_training_data,
     read_validation_pairs,
 )
@@ -27,6 +26,7 @@ from triptych.domains.translation.model import Tokenizers
 from triptych.domains.translation.render import draw
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
+from triptych.text.batches import evaluation_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.finetune.rows import RowMap, same_symbols

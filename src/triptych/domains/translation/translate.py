@@ -18,9 +18,9 @@ from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
 from triptych.decoding.generate import generate, threads_of_steps
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.translation.data import pad_rows
 from triptych.domains.translation.model import END, START
 from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
+from triptych.text.batches import pad_rows
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import device_of, scoring
 

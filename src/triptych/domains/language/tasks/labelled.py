@@ -1,4 +1,4 @@
-"""What the tasks with labels share: examples, loss, scores and initial weights."""
+"""Tasks with labels: classification, entailment, similarity, multiple choice."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from torch import Tensor
 from triptych.core.heads import cross_entropy
 from triptych.core.models.sequence_vector import SequenceTaskModel
 from triptych.core.transformer import take_auxiliary_loss
-from triptych.domains.language.bag_of_words import simple_accuracies
-from triptych.domains.language.data import evaluation_batches
+from triptych.domains.language.data import LabelledBatch, LabelledExamples, join_texts
 from triptych.domains.language.domain import LanguageScoreRequest
-from triptych.domains.language.labelled_examples import (
-    LabelledBatch,
-    LabelledExamples,
-    join_texts,
+from triptych.domains.language.metrics import simple_accuracies
+from triptych.domains.language.model import (
+    Base,
+    FurtherScores,
+    ModelConfig,
+    Pooling,
+    Task,
+    Vocabulary,
 )
-from triptych.domains.language.model import Base, ModelConfig, Pooling
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
-from triptych.domains.language.tasks.base import FurtherScores, Task
-from triptych.domains.language.vocabulary import Vocabulary
 from triptych.errors import UserError
+from triptych.text.batches import evaluation_batches
 from triptych.training.engine.evaluate import device_of, in_double, scoring, to_device
 from triptych.training.finetune.parts import InitialWeights
 from triptych.training.loading.batches import Ragged
@@ -76,9 +77,11 @@ class LabelledTask(Task):
         Raises ValueError for a number of texts that the task does not have.
         """
 
-    @abstractmethod
     def logits(self, model: SequenceTaskModel, batch: LabelledBatch) -> Tensor:
-        """Logits of the classes: [B, C]."""
+        """Logits of the classes, of the sum of the vectors of all rows: [B, C]."""
+        vectors = model.vectors(batch.tokens, batch.segments, batch.padding)  # [B, R, D]
+        logits: Tensor = model.task_head(vectors.sum(1))  # [B, C]
+        return logits
 
     def n_outputs(self, labels: Sequence[str]) -> int:
         """Return the number of outputs of the head."""
@@ -272,6 +275,69 @@ class LabelledTask(Task):
             for name, weight in weights.items()
             if name.startswith((part, "model.pooler."))
         }
+
+
+@dataclass(frozen=True)
+class Classification(LabelledTask):
+    """Predict the class of a text (Devlin et al. 2018, section 4.1; Radford et al. 2018)."""
+
+    def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        if len(texts) != 1:
+            raise ValueError(f"has {len(texts)} texts; Classification reads one text and a label")
+        return [tuple(texts)]
+
+
+@dataclass(frozen=True)
+class Entailment(LabelledTask):
+    """Predict the relation of a text to a second one, which are read as one row in this order."""
+
+    def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        if len(texts) != 2:
+            kind = type(self).__name__
+            raise ValueError(f"has {len(texts)} texts; {kind} reads two texts and a label")
+        return [tuple(texts)]
+
+
+@dataclass(frozen=True)
+class Similarity(Entailment):
+    """Predict whether two texts are similar, whatever their order (Radford et al. 2018, figure 1).
+
+    Both orders are read and their vectors are added. The labels are classes, such as the same and
+    another meaning.
+    """
+
+    def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        return [*super().rows(texts), tuple(reversed(texts))]
+
+
+@dataclass(frozen=True)
+class MultipleChoice(LabelledTask):
+    """Choose one of several candidates for a context (Radford et al. 2018, section 3.3).
+
+    Context and candidate are a row; each row has one score, and a softmax over the candidates gives
+    their probabilities.
+    """
+
+    def rows(self, texts: Sequence[str]) -> list[tuple[str, ...]]:
+        if len(texts) < 3:
+            raise ValueError(
+                f"has {len(texts)} texts; MultipleChoice reads a context, two candidates or more "
+                "and the number of the right one"
+            )
+        return [(texts[0], candidate) for candidate in texts[1:]]
+
+    def labels(self, source: Source) -> tuple[str, ...]:
+        """Return the numbers of the candidates from 1."""
+        first = labelled_source(source, self).examples("train")[0]
+        return tuple(str(number) for number in range(1, len(first.texts)))
+
+    def n_outputs(self, labels: Sequence[str]) -> int:
+        return 1
+
+    def logits(self, model: SequenceTaskModel, batch: LabelledBatch) -> Tensor:
+        vectors = model.vectors(batch.tokens, batch.segments, batch.padding)  # [B, R, D]
+        logits: Tensor = model.task_head(vectors).squeeze(-1)  # [B, R]
+        return logits
 
 
 def labelled_source(source: Source, task: Task) -> LabelledSource:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,22 +12,35 @@ from torch import Tensor
 
 from triptych.core.models.encoder_only import MaskedTokenModel
 from triptych.core.transformer import take_auxiliary_loss
+from triptych.decoding.sampling import SampleRequest, sample_value
 from triptych.domains.language.data import (
+    MaskedBatch,
+    MaskedExamples,
+    MaskRates,
     encode_documents,
-    evaluation_batches,
     join_sentences,
 )
 from triptych.domains.language.domain import LanguageScoreRequest
-from triptych.domains.language.masked_counts import MaskedCounts, neighbours
-from triptych.domains.language.masked_examples import MaskedBatch, MaskedExamples
-from triptych.domains.language.masking import MaskRates
-from triptych.domains.language.model import ModelConfig
-from triptych.domains.language.pseudo_perplexity import pseudo_scores
+from triptych.domains.language.metrics import pseudo_scores
+from triptych.domains.language.model import (
+    CLS,
+    MASK,
+    N_SPECIALS,
+    SEP,
+    SPECIALS,
+    FurtherScores,
+    ModelConfig,
+    Task,
+    Vocabulary,
+    text_source,
+    training_lines,
+)
 from triptych.domains.language.sources.base import Source
-from triptych.domains.language.tasks.base import FurtherScores, Task, text_source, training_lines
-from triptych.domains.language.vocabulary import CLS, SEP, Vocabulary
 from triptych.errors import UserError
-from triptych.training.engine.evaluate import device_of, in_double, to_device
+from triptych.text.batches import evaluation_batches
+from triptych.text.counts import Ids, MaskedCounts
+from triptych.text.tokenizer import TextTokenizer
+from triptych.training.engine.evaluate import device_of, in_double, scoring, to_device
 from triptych.training.loading.batches import Ragged
 from triptych.types import ClosedUnitInterval, OpenUnitInterval, Progress
 
@@ -139,6 +152,24 @@ class MaskedTokens(Task):
             )
         return rows
 
+    def write(
+        self,
+        model: MaskedTokenModel,
+        vocabulary: Vocabulary,
+        prompt: str,
+        request: SampleRequest,
+        most: int,
+    ) -> list[list[int]]:
+        """Return copies of the prompt with a token in place of each "[MASK]"."""
+        tokens = encode_masked(vocabulary.tokenizer, prompt)
+        if MASK not in tokens or len(tokens) > most:
+            raise UserError(
+                f"the prompt has {tokens.count(MASK)} [MASK] and {len(tokens)} tokens; a "
+                f"masked-token model fills masks: expected one or more, and at most {most} "
+                "tokens (data.max_length)"
+            )
+        return fill_masks(model, tokens, request, vocabulary)
+
     def further_scores(
         self,
         model: MaskedTokenModel,
@@ -162,7 +193,9 @@ class MaskedTokens(Task):
             )
             scores.details["pseudo_examples"] = count
         if training is not None:
-            counted = MaskedCounts(training.rows, training.known.stop)
+            counted = MaskedCounts(
+                training.rows, training.known.stop, n_specials=N_SPECIALS, mask=MASK
+            )
             batches = evaluation_batches(examples, max_tokens, limit=request.limit)
             parts = zip(*(neighbours(batch) for batch in batches), strict=True)
             nats, accuracy = counted.scores(*(np.concatenate(part) for part in parts))
@@ -178,3 +211,44 @@ class MaskedTokens(Task):
                     name: float(np.exp(value)) for name, value in nats.items()
                 }
         return scores
+
+
+def encode_masked(tokenizer: TextTokenizer, text: str) -> list[int]:
+    """Return [CLS], the ids of a text in which "[MASK]" stands for a token, and [SEP]."""
+    parts = tokenizer.encode_batch(text.split(SPECIALS[MASK]))
+    tokens = [CLS, *parts[0]]
+    for part in parts[1:]:
+        tokens += [MASK, *part]
+    return [*tokens, SEP]
+
+
+def fill_masks(
+    model: MaskedTokenModel, tokens: Sequence[int], request: SampleRequest, vocabulary: Vocabulary
+) -> list[list[int]]:
+    """Return `count` copies of a text with a sampled token in place of each [MASK].
+
+    The masks are filled from left to right; each token depends on all others, those filled before
+    included. tokens: of `encode_masked`.
+    """
+    device = device_of(model)
+    generator = request.generator_on(device)
+    rows = torch.tensor(tokens, device=device).repeat(request.count, 1)  # [B, L]
+    forbidden = torch.zeros(model.head.n_parameters, dtype=torch.bool, device=device)
+    forbidden[: vocabulary.known.start] = True
+    with scoring(model):
+        for position in (rows[0] == MASK).nonzero().squeeze(1).tolist():
+            logits: Tensor = model.logits(model.encoder(rows)[:, position])  # [B, V]
+            logits = logits.masked_fill(forbidden, -torch.inf)
+            rows[:, position] = sample_value(model.head, logits, request.sampling, generator)
+    filled: list[list[int]] = rows.tolist()
+    return filled
+
+
+def neighbours(batch: MaskedBatch) -> tuple[Ids, Ids, Ids]:
+    """Return the tokens on the left and right of the predicted ones as read, and these, [M] each.
+
+    A predicted token lies between [CLS] and [SEP], so that both neighbours are in its row.
+    """
+    tokens = batch.tokens.flatten()
+    sides = (tokens[batch.where - 1], tokens[batch.where + 1], batch.expected)
+    return tuple(side.numpy() for side in sides)  # type: ignore[return-value]

@@ -3,84 +3,41 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.transformer import take_auxiliary_loss
+from triptych.decoding.constraints import Forbidden
+from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
-from triptych.domains.language.count_models import CountModels
-from triptych.domains.language.data import Examples, encode_documents
+from triptych.domains.language.data import NextTokenBatch, Windows, encode_documents
 from triptych.domains.language.domain import LanguageScoreRequest
-from triptych.domains.language.model import ModelConfig
+from triptych.domains.language.model import (
+    N_SPECIALS,
+    SEP,
+    FurtherScores,
+    ModelConfig,
+    Task,
+    Vocabulary,
+    text_source,
+    training_lines,
+)
 from triptych.domains.language.sources.base import Source
-from triptych.domains.language.tasks.base import FurtherScores, Task, text_source, training_lines
-from triptych.domains.language.text_generation import continue_text
-from triptych.domains.language.vocabulary import CLS, SEP, Vocabulary
+from triptych.errors import UserError
+from triptych.text.counts import CountModels
 from triptych.text.tokenizer import PAD
-from triptych.training.engine.evaluate import in_double
-from triptych.training.loading.batches import Items, Ragged
+from triptych.training.engine.evaluate import device_of, in_double
+from triptych.training.loading.batches import Ragged
 from triptych.types import Progress
 
 SHOWN = 5
 """Texts that are sampled after a validation."""
-NONE_BEFORE = -1
-"""Value before the first token of a document."""
-
-
-class NextTokenBatch(NamedTuple):
-    """Windows of documents, padded at the end."""
-
-    values: Tensor
-    """Ids to predict, int64 [B, L]; a document ends with [SEP]."""
-    previous: Tensor
-    """Id before each window, int64 [B]; -1 at the beginning of a document."""
-
-
-class Windows(Examples):
-    """Windows of documents; every token of a document is in exactly one.
-
-    documents: tokens of each document with [SEP]. max_length: of a window.
-    """
-
-    def __init__(self, documents: Ragged, max_length: int, vocabulary: int) -> None:
-        self.documents = documents
-        self.vocabulary = vocabulary
-        begins = documents.offsets[:-1]
-        starts = [np.arange(a, b, max_length) for a, b in pairwise(documents.offsets)]
-        offsets = np.append(np.concatenate(starts), documents.offsets[-1])
-        self.windows = Ragged(documents.values, offsets)
-        before = documents.values[offsets[:-1] - 1]
-        self.previous = np.where(np.isin(offsets[:-1], begins), NONE_BEFORE, before).astype(
-            np.int64
-        )
-
-    @property
-    def lengths(self) -> NDArray[np.int64]:
-        return self.windows.lengths
-
-    def batch(self, items: Items, generator: torch.Generator | None) -> NextTokenBatch:
-        """Return the windows of these numbers; nothing is drawn."""
-        values = torch.from_numpy(self.windows.padded(items, PAD))  # [B, L]
-        return NextTokenBatch(values, torch.from_numpy(self.previous[np.asarray(items)]))
-
-    def pairs(self, limit: int | None = None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the token before each token of the first windows, and the token itself, [N].
-
-        Before the first token of a document it is [CLS].
-        """
-        targets = self.windows.values[: self.windows.offsets[: limit and limit + 1][-1]]
-        contexts = np.concatenate([[CLS], targets[:-1]]).astype(np.int64)
-        begins = self.documents.offsets[:-1]
-        contexts[begins[begins < len(contexts)]] = CLS
-        return contexts, targets.astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -130,6 +87,23 @@ class NextToken(Task):
         rows = continue_text(model, [], SampleRequest(SHOWN, length, seed=seed), vocabulary)
         return [{"text": text} for text in vocabulary.tokenizer.decode_batch(rows)]
 
+    def write(
+        self,
+        model: DecoderOnly,
+        vocabulary: Vocabulary,
+        prompt: str,
+        request: SampleRequest,
+        most: int,
+    ) -> list[list[int]]:
+        """Return continuations of the prompt, with it."""
+        tokens, length = vocabulary.tokenizer.encode(prompt), request.length
+        if not len(tokens) < length <= most:
+            raise UserError(
+                f"the prompt has {len(tokens)} tokens and length is {length}; expected a prompt "
+                f"shorter than length, and a length of at most {most} (data.max_length)"
+            )
+        return continue_text(model, tokens, request, vocabulary)
+
     def further_scores(
         self,
         model: DecoderOnly,
@@ -153,3 +127,18 @@ def _nll(model: DecoderOnly, batch: NextTokenBatch) -> Tensor:
     """Return the nats of each token, 0 for padding: [B, L]."""
     # Padding follows the text, where no causal model looks.
     return model.nll(batch.values, batch.previous).masked_fill(batch.values == PAD, 0.0)
+
+
+def continue_text(
+    model: DecoderOnly, tokens: Sequence[int], request: SampleRequest, vocabulary: Vocabulary
+) -> list[list[int]]:
+    """Return texts of at most `length` tokens that begin with these, without their ends.
+
+    Special ids but the end and the unknown token are not sampled.
+    """
+    device = device_of(model)
+    prefix = torch.tensor(tokens, dtype=torch.int64, device=device).expand(request.count, -1)
+    never = [token for token in range(vocabulary.known.start) if token != SEP]
+    constraint = Forbidden(never, len(vocabulary), device)
+    rows = generate(model, replace(request, prefix=prefix, end=SEP, constraint=constraint))
+    return [[token for token in row if token >= N_SPECIALS] for row in rows.tolist()]

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from triptych.domains.gan.losses import discriminator_loss, generator_loss
 from triptych.domains.gan.spectral_norm import SpectralNorm
-from triptych.domains.language.labelled_examples import LabelledBatch, join_texts
-from triptych.domains.language.masking import MaskRates
-from triptych.domains.language.vocabulary import MASK, SPECIALS
+from triptych.domains.language.data import LabelledBatch, MaskRates, join_texts
+from triptych.domains.language.model import MASK, SPECIALS
 from triptych.files.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure
 from triptych.text.word_piece import UNKNOWN
 from triptych.tools.explain.drawing import UNUSED, light_grid

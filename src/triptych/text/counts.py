@@ -1,4 +1,4 @@
-"""Unigram and bigram models, with which the models of text are compared."""
+"""Unigram and bigram models of tokens, with which the models of text are compared."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from triptych.training.loading.batches import Ragged
+
 Ids = NDArray[np.int64]
 
 INITIAL_COUNT = 0.5
 """Initial count of every token: the estimate of Krichevsky and Trofimov (1981)."""
+BOTH = "both neighbours"
+"""Name of the model that reads the token on either side."""
 
 
 class CountModels:
@@ -83,3 +87,53 @@ class CountModels:
             "unigram": float((targets == self.unigram.argmax()).mean()),
             "bigram": float((targets == self.likeliest(contexts)).mean()),
         }
+
+
+class MaskedCounts:
+    """Predictions of single tokens from counts of the training rows.
+
+    With both neighbours the bigram model is a Markov chain, whose probability of a token between
+    l and r is P(w | l, r) = P(w | l) P(r | w) / sum of the same over all tokens. A masked left
+    neighbour leaves the unigram model in place of P(w | l), a masked right one leaves out P(r | w).
+
+    rows: with a special id at both ends. vocabulary: number of ids. n_specials: number of the
+    special ids. mask: the id that stands for a masked token.
+    """
+
+    def __init__(self, rows: Ragged, vocabulary: int, *, n_specials: int, mask: int) -> None:
+        self.n_specials, self.mask = n_specials, mask
+        values = rows.values.astype(np.int64)
+        later = np.ones(len(values), dtype=bool)
+        later[rows.offsets[:-1]] = False  # the start
+        inner = later.copy()
+        inner[rows.offsets[1:] - 1] = False  # the end
+        chain, tokens = np.flatnonzero(later), np.flatnonzero(inner)
+        self.chain = CountModels(values[chain - 1], values[chain], vocabulary)
+        self.counts = CountModels(values[tokens - 1], values[tokens], vocabulary)
+
+    def scores(
+        self, left: Ids, right: Ids, expected: Ids
+    ) -> tuple[dict[str, float], dict[str, float]]:
+        """Return the mean nats and the accuracy of each model, by name.
+
+        left, right [N]: the neighbours of each token as a model reads them. expected [N]: tokens.
+        """
+        nats = self.counts.nats(left, expected)
+        accuracy = self.counts.accuracy(left, expected)
+        probability, likeliest = np.empty(len(expected)), np.empty(len(expected), dtype=np.int64)
+        for number, (before, after) in enumerate(zip(left, right, strict=True)):
+            every = self.between(int(before), int(after))  # [V]
+            probability[number] = every[expected[number]]
+            likeliest[number] = every.argmax()
+        nats[BOTH] = float(-np.log(probability).mean())
+        accuracy[BOTH] = float((likeliest == expected).mean())
+        return nats, accuracy
+
+    def between(self, left: int, right: int) -> NDArray[np.float64]:
+        """Return P(token | left, right) of the Markov chain for every token, [V]."""
+        product = self.chain.after(left)
+        if right != self.mask:
+            product = product * self.chain.before(right)
+        product[: self.n_specials] = 0.0
+        total: NDArray[np.float64] = product / product.sum()
+        return total
