@@ -42,7 +42,7 @@ SHIPPED = reproduce.read_rows(reproduce.ROWS)
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     source = {
-        "class_path": "triptych.domains.pictures.synthetic.CopiedRows",
+        "class_path": "triptych.domains.pictures.sources.CopiedRows",
         "init_args": {"height": 2, "width": 2, "levels": 3, "train_size": 16, "validation_size": 4},
     }
     sizes = {"n_layers": 1, "d_model": 8, "n_heads": 1}

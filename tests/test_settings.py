@@ -36,7 +36,7 @@ from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.pictures.sources import ImageFolder
+from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError

@@ -28,7 +28,7 @@ def config(path: Path, source: str, *, trainer: bool = True, **arguments: Any) -
 @pytest.mark.parametrize(
     ("source", "arguments"),
     [
-        ("pictures.sources.ImageFolder", {"height": 4, "width": 4}),
+        ("pictures.image_folder.ImageFolder", {"height": 4, "width": 4}),
         ("pictures.sources.MNIST", {}),
         ("pictures.sources.CIFAR10", {}),
         ("music.sources.midi_folder.MidiFolder", {}),
@@ -70,7 +70,11 @@ def test_a_picture_of_the_wrong_size(refused, tmp_path: Path) -> None:
         pixels = np.full(shape, index, dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"pictures/{index}.png")
     command = config(
-        tmp_path / "c.yaml", "pictures.sources.ImageFolder", directory="pictures", height=4, width=4
+        tmp_path / "c.yaml",
+        "pictures.image_folder.ImageFolder",
+        directory="pictures",
+        height=4,
+        width=4,
     )
     refused(*command, says=["pictures/6.png is 4 wide and 5 high", "expected 4 wide and 4 high"])
 

@@ -432,7 +432,7 @@ def test_print_config_without_a_file_prints_the_defaults(cli) -> None:
 @pytest.mark.parametrize("form", [["--data.source.help", "ImageFolder"], ["--data.source.help="]])
 def test_the_settings_of_a_class_are_shown_without_a_file(cli, form: list[str]) -> None:
     if form[0].endswith("="):
-        form = [form[0] + "triptych.domains.pictures.sources.ImageFolder"]
+        form = [form[0] + "triptych.domains.pictures.image_folder.ImageFolder"]
     answer = cli("train", "image", *form)
     assert answer.code == 0, answer.err
     assert "--data.source.resize" in answer.out

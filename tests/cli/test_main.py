@@ -161,7 +161,7 @@ def test_help_has_a_text_and_a_default_for_every_option(
 
 def test_train_help_lists_the_kinds_of_a_part_and_hides_nothing_else(cli) -> None:
     out = cli("train", "image", "--help").out
-    for path in ("core.attention.local2d.Local2D", "domains.pictures.sources.ImageFolder"):
+    for path in ("core.attention.local2d.Local2D", "domains.pictures.image_folder.ImageFolder"):
         assert f"triptych.{path}" in out
     assert "--model CONFIG" not in out
     assert "--trainer.plugins" not in out, "the run sets it itself"

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.image.super_resolution import average_down
+from triptych.domains.image.model import average_down
 from triptych.domains.pictures.render import to_bytes, to_levels
 
 

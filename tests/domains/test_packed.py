@@ -25,7 +25,7 @@ DATA: dict[str, dict[str, Any]] = {
         "max_tokens": 512,
     },
     "image": {
-        "source": {"class_path": "triptych.domains.pictures.synthetic.CopiedRows", "init_args": {}},
+        "source": {"class_path": "triptych.domains.pictures.sources.CopiedRows", "init_args": {}},
     },
     "music": {
         "source": {

@@ -24,7 +24,7 @@ from triptych.domains import find_domain
 from triptych.domains.music.midi import midi_bytes, new_midi
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.events import EventTokenizer
-from triptych.domains.pictures.sources import ImageFolder
+from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.errors import UserError
 from triptych.files import reading
 from triptych.files.reading import displayed_by, read_in_order
@@ -279,7 +279,7 @@ def test_images_do_not_depend_on_workers_and_parts(
     (tmp_path / "class0" / "cut.png").write_bytes(b"no image")
     source = ImageFolder(str(tmp_path), height=4, width=6)
     alone = source.load("train")
-    monkeypatch.setattr("triptych.domains.pictures.sources.CHUNK", 7)
+    monkeypatch.setattr("triptych.domains.pictures.image_folder.CHUNK", 7)
     request.getfixturevalue("at_once")
     parts = list(source.stream("train"))
     assert max(map(len, parts)) == 7

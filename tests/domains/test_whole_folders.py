@@ -18,8 +18,8 @@ from triptych.core.attention.full import Full
 from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig
+from triptych.domains.image.config import ModelConfig as ImageModelConfig
 from triptych.domains.image.inference import ImageModel
-from triptych.domains.image.model import ModelConfig as ImageModelConfig
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.config import ModelConfig as MusicModelConfig
 from triptych.domains.music.data import DataConfig as MusicData
@@ -32,7 +32,8 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.pictures.config import DataConfig as ImageData
 from triptych.domains.pictures.data import ImageDataset
-from triptych.domains.pictures.sources import ImageFolder, ImageSource
+from triptych.domains.pictures.image_folder import ImageFolder
+from triptych.domains.pictures.sources import ImageSource
 from triptych.errors import UserError
 
 SIZES = TransformerConfig(n_layers=1, d_model=8, n_heads=1, feed_forward=GELU(8), attention=Full())

@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, get_type_hints
@@ -273,6 +272,8 @@ class Domain:
     piece_files: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Suffixes of sample files that are pieces of music -> function that reads such a file into a
     `piano_roll.Piece`, as module:function."""
+    packing: ClassVar[str | None] = None
+    """Module with the function `pack`, by its dotted path; None where data are not packed."""
     limits: ClassVar[str] = ""
     """What the models are not for, in sentences, for their cards."""
 
@@ -297,15 +298,15 @@ class Domain:
         """Write the data into a folder that training reads; return a sentence about it.
 
         Raises UserError for missing data, for a folder that cannot be written, and for a domain
-        without a module `packed`.
+        without `packing`.
         """
         from triptych.training.loading.packed import PackWriter
 
-        if find_spec(name := f"{type(self).__module__.rpartition('.')[0]}.packed") is None:
+        if self.packing is None:
             raise UserError(f"the domain {self.name} has no packed form of its data")
         writer = PackWriter(out)
         try:
-            sentence: str = import_module(name).pack(config, writer)
+            sentence: str = import_module(self.packing).pack(config, writer)
         except BaseException:
             writer.discard()
             raise

@@ -16,13 +16,18 @@ from torch import nn
 from triptych.config.schema import from_plain
 from triptych.domains.gan import metrics
 from triptych.domains.gan import model as networks
-from triptych.domains.gan.config import Config
+from triptych.domains.gan.config import Config, ModelConfig
 from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.inference import restore
-from triptych.domains.gan.losses import discriminator_loss, generator_loss
 from triptych.domains.gan.metrics import FrechetScore, Gaussian, frechet_distance
-from triptych.domains.gan.model import FeatureMapAttention, ModelConfig, SelfAttentionGan
-from triptych.domains.gan.spectral_norm import SpectralNorm, add_spectral_norm
+from triptych.domains.gan.model import (
+    FeatureMapAttention,
+    SelfAttentionGan,
+    SpectralNorm,
+    add_spectral_norm,
+    discriminator_loss,
+    generator_loss,
+)
 from triptych.domains.gan.task import prepare
 from triptych.domains.pictures.config import DataConfig
 from triptych.domains.pictures.sources import Digits

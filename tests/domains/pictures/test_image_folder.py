@@ -10,9 +10,9 @@ import pytest
 import torch
 from PIL import Image
 
-from triptych.domains.pictures import sources
+from triptych.domains.pictures import image_folder
 from triptych.domains.pictures.formats import decode_image
-from triptych.domains.pictures.sources import ImageFolder
+from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.errors import UserError
 from triptych.files.splits import split_by_hash
 
@@ -96,7 +96,7 @@ def test_images_of_another_split_are_not_decoded(
         decoded.append(content)
         return decode_image(content, *sizes, resize=resize)
 
-    monkeypatch.setattr(sources, "decode_image", counted)
+    monkeypatch.setattr(image_folder, "decode_image", counted)
     lengths = {split: len(source(tmp_path).load(split)) for split in ("train", "validation")}
     assert len(decoded) == sum(lengths.values()) < 40
 

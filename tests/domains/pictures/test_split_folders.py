@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from triptych.domains.pictures.data import ImageDataset
-from triptych.domains.pictures.sources import ImageFolder
+from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.errors import UserError
 
 

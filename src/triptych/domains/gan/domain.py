@@ -40,6 +40,7 @@ class GanDomain(Domain):
     """Images made from noise by a generator, which a discriminator judges."""
 
     name = "gan"
+    packing = "triptych.domains.pictures.config"
     sample_options = GanSampleOptions
     attention_options = GanAttentionOptions
     limits = "Images of another size or kind than its data, and samples in place of real data."

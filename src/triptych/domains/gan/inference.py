@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.base import TrainedModel
+from triptych.domains.gan.config import GanSettings
 from triptych.domains.gan.domain import GanAttentionOptions, GanSampleOptions
 from triptych.domains.gan.metrics import FrechetScore
-from triptych.domains.gan.model import GanSettings, SelfAttentionGan
+from triptych.domains.gan.model import SelfAttentionGan
 from triptych.domains.options import EvaluateOptions, ScoreRequest, counted
 from triptych.domains.pictures import render
+from triptych.domains.pictures.config import read_to_score
 from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_names
-from triptych.domains.pictures.splits import read_to_score
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.training.engine.evaluate import Evaluation, scoring

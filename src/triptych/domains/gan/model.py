@@ -7,16 +7,15 @@ discriminator (section 5). Smaller than there, with one number of channels throu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils import parametrize
 
-from triptych.domains.gan.spectral_norm import add_spectral_norm
-from triptych.training.run.settings import ModelSettings
-from triptych.types import Checked, PositiveInt
+if TYPE_CHECKING:
+    from triptych.domains.gan.config import ModelConfig
 
 REDUCTION = 8
 """Channels of a feature map per channel of queries, keys and values (Zhang et al. 2018)."""
@@ -24,50 +23,6 @@ SAMPLE_BATCH = 256
 """Images generated at once."""
 STATISTICS_BATCHES = 2
 """Batches of this size whose mean and variance the batch norms use for samples."""
-
-
-@dataclass(frozen=True)
-class ModelConfig(Checked):
-    """Sizes of a generator and a discriminator with self-attention at one feature map."""
-
-    latent: PositiveInt = 64
-    """Numbers of the normal noise from which an image is generated."""
-    channels: PositiveInt = 64
-    """Channels of every feature map."""
-    n_blocks: PositiveInt = 1
-    """Blocks of the generator that double height and width, and of the discriminator that halve
-    them; the image's sides must be multiples of 2^n_blocks."""
-    attention_side: PositiveInt | None = 8
-    """Height in positions of the feature map with self-attention, in both networks; null for
-    none."""
-    class_conditional: bool = True
-    """Condition both networks on the image's class."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.attention_side is not None and self.channels < REDUCTION:
-            raise ValueError(
-                f"channels is {self.channels}; self-attention, whose width is an eighth of it, "
-                f"needs at least {REDUCTION} (attention_side null: none)"
-            )
-
-    def build(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
-        """Return new networks for images as in `ImageDataset.vocabulary`."""
-        height, width, channels = vocabulary["shape"]
-        n_classes = len(vocabulary["class_names"]) if self.class_conditional else 0
-        shape, levels = (height, width, channels), vocabulary["levels"]
-        return SelfAttentionGan(self, shape, levels=levels, n_classes=n_classes)
-
-
-@dataclass(frozen=True)
-class GanSettings(ModelSettings):
-    """What use of a GAN needs besides its weights and vocabulary."""
-
-    model: ModelConfig
-    """Sizes of the networks."""
-
-    def build_model(self, vocabulary: dict[str, Any]) -> SelfAttentionGan:
-        return self.model.build(vocabulary)
 
 
 class FeatureMapAttention(nn.Module):
@@ -324,3 +279,49 @@ def _attention_of(config: ModelConfig) -> FeatureMapAttention | None:
     if config.attention_side is None:
         return None
     return FeatureMapAttention(config.channels, config.attention_side)
+
+
+def discriminator_loss(real: Tensor, generated: Tensor) -> Tensor:
+    """Return mean max(0, 1 - real) + mean max(0, 1 + generated), of logits [B]."""
+    return (1 - real).relu().mean() + (1 + generated).relu().mean()
+
+
+def generator_loss(generated: Tensor) -> Tensor:
+    """Return the mean of minus the logits [B] of generated images."""
+    return -generated.mean()
+
+
+class SpectralNorm(nn.Module):
+    """Parametrisation that divides a weight by the largest singular value of its matrix.
+
+    As in the paper, the matrix of a convolution has a row per output channel and a column per
+    input channel and kernel position. Its norm is not that of the convolution as an operator.
+
+    `torch.nn.utils.parametrizations.spectral_norm` estimates the norm by power iteration (section
+    2.2) and keeps the estimate's vectors as state, which belongs to the training weights. This one
+    has no state, so averaged weights are normalised as well. docs/results.md has the errors.
+    """
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """Weight [O, ...] -> the same shape, with largest singular value 1."""
+        with torch.autocast(weight.device.type, enabled=False):
+            matrix = weight.flatten(1)  # [O, I]
+            if matrix.shape[0] > matrix.shape[1]:
+                matrix = matrix.T  # [I, O]
+            with torch.no_grad():
+                # The eigenvalues of M M^T are the squared singular values, in ascending order.
+                singular_vector = torch.linalg.eigh(matrix @ matrix.T).eigenvectors[:, -1]
+            # With the singular vector held fixed this has the gradient u v^T (section 2.3).
+            norm: Tensor = (matrix.T @ singular_vector).norm()
+        return weight / norm
+
+
+def add_spectral_norm(network: nn.Module, *, without: tuple[type[nn.Module], ...] = ()) -> None:
+    """Normalise the weight of each convolution, linear map and embedding, in place.
+
+    without: modules of these types, with their parts, keep their weights.
+    """
+    kept = {part for m in network.modules() if isinstance(m, without) for part in m.modules()}
+    for module in list(network.modules()):
+        if isinstance(module, nn.Conv2d | nn.Linear | nn.Embedding) and module not in kept:
+            parametrize.register_parametrization(module, "weight", SpectralNorm())

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor
 
 from triptych.domains.gan.config import Config
-from triptych.domains.gan.losses import discriminator_loss, generator_loss
 from triptych.domains.gan.metrics import FrechetScore
-from triptych.domains.gan.model import SelfAttentionGan
+from triptych.domains.gan.model import SelfAttentionGan, discriminator_loss, generator_loss
+from triptych.domains.pictures.config import loaders, read_to_train
 from triptych.domains.pictures.data import Batch, ImageDataset
 from triptych.domains.pictures.render import write_grid
-from triptych.domains.pictures.splits import loaders, read_to_train
 from triptych.errors import UserError
 from triptych.training.engine.alternating import AlternatingModule, Player
 from triptych.training.engine.evaluate import in_double

@@ -42,7 +42,7 @@ class ImageEvaluateOptions(EvaluateOptions):
         return mask_file(self.mask)
 
     def report(self, result: dict[str, Any]) -> list[str]:
-        from triptych.domains.image.conditional_scores import text_lines
+        from triptych.domains.image.metrics import text_lines
 
         return text_lines(result["details"])
 
@@ -122,6 +122,7 @@ class ImageDomain(Domain):
     """Images as sequences of pixels."""
 
     name = "image"
+    packing = "triptych.domains.pictures.config"
     evaluate_options = ImageEvaluateOptions
     sample_options = ImageSampleOptions
     attention_options = ImageAttentionOptions

@@ -1,15 +1,23 @@
-"""Bits per dimension: sums over a batch, ratios of sums, and the baselines of simple models."""
+"""Bits per dimension and their baselines; scores of completion and of super-resolution."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from triptych.domains.pictures.data import Batch
-from triptych.training.engine.evaluate import in_double
+from triptych.domains.image.model import ImageTransformer, average_down
+from triptych.domains.pictures.data import Batch, ImageDataset
+from triptych.domains.pictures.render import repeat
+from triptych.errors import UserError
+from triptych.training.engine.evaluate import device_of, in_double, scoring
+from triptych.types import Progress
+
+if TYPE_CHECKING:
+    from triptych.domains.image.inference import ImageModel
 
 COUNTING_BATCH = 2048
 """Images counted at once; bounds the memory of their indices as 64-bit integers."""
@@ -54,3 +62,142 @@ def histogram_bits_per_dim(train: Tensor, held_out: Tensor, levels: int) -> floa
         for part in held_out.split(COUNTING_BATCH)
     )
     return total / held_out.numel()
+
+
+BATCH = 32
+"""Rows scored together."""
+
+
+def completion_scores(
+    trained: ImageModel,
+    images: ImageDataset,
+    filled: Tensor,
+    *,
+    draws: int = 0,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Return bits per dim of the filled pixels given the others, and of the others alone.
+
+    filled: bool [H, W], all after the given pixels in the generation order (UserError otherwise).
+    With draws also `filled_alone_bits_per_dim`, of the filled pixels without the given ones: for
+    each image -log2 of the mean of p(filled | g_k), g_k the given pixels of `draws` samples of the
+    model, of the image's class where it has one. That mean is the likelihood of a mixture of
+    `draws` distributions; by Jensen's inequality the bits are in expectation at least those of the
+    model's own marginal distribution, which they approach as the draws grow.
+    """
+    model = trained.full_model
+    check_given_first(model, filled)
+    device, classes = device_of(model), images.labels if model.n_classes else None
+    of_class: dict[int | None, Tensor] = {}  # samples [draws, H, W, C]
+    if draws:
+        for label in [None] if classes is None else sorted(set(classes.tolist())):
+            of_class[label] = torch.from_numpy(trained.sample(draws, seed=seed, label=label))
+    known = model.known_positions(filled)  # [L]
+    given = filled_alone = filled_too = 0.0  # sums of nats
+    with scoring(model):
+        for index in range(len(images)):
+            image = images.pixels[index]  # [H, W, C]
+            label = None if classes is None else int(classes[index])
+            rows = image.unsqueeze(0)
+            if draws:
+                mixed = torch.where(filled.unsqueeze(-1), image, of_class[label])
+                rows = torch.cat([rows, mixed])  # [1 + draws, H, W, C]
+            labels = None if label is None else torch.full((len(rows),), label, device=device)
+            nats = [
+                model.nll(part.to(device), None if labels is None else labels[: len(part)])
+                for part in rows.split(BATCH)
+            ]
+            by_region = torch.cat(nats).double().cpu()  # [1 + draws, L]
+            of_filled = by_region[:, ~known.cpu()].sum(1)  # [1 + draws]
+            given += float(by_region[0].sum() - of_filled[0])
+            filled_too += float(of_filled[0])
+            if draws:
+                filled_alone -= float((-of_filled[1:]).logsumexp(0)) - math.log(draws)
+            if progress is not None:
+                progress(index + 1, len(images))
+    n_filled = int(filled.sum())
+    bits = math.log(2) * len(images) * images.pixels.shape[-1]
+    n_given = filled.numel() - n_filled
+    scores = {
+        "images": len(images),
+        "draws": draws,
+        "filled_bits_per_dim": filled_too / (bits * n_filled),
+        "filled_alone_bits_per_dim": filled_alone / (bits * n_filled) if draws else None,
+        "given_bits_per_dim": given / (bits * n_given) if n_given else None,
+    }
+    return {"completion": scores}
+
+
+def check_given_first(model: ImageTransformer, filled: Tensor) -> None:
+    """Raise UserError unless all given pixels come first in the model's generation order."""
+    if not model.given_first(filled):
+        raise UserError(
+            "the likelihood of the filled pixels needs a mask whose given pixels all come before "
+            "them in the model's generation order, such as --mask bottom"
+        )
+
+
+def upscaling_scores(
+    trained: ImageModel,
+    images: ImageDataset,
+    *,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Return pSNR and consistency of one sample of each image, and of interpolations.
+
+    By method (samples, nearest, bicubic): psnr in dB, 10 log10(M^2 / MSE) with the highest level M
+    and the mean squared error over all images; consistent_share, the share of sub-pixels of the
+    small image that the result averaged down equals exactly; consistency_error, the mean absolute
+    difference from it in levels.
+    """
+    model, factor = trained.upscaling_model()
+    small = average_down(images.pixels, factor)  # [N, h, w, C]
+    labels = images.labels.tolist() if model.n_classes and images.labels is not None else None
+    samples = trained.upscale(small.numpy(), labels=labels, seed=seed, progress=progress)
+    planes = small.permute(0, 3, 1, 2).float()  # [N, C, h, w]
+    cubic = F.interpolate(planes, scale_factor=factor, mode="bicubic", align_corners=False)
+    cubic = cubic.round().clamp(0, model.levels - 1).permute(0, 2, 3, 1)  # [N, H, W, C]
+    results = {
+        "samples": torch.from_numpy(samples[:, 0]),
+        "nearest": repeat(small, factor),
+        "bicubic": cubic.to(torch.uint8),
+    }
+    scores: dict[str, Any] = {"images": len(images)}
+    for method, pixels in results.items():
+        error = (pixels.double() - images.pixels.double()).square().mean()
+        again = (average_down(pixels, factor).double() - small.double()).abs()
+        scores[method] = {
+            "psnr": float(10 * ((model.levels - 1) ** 2 / error).log10()),
+            "consistent_share": float((again == 0).double().mean()),
+            "consistency_error": float(again.mean()),
+        }
+    return {"upscaling": scores}
+
+
+def text_lines(details: dict[str, Any]) -> list[str]:
+    """Return the lines that follow the metrics on the screen."""
+    lines = []
+    if "completion" in details:
+        scores = details["completion"]
+        lines.append(f"completion, {scores['images']} images, bits per dim:")
+        names = {
+            "filled": "filled pixels, given the others",
+            "filled_alone": f"filled pixels, given those of {scores['draws']} samples instead",
+            "given": "given pixels",
+        }
+        for name, text in names.items():
+            if (value := scores[f"{name}_bits_per_dim"]) is not None:
+                lines.append(f"  {value:.4f}  {text}")
+    if "upscaling" in details:
+        scores = details["upscaling"]
+        lines.append(f"super-resolution, {scores['images']} images:")
+        for method in ("samples", "nearest", "bicubic"):
+            one = scores[method]
+            lines.append(
+                f"  {method:<7}  pSNR {one['psnr']:.2f} dB; averaged down, "
+                f"{one['consistent_share']:.1%} of the values are the given ones, mean error "
+                f"{one['consistency_error']:.3f} levels"
+            )
+    return lines

@@ -4,60 +4,31 @@ Parmar et al. 2018, "Image Transformer", 1802.05751. The attention variant deter
 which training, sampling and likelihoods share.
 """
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
+from triptych.core.attention.full import Full
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, ValueEmbedding
-from triptych.core.heads import Categorical, HeadConfig
-from triptych.core.models.base import Condition
+from triptych.core.generation_order import raster
+from triptych.core.models.base import Condition, Conditioner, Memory
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import Axial
-from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate, on_model
 from triptych.decoding.given import resample
 from triptych.decoding.sampling import Given, SampleRequest
-from triptych.domains.image.conditioner import ImageConditioner
-from triptych.domains.image.super_resolution import SuperResolution, average_down
-from triptych.training.run.settings import ModelSettings
 from triptych.types import Progress
+
+if TYPE_CHECKING:
+    from triptych.domains.image.config import ModelConfig
 
 SAMPLE_BATCH = 64
 """Images sampled together; constant, so that a seed gives the same images on every machine."""
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The decoder, its output distribution, and whether it is conditioned on a class."""
-
-    transformer: TransformerConfig = field(
-        default_factory=lambda: TransformerConfig(positions=Axial())
-    )
-    """Sizes and parts of the decoder."""
-    head: HeadConfig = field(default_factory=Categorical)
-    """Categorical (a softmax per sub-pixel) or MixtureOfLogistics (one position per pixel)."""
-    class_conditional: bool = False
-    """Add a learned embedding of the image's class at every position."""
-    super_resolution: SuperResolution = field(default_factory=SuperResolution)
-    """Encoder of the image averaged down, on which the model is conditioned."""
-
-
-@dataclass(frozen=True)
-class ImageSettings(ModelSettings):
-    """What use of an image model needs besides its weights and vocabulary."""
-
-    model: ModelConfig
-    """Transformer, output distribution and classes."""
-    bits: int | None = None
-    """Bits kept of each 8-bit value of a picture; null where all levels are kept."""
-
-    def build_model(self, vocabulary: dict[str, Any]) -> nn.Module:
-        """Return a new model for images as in `ImageDataset.vocabulary`."""
-        n_classes = len(vocabulary["class_names"]) if self.model.class_conditional else 0
-        shape, levels = tuple(vocabulary["shape"]), vocabulary["levels"]
-        return ImageTransformer(self.model, shape, levels=levels, n_classes=n_classes)
 
 
 class ImageTransformer(nn.Module):
@@ -94,7 +65,7 @@ class ImageTransformer(nn.Module):
             config.head.build(d_model, levels, channels),
             d_model=d_model,
             dropout=transformer.dropout,
-            conditioner=ImageConditioner(config.super_resolution.build(transformer, shape, levels)),
+            conditioner=ImageConditioner(small_image_encoder(config, shape, levels)),
         )
         if n_classes:
             # Made here, because the order of the random numbers decides the weights of a seed.
@@ -251,3 +222,68 @@ class ImageTransformer(nn.Module):
         """Return whether all given pixels come before all filled ones in the generation order."""
         known = self.known_positions(filled)
         return bool((known[:-1] >= known[1:]).all())
+
+
+class ImageConditioner(Conditioner):
+    """An embedding of the class at every position, and the memory of a small image; both optional.
+
+    encoder: of the pixels of a small image; None for a model without super-resolution.
+    """
+
+    def __init__(self, encoder: SequenceEncoder | None) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.classes: nn.Embedding | None = None
+
+    def add_classes(self, n_classes: int, d_model: int) -> None:
+        """Make the embeddings of the classes."""
+        self.classes = nn.Embedding(n_classes, d_model)
+        nn.init.normal_(self.classes.weight, std=d_model**-0.5)
+
+    def forward(self, labels: Tensor | None, small: Tensor | None) -> Condition:
+        """Return the condition of classes int64 [B] and small images, uint8 [B, h, w, C].
+
+        Raises ValueError for a small image exactly if the model reads none, or the reverse.
+        """
+        if (small is None) != (self.encoder is None):
+            raise ValueError("a small image is needed exactly by a model of super-resolution")
+        vectors = None if self.classes is None else self.classes(labels).unsqueeze(1)  # [B, 1, D]
+        if self.encoder is None or small is None:
+            return Condition(vectors)
+        features = self.encoder(small.long().flatten(1, 2))  # [B, h w, D]
+        return Condition(vectors, Memory(features))
+
+
+def small_image_encoder(
+    config: ModelConfig, shape: tuple[int, int, int], levels: int
+) -> SequenceEncoder | None:
+    """Make the encoder of the pixels of a small image [B, h w, C]; None without a factor.
+
+    shape: of the large image. Raises ValueError as `SuperResolution.small_shape`.
+    """
+    if config.super_resolution.factor is None:
+        return None
+    height, width, channels = config.super_resolution.small_shape(shape)
+    own = replace(
+        config.transformer,
+        n_layers=config.super_resolution.n_layers,
+        attention=Full(),
+        positions=Axial(),
+    )
+    return SequenceEncoder(
+        PixelEmbedding(levels, channels, own.d_model),
+        own.input_positions(raster((height, width))),
+        own.encoder((height, width)),
+        own.dropout,
+    )
+
+
+def average_down(pixels: Tensor, factor: int) -> Tensor:
+    """Return the mean of each square of pixels, rounded, a half up, in integers.
+
+    uint8 [B, H, W, C] -> [B, H / factor, W / factor, C].
+    """
+    squares: Tensor = pixels.long().unflatten(2, (-1, factor)).unflatten(1, (-1, factor))
+    sums: Tensor = squares.sum((2, 4))  # [B, h, w, C]
+    means = (2 * sums + factor**2) // (2 * factor**2)
+    return means.to(pixels.dtype)

@@ -12,9 +12,10 @@ from torch import Tensor
 from triptych.core.heads import CategoricalHead
 from triptych.core.transformer import take_auxiliary_loss
 from triptych.decoding.sampling import SampleRequest
-from triptych.domains.image.attention_maps import attention_maps
+from triptych.domains.image.attention import attention_maps
 from triptych.domains.image.config import Config
 from triptych.domains.image.metrics import ImageScores, histogram_bits_per_dim
+from triptych.domains.pictures.config import loaders, read_to_train
 from triptych.domains.pictures.data import Batch, ImageDataset, check_same_shape
 from triptych.domains.pictures.render import (
     draw_attention,
@@ -23,7 +24,6 @@ from triptych.domains.pictures.render import (
     write_grid,
     write_rows,
 )
-from triptych.domains.pictures.splits import loaders, read_to_train
 from triptych.errors import UserError
 from triptych.training.engine.module import ATTENTION, TrainingModule
 from triptych.training.finetune.rows import RowMap, same_symbols

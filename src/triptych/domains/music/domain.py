@@ -185,6 +185,7 @@ class MusicDomain(Domain):
     """Music as sequences of events or of notes on a grid."""
 
     name = "music"
+    packing = "triptych.domains.music.packed"
     evaluate_options = MusicEvaluateOptions
     sample_options = MusicSampleOptions
     attention_options = MusicAttentionOptions

@@ -1,13 +1,26 @@
-"""Lists the image files of a folder: splits and classes by sub-folder."""
+"""A folder of image files as a source: splits and classes by sub-folder."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import Literal, NamedTuple
 
+import numpy as np
+import torch
+
+from triptych.domains.pictures.data import ImageDataset
+from triptych.domains.pictures.formats import ImageSizeError, decode_image
+from triptych.domains.pictures.sources import CHUNK, ImageSource, Pixels
 from triptych.errors import UserError
-from triptych.files.splits import ALL
+from triptych.files.reading import read_in_order
+from triptych.files.splits import ALL, check_shares, split_by_hash, warn_of_skipped
+from triptych.types import FractionBelowOne, PositiveInt
 
 SUFFIXES = (
     ".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp",
@@ -105,3 +118,140 @@ def list_split(directory: Path, split: str) -> Listing:
             )
         files.append((path, class_names.index(name) if name else 0))
     return Listing(files, class_names, hashed)
+
+
+class _Found(NamedTuple):
+    """Image of a folder."""
+
+    digest: bytes
+    label: int
+    path: Path
+    pixels: Pixels
+
+
+@dataclass(frozen=True)
+class ImageFolder(ImageSource):
+    """A folder of PNG, JPEG, BMP, GIF, TIFF, WebP or PPM images; sub-folders are classes.
+
+    Sub-folders named train, validation (or valid, val) and test are splits, with classes below
+    them. A split without such a folder is taken from the training images by the hash of each file:
+    equal files are never in two of these splits, and a new file does not move others. Damaged
+    images are skipped and reported.
+    """
+
+    directory: str
+    """Folder of the images; its sub-folders are classes, or train, validation and test."""
+    height: PositiveInt
+    """Height of every image, in pixels."""
+    width: PositiveInt
+    """Width of every image, in pixels."""
+    channels: Literal[1, 3] = 3
+    """1 for grey, 3 for RGB; images are converted."""
+    resize: bool = False
+    """Crop and scale images of another size; false refuses them."""
+    validation_share: FractionBelowOne = 0.1
+    """Share of the images held out for validation, 0 to 1."""
+    test_share: FractionBelowOne = 0.1
+    """Share of the images held out for the test, 0 to 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_shares(self.validation_share, self.test_share)
+
+    def load(self, split: str) -> ImageDataset:
+        """Read one split, or `all`, in the order of the hashes of its files."""
+        listing = list_split(self._folder, split)
+        images, damaged = self._find(listing, split, decode=True)
+        self._report(listing, split, len(images), damaged)
+        return _dataset(listing, [(image.label, image.pixels) for image in images])
+
+    def stream(self, split: str) -> Iterator[ImageDataset]:
+        """Yield the images of `load` in parts; each file is read twice, hashed and then decoded."""
+        listing = list_split(self._folder, split)
+        images, damaged = self._find(listing, split, decode=False)
+        read = partial(self._read, split=split, hashed=None, decode=True)
+        paths = [image.path for image in images]
+        n_found = 0
+        with closing(
+            read_in_order(read, paths, count=len(paths), what="decoded images")
+        ) as results:
+            pairs = zip(images, results, strict=True)
+            while some := list(islice(pairs, CHUNK)):
+                damaged += [result for _, result in some if isinstance(result, str)]
+                part = [(one.label, got[1]) for one, got in some if isinstance(got, tuple)]
+                if part:
+                    n_found += len(part)
+                    yield _dataset(listing, part)
+        self._report(listing, split, n_found, damaged)
+
+    @property
+    def _folder(self) -> Path:
+        return Path(self.directory).expanduser()
+
+    def _find(
+        self, listing: Listing, split: str, *, decode: bool
+    ) -> tuple[list[_Found], list[str]]:
+        """Return the images of a split in the order of their hashes, and the damaged files."""
+        shares = {"validation": self.validation_share, "test": self.test_share}
+        hashed = {name: shares[name] for name in shares if name in listing.hashed_splits}
+        by_hash = split == "train" or split in hashed
+        read = partial(self._read, split=split, hashed=hashed if by_hash else None, decode=decode)
+        what = "decoded images" if decode else "hashed images"
+        paths = [path for path, _ in listing.files]
+        images: list[_Found] = []
+        damaged: list[str] = []
+        with closing(read_in_order(read, paths, count=len(paths), what=what)) as results:
+            for (path, label), result in zip(listing.files, results, strict=True):
+                if isinstance(result, str):
+                    damaged.append(result)
+                elif result is not None:
+                    images.append(_Found(result[0], label, path, result[1]))
+        images.sort(key=lambda image: image[:2])  # independent of names, mixed over the classes
+        return images, damaged
+
+    def _read(
+        self, path: Path, *, split: str, hashed: dict[str, float] | None, decode: bool
+    ) -> tuple[bytes, Pixels] | str | None:
+        """Return the hash of a file and its pixels, which are empty without `decode`.
+
+        Returns None for a file of another split, and the name of a damaged file. hashed: shares of
+        the splits by hash; None where the hash decides nothing. Raises UserError for another size.
+        """
+        try:
+            content = (self._folder / path).read_bytes()
+            if hashed is not None and split_by_hash(content, hashed) != split:
+                return None
+            digest = hashlib.sha256(content).digest()
+            if not decode:
+                return digest, np.zeros(0, np.uint8)
+            sizes = (self.height, self.width, self.channels)
+            return digest, decode_image(content, *sizes, resize=self.resize)
+        except ImageSizeError as error:
+            raise UserError(
+                f"{self._folder / path} is {error} (pixels), expected {self.width} wide and "
+                f"{self.height} high: set data.source.init_args.resize to true to crop and "
+                "scale all images, or change height and width"
+            ) from error
+        # Pillow raises a dozen types of exception for damaged files.
+        except Exception:
+            return str(path)
+
+    def _report(self, listing: Listing, split: str, n_found: int, damaged: list[str]) -> None:
+        """Warn of damaged files; UserError where no image was found."""
+        warn_of_skipped(self._folder, sorted(damaged), len(listing.files))
+        if not n_found:
+            raise UserError(
+                f"no image of {self._folder} belongs to the split {split!r} and can be decoded: of "
+                f"{len(listing.files)} files {len(damaged)} are damaged, and a split without a "
+                "folder takes its share of the images by the hash of their content"
+            )
+
+    def load_all(self) -> ImageDataset:
+        return self.load(ALL)
+
+
+def _dataset(listing: Listing, images: list[tuple[int, Pixels]]) -> ImageDataset:
+    """Return images, given by class index and pixels, with the classes of their folder."""
+    stacked = torch.from_numpy(np.stack([pixels for _, pixels in images]))  # [N, H, W, C]
+    labels = torch.tensor([label for label, _ in images]) if listing.class_names else None
+    return ImageDataset(stacked, labels, 256, listing.class_names)

@@ -5,15 +5,14 @@ of your own is a frozen dataclass that inherits from `ImageSource`, named in the
 path.
 """
 
-import hashlib
+from __future__ import annotations
+
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,17 +20,13 @@ from numpy.typing import NDArray
 
 from triptych.domains.pictures.data import SPLITS, ImageDataset, permutation
 from triptych.domains.pictures.formats import (
-    ImageSizeError,
-    decode_image,
     find_plain_or_compressed,
     read_cifar_batch,
     read_idx,
 )
-from triptych.domains.pictures.image_folder import Listing, list_split
+from triptych.domains.synthetic import NoisyCopy, SyntheticSource, uniform_draws
 from triptych.errors import UserError
-from triptych.files.reading import read_in_order
-from triptych.files.splits import ALL, check_shares, split_by_hash, warn_of_skipped
-from triptych.types import Checked, FractionBelowOne, PositiveInt, Seed
+from triptych.types import Checked, OpenUnitInterval, PositiveInt, Seed
 
 CHUNK = 1024
 """Images that a stream yields at a time."""
@@ -39,15 +34,6 @@ Pixels = NDArray[np.uint8]
 DIGITS = tuple(str(digit) for digit in range(10))
 Arrays = tuple[Pixels, NDArray[np.integer]]
 """Pixels [N, H, W, C] and class indices [N]."""
-
-
-class _Found(NamedTuple):
-    """Image of a folder."""
-
-    digest: bytes
-    label: int
-    path: Path
-    pixels: Pixels
 
 
 class ImageSource(Checked, ABC):
@@ -229,128 +215,48 @@ class CIFAR10(TrainingAndTestFiles):
 
 
 @dataclass(frozen=True)
-class ImageFolder(ImageSource):
-    """A folder of PNG, JPEG, BMP, GIF, TIFF, WebP or PPM images; sub-folders are classes.
+class CopiedRows(ImageSource, SyntheticSource):
+    """Grey images with a random first row, in which every other row is a noisy copy of the last.
 
-    Sub-folders named train, validation (or valid, val) and test are splits, with classes below
-    them. A split without such a folder is taken from the training images by the hash of each file:
-    equal files are never in two of these splits, and a new file does not move others. Damaged
-    images are skipped and reported.
+    The pixels of the first row are uniform over the levels. Every other pixel has the level of the
+    pixel above it with probability 1 - change, otherwise one of the other levels, uniformly. With
+    width W, height H and K levels, the entropy of an image is W ln K + (H - 1) W h nats, where
+    h = -(1 - change) ln(1 - change) - change ln(change / (K - 1)).
     """
 
-    directory: str
-    """Folder of the images; its sub-folders are classes, or train, validation and test."""
-    height: PositiveInt
-    """Height of every image, in pixels."""
-    width: PositiveInt
-    """Width of every image, in pixels."""
-    channels: Literal[1, 3] = 3
-    """1 for grey, 3 for RGB; images are converted."""
-    resize: bool = False
-    """Crop and scale images of another size; false refuses them."""
-    validation_share: FractionBelowOne = 0.1
-    """Share of the images held out for validation, 0 to 1."""
-    test_share: FractionBelowOne = 0.1
-    """Share of the images held out for the test, 0 to 1."""
+    height: PositiveInt = 8
+    """Height of an image, in pixels."""
+    width: PositiveInt = 8
+    """Width of an image, in pixels."""
+    levels: int = 8
+    """Number of grey levels, 2 to 128."""
+    change: OpenUnitInterval = 0.05
+    """Probability that a pixel differs from the one above it, between 0 and 1."""
+    train_size: PositiveInt = 20_000
+    """Number of training images."""
+    validation_size: PositiveInt = 1_000
+    """Number of validation images."""
+    test_size: PositiveInt = 2_000
+    """Number of test images."""
+    seed: Seed = 0
+    """Seed of the random numbers; each split has its own."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_shares(self.validation_share, self.test_share)
+        # Images of 256 levels may be shifted to fewer bits by data.bits, which changes the entropy.
+        if not 2 <= self.levels <= 128:
+            raise ValueError(f"levels must be from 2 to 128, got {self.levels}")
+
+    def _copy(self) -> NoisyCopy:
+        return NoisyCopy(self.levels, self.change)
 
     def load(self, split: str) -> ImageDataset:
-        """Read one split, or `all`, in the order of the hashes of its files."""
-        listing = list_split(self._folder, split)
-        images, damaged = self._find(listing, split, decode=True)
-        self._report(listing, split, len(images), damaged)
-        return _dataset(listing, [(image.label, image.pixels) for image in images])
+        """Generate one split; the same images every time."""
+        count = getattr(self, f"{split}_size")
+        drawn = uniform_draws(self.seed, split, (count, self.height, self.width))
+        pixels = self._copy().chain(drawn).astype(np.uint8)  # [N, H, W]
+        return ImageDataset(torch.from_numpy(pixels).unsqueeze(-1), None, self.levels)
 
-    def stream(self, split: str) -> Iterator[ImageDataset]:
-        """Yield the images of `load` in parts; each file is read twice, hashed and then decoded."""
-        listing = list_split(self._folder, split)
-        images, damaged = self._find(listing, split, decode=False)
-        read = partial(self._read, split=split, hashed=None, decode=True)
-        paths = [image.path for image in images]
-        n_found = 0
-        with closing(
-            read_in_order(read, paths, count=len(paths), what="decoded images")
-        ) as results:
-            pairs = zip(images, results, strict=True)
-            while some := list(islice(pairs, CHUNK)):
-                damaged += [result for _, result in some if isinstance(result, str)]
-                part = [(one.label, got[1]) for one, got in some if isinstance(got, tuple)]
-                if part:
-                    n_found += len(part)
-                    yield _dataset(listing, part)
-        self._report(listing, split, n_found, damaged)
-
-    @property
-    def _folder(self) -> Path:
-        return Path(self.directory).expanduser()
-
-    def _find(
-        self, listing: Listing, split: str, *, decode: bool
-    ) -> tuple[list[_Found], list[str]]:
-        """Return the images of a split in the order of their hashes, and the damaged files."""
-        shares = {"validation": self.validation_share, "test": self.test_share}
-        hashed = {name: shares[name] for name in shares if name in listing.hashed_splits}
-        by_hash = split == "train" or split in hashed
-        read = partial(self._read, split=split, hashed=hashed if by_hash else None, decode=decode)
-        what = "decoded images" if decode else "hashed images"
-        paths = [path for path, _ in listing.files]
-        images: list[_Found] = []
-        damaged: list[str] = []
-        with closing(read_in_order(read, paths, count=len(paths), what=what)) as results:
-            for (path, label), result in zip(listing.files, results, strict=True):
-                if isinstance(result, str):
-                    damaged.append(result)
-                elif result is not None:
-                    images.append(_Found(result[0], label, path, result[1]))
-        images.sort(key=lambda image: image[:2])  # independent of names, mixed over the classes
-        return images, damaged
-
-    def _read(
-        self, path: Path, *, split: str, hashed: dict[str, float] | None, decode: bool
-    ) -> tuple[bytes, Pixels] | str | None:
-        """Return the hash of a file and its pixels, which are empty without `decode`.
-
-        Returns None for a file of another split, and the name of a damaged file. hashed: shares of
-        the splits by hash; None where the hash decides nothing. Raises UserError for another size.
-        """
-        try:
-            content = (self._folder / path).read_bytes()
-            if hashed is not None and split_by_hash(content, hashed) != split:
-                return None
-            digest = hashlib.sha256(content).digest()
-            if not decode:
-                return digest, np.zeros(0, np.uint8)
-            sizes = (self.height, self.width, self.channels)
-            return digest, decode_image(content, *sizes, resize=self.resize)
-        except ImageSizeError as error:
-            raise UserError(
-                f"{self._folder / path} is {error} (pixels), expected {self.width} wide and "
-                f"{self.height} high: set data.source.init_args.resize to true to crop and "
-                "scale all images, or change height and width"
-            ) from error
-        # Pillow raises a dozen types of exception for damaged files.
-        except Exception:
-            return str(path)
-
-    def _report(self, listing: Listing, split: str, n_found: int, damaged: list[str]) -> None:
-        """Warn of damaged files; UserError where no image was found."""
-        warn_of_skipped(self._folder, sorted(damaged), len(listing.files))
-        if not n_found:
-            raise UserError(
-                f"no image of {self._folder} belongs to the split {split!r} and can be decoded: of "
-                f"{len(listing.files)} files {len(damaged)} are damaged, and a split without a "
-                "folder takes its share of the images by the hash of their content"
-            )
-
-    def load_all(self) -> ImageDataset:
-        return self.load(ALL)
-
-
-def _dataset(listing: Listing, images: list[tuple[int, Pixels]]) -> ImageDataset:
-    """Return images, given by class index and pixels, with the classes of their folder."""
-    stacked = torch.from_numpy(np.stack([pixels for _, pixels in images]))  # [N, H, W, C]
-    labels = torch.tensor([label for label, _ in images]) if listing.class_names else None
-    return ImageDataset(stacked, labels, 256, listing.class_names)
+    def entropy(self) -> float:
+        """Return the entropy of the source, in bits per sub-pixel."""
+        return self._copy().chain_entropy(self.height) / math.log(2)

@@ -148,6 +148,7 @@ class TranslationDomain(Domain):
     """Sentences in one language and their translations into another."""
 
     name = "translation"
+    packing = "triptych.domains.translation.packed"
     evaluate_options = TranslationEvaluateOptions
     translate_options = TranslationTranslateOptions
     attention_options = TranslationAttentionOptions

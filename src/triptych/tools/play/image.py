@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from triptych.domains.image.domain import HALVES
-from triptych.domains.image.given_pictures import filled_pixels
+from triptych.domains.image.given import filled_pixels
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.pictures import render
 from triptych.domains.pictures.formats import ImageSizeError, decode_image

@@ -9,8 +9,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from triptych.domains.gan.losses import discriminator_loss, generator_loss
-from triptych.domains.gan.spectral_norm import SpectralNorm
+from triptych.domains.gan.model import SpectralNorm, discriminator_loss, generator_loss
 from triptych.domains.language.data import LabelledBatch, MaskRates, join_texts
 from triptych.domains.language.model import MASK, SPECIALS
 from triptych.files.drawing import BLUE, COLOURS, GREEN, GREY, RED, new_figure
