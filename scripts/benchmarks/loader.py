@@ -45,7 +45,9 @@ def run(setting: Setting) -> Iterator[Table]:
         random = np.random.default_rng(0)
         onsets = np.sort(random.uniform(0, 600, (8, 6000)))
         columns = [(random.integers(21, 109, 6000), row) for row in onsets]
-        notes = [settle(Notes(pitch, on, on + 0.5, pitch)) for pitch, on in columns]
+        notes = [
+            settle(Notes.of(zip(pitch, on, on + 0.5, pitch, strict=True))) for pitch, on in columns
+        ]
         config = MusicConfig(
             MusicData(MidiFolder(folder), sequence_length=2048, overlap=1024, batch_size=4),
             ModelConfig(tokenizer=EventTokenizer()),

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Callable, Iterable
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
 
 import mido
 import numpy as np
 import pretty_midi
 import pytest
 
-from triptych.domains.music.midi import ParsedMidi, midi_bytes, new_midi, parse_midi
-from triptych.domains.music.notes import Notes, notes_of
+from triptych.domains.music.midi import midi_bytes, new_midi, parse_midi
+from triptych.domains.music.notes import Notes, Score, performance
 
 Row = tuple[int, float, float, int]
 
@@ -33,7 +37,7 @@ def make_piano() -> Callable[..., pretty_midi.PrettyMIDI]:
 
 
 @pytest.fixture
-def parsed() -> Callable[[pretty_midi.PrettyMIDI], ParsedMidi]:
+def parsed() -> Callable[[pretty_midi.PrettyMIDI], Score]:
     """What is read of a piece after it was written; ticks are 1 ms."""
     return lambda midi: parse_midi(midi_bytes(midi), name="written")
 
@@ -41,7 +45,7 @@ def parsed() -> Callable[[pretty_midi.PrettyMIDI], ParsedMidi]:
 @pytest.fixture
 def sounding(parsed) -> Callable[[pretty_midi.PrettyMIDI], Notes]:
     """The sounding notes of a piece, pedal applied."""
-    return lambda midi: notes_of(parsed(midi))
+    return lambda midi: performance(parsed(midi))
 
 
 @pytest.fixture
@@ -94,3 +98,14 @@ def raw_midi() -> Callable[..., bytes]:
         return buffer.getvalue()
 
     return make
+
+
+@pytest.fixture
+def instrument_roundtrip(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The script of this name."""
+    path = Path(__file__).resolve().parents[3] / "scripts" / "instrument_roundtrip"
+    loader = SourceFileLoader("instrument_roundtrip", str(path))
+    module = ModuleType(loader.name)
+    monkeypatch.setitem(sys.modules, loader.name, module)
+    loader.exec_module(module)
+    return module

@@ -166,12 +166,7 @@ def test_impossible_settings_are_refused(settings):
 
 
 def test_a_piece_near_the_longest_is_not_stretched_beyond_it() -> None:
-    notes = Notes(
-        pitch=np.array([60, 62]),
-        onset=np.array([0.0, 7000.0]),
-        release=np.array([1.0, 7001.0]),
-        velocity=np.array([80, 80]),
-    )
+    notes = Notes.of([(60, 0.0, 1.0, 80), (62, 7000.0, 7001.0, 80)])
     settings = Augmentation(transpose=0, stretch=(0.95, 1.05))
     generator = torch.Generator().manual_seed(0)
     ends = {float(vary_notes(notes, settings, generator).release.max()) for _ in range(20)}

@@ -34,8 +34,9 @@ from triptych.domains.music.domain import MusicSampleOptions
 from triptych.domains.music.generation import continue_tokens, sample_pieces
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, parse_midi
+from triptych.domains.music.notes import Notes, on_grid
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.statistics import SILENT, NoteTable, voice_leading
+from triptych.domains.music.statistics import SILENT, voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import LOWEST, REST, VOICE_RANGES, NoParallels
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
@@ -176,7 +177,7 @@ def test_constrained_chorales_obey_and_others_do_not(
             grid = CHORALES.decode(ids)
             assert np.array_equal(grid[: len(primer)], primer)
             counts.update(faults(grid, options, len(primer)))
-            notes = NoteTable.of(CHORALES.to_midi(ids), CHORALES.steps_per_second)
+            notes = on_grid(Notes.of_midi(CHORALES.to_midi(ids)), CHORALES.steps_per_second)
             if options.no_parallels and not primed and not wrong:
                 leading = voice_leading(notes.voice_grid(4))
                 assert [leading[name] for name in PARALLELS] == [0, 0]

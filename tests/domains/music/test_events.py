@@ -6,7 +6,7 @@ import pretty_midi
 import pytest
 
 from triptych.domains.music.midi import midi_bytes, parse_midi
-from triptych.domains.music.notes import Notes, notes_of, settle, to_steps
+from triptych.domains.music.notes import Notes, performance, settle, to_steps
 from triptych.domains.music.tokenizers.event_rules import (
     END,
     NOTE_OFF,
@@ -26,7 +26,7 @@ def again(midi):
 
 def encode(midi):
     """Events of a piece as it is read from its file."""
-    return encode_notes(notes_of(again(midi))).tolist()
+    return encode_notes(performance(again(midi))).tolist()
 
 
 def decode(ids):
@@ -85,7 +85,7 @@ def test_rounding_does_not_drift(make_piano):
     # 1,000 notes of 14 ms: rounded one by one they would last 10 s, not 14 s.
     onsets = np.arange(1000) * 0.014
     midi = make_piano([(40 + i % 40, float(t), float(t) + 0.014, 64) for i, t in enumerate(onsets)])
-    notes = notes_of(again(decode(encode(midi))))
+    notes = performance(again(decode(encode(midi))))
     assert np.abs(notes.onset - onsets).max() <= 0.005 + 1e-9
 
 
@@ -168,7 +168,7 @@ def test_busy_pieces_come_back_note_for_note_and_id_for_id(busy_piece, sounding,
     expected = sounding(midi)
     ids = encode(midi)
     back = again(decode(ids))
-    found = notes_of(back)
+    found = performance(back)
     order = np.lexsort((expected.pitch, to_steps(expected.onset)))
     assert len(expected) > 150
     np.testing.assert_array_equal(found.pitch, expected.pitch[order])
@@ -219,7 +219,7 @@ def test_more_than_two_hours_of_waiting_can_still_be_read():
     ids = [NOTE_ON + 60, *[shift(100)] * 12_000, NOTE_ON + 62]
     midi = again(decode(ids))
     assert midi.seconds([midi.last_tick]) == 7200
-    assert encode_notes(notes_of(midi))[-1] == NOTE_OFF + 60
+    assert encode_notes(performance(midi))[-1] == NOTE_OFF + 60
 
 
 def test_a_piece_without_notes_has_no_events():
@@ -235,9 +235,9 @@ def test_real_performances_come_back(shared_data):
         contents = [(m.name, tar.extractfile(m).read()) for m in members]
     assert contents
     for name, content in contents:
-        expected = notes_of(parse_midi(content, name=name))
+        expected = performance(parse_midi(content, name=name))
         ids = encode_notes(expected)
-        found = notes_of(again(decode(ids)))
+        found = performance(again(decode(ids)))
         order = np.lexsort((expected.pitch, to_steps(expected.onset)))
         assert len(found) == len(expected) > 100
         np.testing.assert_array_equal(found.pitch, expected.pitch[order])

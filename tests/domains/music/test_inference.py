@@ -18,11 +18,12 @@ from triptych.domains.music.data import DataConfig
 from triptych.domains.music.generation import continue_tokens
 from triptych.domains.music.inference import MusicModel, restore
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
+from triptych.domains.music.notes import Notes, on_grid
 from triptych.domains.music.sample_statistics import text_lines
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
-from triptych.domains.music.statistics import NoteTable, means_and_deviations, piece_statistics
+from triptych.domains.music.statistics import means_and_deviations, piece_statistics
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import (
@@ -377,7 +378,7 @@ def test_samples_are_as_long_as_the_median_piece_and_named(choir):
 def test_statistics_of_samples_are_those_of_the_pieces_that_sample_returns(choir):
     found = choir.statistics(2, sample_length=24, seed=3)["statistics"]["groups"]["samples"]
     pieces = [
-        piece_statistics(NoteTable.of(midi, CHORALES.steps_per_second), CHORALES)
+        piece_statistics(on_grid(Notes.of_midi(midi), CHORALES.steps_per_second), CHORALES)
         for midi in choir.sample(2, length=24, seed=3)
     ]
     assert found == means_and_deviations(pieces)
@@ -390,7 +391,8 @@ def test_a_sample_length_cuts_the_pieces_too(choir):
     )
     expected = [
         piece_statistics(
-            NoteTable.of(grid_to_midi(piece.content[:10]), CHORALES.steps_per_second), CHORALES
+            on_grid(Notes.of_midi(grid_to_midi(piece.content[:10])), CHORALES.steps_per_second),
+            CHORALES,
         )
         for piece in Chorales().load("test", CHORALES)
     ]

@@ -36,7 +36,7 @@ from triptych.domains.music.melody import (
 from triptych.domains.music.metrics import token_nll
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.model import MelodyEncoder, ModelConfig, MusicSettings
-from triptych.domains.music.notes import Notes, notes_of, to_steps
+from triptych.domains.music.notes import Notes, performance, to_steps
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.base import MELODY_REST, Augmentation
@@ -102,7 +102,7 @@ def slow_skyline(notes: Notes, n_steps: int, *, first: int = 0, step: int = 1) -
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_melody_of_a_performance_is_its_skyline(seed, busy_piece, parsed):
-    notes = notes_of(parsed(busy_piece(seed)))
+    notes = performance(parsed(busy_piece(seed)))
     melody = EVENTS.melody(EVENTS.tokens(notes))
     assert melody.tolist() == slow_skyline(notes, int(to_steps(notes.release).max()))
 
@@ -127,7 +127,7 @@ def test_the_melody_of_a_chorale_is_its_soprano():
 @pytest.mark.parametrize("semitones", [-3, 0, 5])
 def test_a_window_has_the_melody_of_its_own_time_and_transposition(semitones, busy_piece, parsed):
     """In steps that begin with the window, not with the piece."""
-    content = notes_of(parsed(busy_piece(0)))
+    content = performance(parsed(busy_piece(0)))
     ids = EVENTS.tokens(content)
     reader = WindowMelody(EVENTS, 80)
     moved = replace(content, pitch=content.pitch + semitones)
@@ -141,7 +141,7 @@ def test_a_window_has_the_melody_of_its_own_time_and_transposition(semitones, bu
 
 def test_a_note_begins_in_the_step_of_the_melody_that_its_token_is_given(busy_piece, parsed):
     """The model's time of each note-on: the melody there is never below the note."""
-    ids = EVENTS.tokens(notes_of(parsed(busy_piece(1))))
+    ids = EVENTS.tokens(performance(parsed(busy_piece(1))))
     for start in (0, 57, 133):
         window = ids[start : start + 80]
         melody = WindowMelody(EVENTS, 80).of_window(ids, start)

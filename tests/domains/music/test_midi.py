@@ -8,13 +8,12 @@ import pytest
 
 from triptych.domains.music import midi as midi_files
 from triptych.domains.music.midi import (
-    ParsedMidi,
     midi_bytes,
     parse_midi,
     read_midi,
     write_midi,
 )
-from triptych.domains.music.notes import notes_of
+from triptych.domains.music.notes import Score, performance
 from triptych.errors import UserError
 
 
@@ -27,15 +26,9 @@ def off(pitch=60, channel=0):
 
 
 def spans(midi):
-    found = []
-    for part in midi.parts:
-        onsets = midi.seconds([note.onset for note in part.notes]).round(6)
-        releases = midi.seconds([note.release for note in part.notes]).round(6)
-        found += [
-            (note.pitch, onset, release, note.velocity)
-            for note, onset, release in zip(part.notes, onsets, releases, strict=True)
-        ]
-    return sorted(found)
+    notes = midi.notes_in_seconds
+    columns = (notes.pitch, notes.onset.round(6), notes.release.round(6), notes.velocity)
+    return sorted(zip(*columns, strict=True))
 
 
 def test_a_written_file_has_a_tempo_event_and_ticks_of_a_millisecond(make_piano, tmp_path):
@@ -179,7 +172,7 @@ def test_no_damage_gives_anything_but_a_user_error(make_piano):
         damaged = damaged[: chance.randrange(1, len(damaged) + 1)]
         # Any other exception than UserError goes through, and the test is red.
         with contextlib.suppress(UserError):
-            assert isinstance(parse_midi(bytes(damaged), name="x"), ParsedMidi)
+            assert isinstance(parse_midi(bytes(damaged), name="x"), Score)
 
 
 def test_a_folder_that_is_a_file_is_told(make_piano, tmp_path):
@@ -200,7 +193,7 @@ def pedal(value, channel=0):
 
 def sounding(content):
     """Pitch and release of each note, pedal applied."""
-    notes = notes_of(parse_midi(content, name="x"))
+    notes = performance(parse_midi(content, name="x"))
     return dict(zip(notes.pitch.tolist(), notes.release.round(6).tolist(), strict=True))
 
 
@@ -254,6 +247,6 @@ def test_a_note_has_the_program_in_force_at_its_onset() -> None:
     buffer = io.BytesIO()
     file.save(file=buffer)
     midi = parse_midi(buffer.getvalue(), name="x.mid")
-    programs = {note.pitch: note.program for part in midi.parts for note in part.notes}
+    programs = dict(zip(midi.notes.pitch.tolist(), midi.notes.program.tolist(), strict=True))
     assert programs == {60: 41, 62: 42, 64: 30, 65: 50}
     assert midi.time_signatures == [(0, 6, 8)]

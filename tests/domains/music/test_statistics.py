@@ -7,8 +7,8 @@ import pytest
 
 from triptych.domains.music import statistics as st
 from triptych.domains.music.midi import new_midi
-from triptych.domains.music.notes import Notes
-from triptych.domains.music.statistics import NoteTable, piece_statistics
+from triptych.domains.music.notes import Notes, on_grid
+from triptych.domains.music.statistics import piece_statistics
 from triptych.domains.music.tokenizers.chorale_rules import VOICES
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
@@ -19,7 +19,7 @@ R = -1
 
 def table_of(grid):
     midi = CHORALES.to_midi(CHORALES.encode(np.array(grid)))
-    return NoteTable.of(midi, CHORALES.steps_per_second)
+    return on_grid(Notes.of_midi(midi), CHORALES.steps_per_second)
 
 
 def of_grid(grid):
@@ -75,7 +75,7 @@ def test_a_piece_without_notes_has_no_statistics_but_zero_pitches():
 
 def test_a_performance_has_neither_bars_nor_voices():
     notes = Notes.of([(60, 0.0, 1.0, 64), (64, 0.5, 2.0, 64)])
-    table = NoteTable.of(EVENTS.to_midi(EVENTS.encode(notes)), EVENTS.steps_per_second)
+    table = on_grid(Notes.of_midi(EVENTS.to_midi(EVENTS.encode(notes))), EVENTS.steps_per_second)
     found = piece_statistics(table, EVENTS)
     assert set(found) == {
         "pitch_class_entropy", "scale_consistency", "polyphony", "polyphony_rate", "pitch_range",
@@ -223,8 +223,9 @@ def test_the_values_are_those_of_muspy(seed):
         for track in range(2)
     ]
     music = muspy.Music(resolution=4, tracks=tracks)
-    columns = np.array(rows).T
-    found = piece_statistics(NoteTable(*columns), CHORALES)
+    found = piece_statistics(
+        Notes.of((pitch, start, stop, 80, voice, 0) for pitch, start, stop, voice in rows), CHORALES
+    )
     for ours, theirs in PAIRS.items():
         more = [16] if ours == "groove_consistency" else []
         assert found[ours] == pytest.approx(getattr(muspy, theirs)(music, *more)), ours
@@ -235,7 +236,7 @@ def test_where_the_values_differ_from_muspy():
     muspy = pytest.importorskip("muspy")
     notes = [muspy.Note(time=0, pitch=60, duration=4), muspy.Note(time=16, pitch=60, duration=16)]
     music = muspy.Music(resolution=4, tracks=[muspy.Track(notes=notes)])
-    table = NoteTable(np.array([60, 60]), np.array([0, 16]), np.array([4, 32]), np.array([0, 0]))
+    table = Notes.of([(60, 0, 4, 80), (60, 16, 32, 80)])
     found = piece_statistics(table, CHORALES)
     assert found["groove_consistency"] == 1
     assert muspy.groove_consistency(music, 16) == pytest.approx(31 / 32)
@@ -248,6 +249,6 @@ def test_drums_are_left_out(make_piano):
     drums = make_piano([(35, 0, 5, 64)]).instruments[0]
     drums.is_drum = True
     midi.instruments.append(drums)
-    table = NoteTable.of(midi, 100)
-    assert (table.pitch.tolist(), table.n_steps) == ([60], 100)
-    assert len(NoteTable.of(new_midi(), 100)) == 0
+    table = on_grid(Notes.of_midi(midi), 100)
+    assert (table.pitch.tolist(), table.release.tolist()) == ([60], [100])
+    assert len(on_grid(Notes.of_midi(new_midi()), 100)) == 0

@@ -20,7 +20,8 @@ from triptych.core.models.base import NO_CONDITION, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import NO_PREVIOUS
 from triptych.domains.music.model import MusicSettings
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.notes import Ids
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
 from triptych.training.engine.evaluate import scoring
 

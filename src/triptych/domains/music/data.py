@@ -11,9 +11,10 @@ from torch import Tensor
 
 from triptych.domains.music.melody import WindowMelody, padded
 from triptych.domains.music.model import MusicSettings
+from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import SPLITS, Piece, PieceSource
 from triptych.domains.music.sources.music21 import Music21Chorales
-from triptych.domains.music.tokenizers.base import Augmentation, Ids, MusicTokenizer, draw
+from triptych.domains.music.tokenizers.base import Augmentation, MusicTokenizer, draw
 from triptych.errors import UserError
 from triptych.files.splits import ALL
 from triptych.training.loading.batches import Items, Ragged, cut, shuffled_batches

@@ -191,7 +191,7 @@ class MusicDomain(Domain):
     attention_options = MusicAttentionOptions
     new_run_options = NewRunOptions
     page = "triptych.tools.play.music"
-    piece_files = MappingProxyType({".mid": "triptych.domains.music.played:read_piece"})
+    piece_files = MappingProxyType({".mid": "triptych.domains.music.midi:read_piece"})
     limits = "Music of another kind than its data, and long form: its context is one window."
 
 

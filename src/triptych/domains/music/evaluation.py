@@ -30,13 +30,14 @@ from triptych.domains.music.metrics import (
     token_nll,
 )
 from triptych.domains.music.model import MusicSettings
+from triptych.domains.music.notes import Ids
 from triptych.domains.music.sample_statistics import (
     NamedPiece,
     compare_statistics,
     compare_with_training,
 )
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.splits import ALL, source_to_score

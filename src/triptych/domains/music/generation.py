@@ -26,7 +26,7 @@ from triptych.decoding.sampling import Draft, Given, LogitsConstraint, SampleReq
 from triptych.domains.music.data import window_starts
 from triptych.domains.music.melody import WindowMelody
 from triptych.domains.music.model import MusicSettings
-from triptych.domains.music.tokenizers.base import Ids
+from triptych.domains.music.notes import Ids
 
 MAX_DRAFTED_ROWS = 4
 """Largest number of pieces sampled with drafts; all rows wait for the worst draft."""

@@ -14,7 +14,8 @@ from torch import Tensor
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.given import particle_filter
 from triptych.decoding.sampling import Given, SampleRequest
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.notes import Ids
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.training.engine.evaluate import in_double
 from triptych.types import Progress
 

@@ -24,8 +24,8 @@ from triptych.domains.music.domain import (
 from triptych.domains.music.evaluation import MusicEvaluator
 from triptych.domains.music.generation import complete_tokens, sample_pieces
 from triptych.domains.music.melody import melody_of_midi
-from triptych.domains.music.midi import ParsedMidi, midi_bytes, parse_midi, read_midi
-from triptych.domains.music.tokenizers.base import Ids
+from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
+from triptych.domains.music.notes import Ids, Score
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes
@@ -34,7 +34,7 @@ from triptych.types import Progress, ProgressFactory
 if TYPE_CHECKING:
     import pretty_midi
 
-GivenMidi: TypeAlias = "pretty_midi.PrettyMIDI | ParsedMidi | str | Path"
+GivenMidi: TypeAlias = "pretty_midi.PrettyMIDI | Score | str | Path"
 """Music that a caller gives: in memory, or as a file."""
 DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
@@ -233,9 +233,9 @@ class MusicModel(MusicEvaluator):
         )
 
 
-def _parsed(midi: GivenMidi, name: str) -> ParsedMidi:
+def _parsed(midi: GivenMidi, name: str) -> Score:
     """Return a MIDI file, or a piece in memory under a name for error messages."""
-    if isinstance(midi, ParsedMidi):
+    if isinstance(midi, Score):
         return midi
     if isinstance(midi, (str, Path)):
         return read_midi(midi)

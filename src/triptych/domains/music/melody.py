@@ -22,8 +22,8 @@ from triptych.core.models.base import NO_CONDITION, Condition, Conditioner, Memo
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_only import SequenceEncoder
 from triptych.core.positions import SinusoidalEmbedding, exact
-from triptych.domains.music.midi import ParsedMidi
-from triptych.domains.music.tokenizers.base import MELODY_REST, Ids, MusicTokenizer
+from triptych.domains.music.notes import Ids, Score
+from triptych.domains.music.tokenizers.base import MELODY_REST, MusicTokenizer
 from triptych.errors import UserError
 
 PADDING = -1
@@ -32,19 +32,19 @@ CACHED_PIECES = 1024
 """Pieces whose melodies are kept, with their ids: about 50 MB of performances."""
 
 
-def melody_of_midi(tokenizer: MusicTokenizer, midi: ParsedMidi) -> Ids:
-    """Return `MusicTokenizer.melody` of a MIDI file: int64 [U].
+def melody_of_midi(tokenizer: MusicTokenizer, score: Score) -> Ids:
+    """Return `MusicTokenizer.melody` of a score: int64 [U].
 
     Raises UserError for a file without notes and for pitches outside the tokenizer's range.
     """
-    melody = tokenizer.melody(tokenizer.encode(tokenizer.from_midi(midi)))
+    melody = tokenizer.melody(tokenizer.encode(tokenizer.from_midi(score)))
     pitches = melody[melody != MELODY_REST]
     if not len(pitches):
-        raise UserError(f"{midi.name} has no melody: its highest voice rests throughout")
+        raise UserError(f"{score.name} has no melody: its highest voice rests throughout")
     lowest, highest = tokenizer.pitch_range
     if pitches.min() < lowest or pitches.max() > highest:
         raise UserError(
-            f"the melody of {midi.name} has MIDI pitches from {pitches.min()} to {pitches.max()}; "
+            f"the melody of {score.name} has MIDI pitches from {pitches.min()} to {pitches.max()}; "
             f"this model plays from {lowest} to {highest}"
         )
     return melody

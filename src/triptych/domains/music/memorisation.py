@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.tokenizers.base import Ids
+from triptych.domains.music.notes import Ids
 
 Numbers = NDArray[np.int64]
 

@@ -13,7 +13,8 @@ from torch import Tensor
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import PADDING, Batch
 from triptych.domains.music.melody import condition_of
-from triptych.domains.music.tokenizers.base import Cycles, Ids, MusicTokenizer
+from triptych.domains.music.notes import Ids
+from triptych.domains.music.tokenizers.base import Cycles, MusicTokenizer
 from triptych.training.engine.evaluate import in_double
 
 INITIAL_COUNT = 0.5

@@ -10,17 +10,15 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import mido
-import numpy as np
-from numpy.typing import NDArray
 
+from triptych.domains.music.notes import DRUMS, Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
 from triptych.files.atomic import write_atomically
+from triptych.files.piano_roll import Piece
 
 if TYPE_CHECKING:
     import pretty_midi
@@ -39,63 +37,9 @@ SUSTAIN_PEDAL = 64
 """Number of the pedal's control change."""
 PEDAL_DOWN = 64
 """Smallest value of the control change at which the pedal is down."""
-DEFAULT_TEMPO = 500_000
-"""Microseconds per quarter note before the first tempo event."""
 
 
-class Note(NamedTuple):
-    """One note of a MIDI file; times in ticks."""
-
-    onset: int
-    release: int
-    pitch: int
-    velocity: int
-    program: int = 0
-    """General MIDI program, 0 to 127, in force at the onset; of no meaning for drums."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """Notes that one channel plays in one track."""
-
-    name: str
-    """Name of the track, or empty."""
-    is_drum: bool
-    notes: list[Note]
-    """By onset and pitch; notes of one pitch do not overlap."""
-    pedal: list[tuple[int, bool]]
-    """(tick, pedal is down) of the sustain pedal's movements on the channel, in all tracks that
-    share it, by tick."""
-
-
-@dataclass(frozen=True)
-class ParsedMidi:
-    """Notes of a MIDI file with its tempo map."""
-
-    name: str
-    """Name of the file, for error messages."""
-    parts: list[Part]
-    """Parts with at least one note, by track and channel."""
-    ticks_per_quarter: int
-    last_tick: int
-    """Tick of the last message, end-of-track marks excluded."""
-    tempos: list[tuple[int, int]]
-    """(tick, microseconds per quarter note) of all tempo events, by tick."""
-    time_signatures: list[tuple[int, int, int]]
-    """(tick, numerator, denominator) of all time signatures, by tick."""
-
-    def seconds(self, ticks: Sequence[int]) -> NDArray[np.float64]:
-        """Convert ticks to seconds by the tempo map."""
-        at = np.asarray(ticks, dtype=np.float64)
-        changes, tempos = np.array([(0, DEFAULT_TEMPO), *self.tempos], dtype=np.float64).T
-        per_tick = tempos / 1e6 / self.ticks_per_quarter  # seconds
-        starts = np.concatenate([[0.0], np.cumsum(np.diff(changes) * per_tick[:-1])])  # seconds
-        section = np.searchsorted(changes, at, side="right") - 1
-        seconds: NDArray[np.float64] = starts[section] + (at - changes[section]) * per_tick[section]
-        return seconds
-
-
-def read_midi(path: str | Path) -> ParsedMidi:
+def read_midi(path: str | Path) -> Score:
     """Read a MIDI file; raises UserError as `parse_midi` does, and for a file that is missing."""
     path = Path(path)
     try:
@@ -106,11 +50,11 @@ def read_midi(path: str | Path) -> ParsedMidi:
     return parse_midi(content, name=str(path))
 
 
-def parse_midi(content: bytes, *, name: str) -> ParsedMidi:
+def parse_midi(content: bytes, *, name: str) -> Score:
     """Parse the bytes of a MIDI file.
 
-    Raises UserError for a file that is empty, larger than
-    MAX_BYTES, damaged or without notes, and for one that ends after MAX_SECONDS.
+    Raises UserError for a file that is empty, larger than MAX_BYTES, damaged or without notes, and
+    for one that ends after MAX_SECONDS.
     """
     if not content:
         raise UserError(f"{name} is empty; expected a MIDI file")
@@ -119,7 +63,7 @@ def parse_midi(content: bytes, *, name: str) -> ParsedMidi:
     # Damaged files raise at least seven unrelated exception types inside mido.
     try:
         midi = _parse(name, mido.MidiFile(file=io.BytesIO(content), charset="latin1"))
-        end = float(midi.seconds([midi.last_tick])[0])
+        end = midi.duration
     except Exception as error:
         reason = f"{type(error).__name__}: {error}".rstrip(". :")
         raise UserError(f"{name} is not a MIDI file that can be read ({reason})") from error
@@ -127,12 +71,12 @@ def parse_midi(content: bytes, *, name: str) -> ParsedMidi:
         raise UserError(
             f"{name} claims to last {end:,.0f} s; at most {MAX_SECONDS:,.0f} s are read"
         )
-    if not midi.parts:
+    if not len(midi.notes):
         raise UserError(f"{name} holds no notes")
     return midi
 
 
-def _parse(name: str, raw: mido.MidiFile) -> ParsedMidi:
+def _parse(name: str, raw: mido.MidiFile) -> Score:
     """Collect the notes of every track and channel, and the tempo events of all tracks."""
     if raw.ticks_per_beat <= 0:
         raise ValueError(f"a time division of {raw.ticks_per_beat} ticks per quarter note")
@@ -172,22 +116,27 @@ def _parse(name: str, raw: mido.MidiFile) -> ParsedMidi:
         movements.sort(key=lambda movement: movement[0])
     for changes in programs.values():
         changes.sort(key=lambda change: change[0])
-    parts = []
+    parts: list[Part] = []
+    rows: list[tuple[int, ...]] = []
     for (number, channel), by_pitch in sorted(keys.items()):
-        notes = [
-            note
+        # Files with more parts than channels set the program in every track.
+        changes = own_programs[number, channel] or programs[ports[number], channel]
+        is_drum = channel == DRUM_CHANNEL
+        own = [
+            (pitch, onset, release, velocity, len(parts), program)
             for pitch, messages in by_pitch.items()
-            for note in _pair(messages, pitch, last_tick)
+            for onset, release, velocity in _pair(messages, last_tick)
+            for program in [DRUMS if is_drum else _program_at(onset, changes)]
         ]
-        if notes:
-            pedal = pedals[ports[number], channel]
-            # Files with more parts than channels set the program in every track.
-            changes = own_programs[number, channel] or programs[ports[number], channel]
-            notes = [note._replace(program=_program_at(note.onset, changes)) for note in notes]
-            parts.append(Part(names[number], channel == DRUM_CHANNEL, sorted(notes), pedal))
+        if own:
+            parts.append(Part(names[number], is_drum, pedals[ports[number], channel]))
+            rows += own
+    notes = Notes.of(rows)
+    notes = one_string_per_key(notes, notes.onset, least=1)
+    notes = notes.sorted("part", "onset", "release", "pitch")
     tempos.sort(key=lambda tempo: tempo[0])
     meters.sort(key=lambda meter: meter[0])
-    return ParsedMidi(name, parts, raw.ticks_per_beat, last_tick, tempos, meters)
+    return Score(name, parts, notes, raw.ticks_per_beat, last_tick, tempos, meters)
 
 
 def _program_at(tick: int, changes: list[tuple[int, int]]) -> int:
@@ -196,35 +145,48 @@ def _program_at(tick: int, changes: list[tuple[int, int]]) -> int:
     return changes[max(0, latest)][1] if changes else 0
 
 
-def _pair(messages: list[tuple[int, int]], pitch: int, last_tick: int) -> list[Note]:
-    """Pair the presses and releases of one key, given as (tick, velocity) in file order.
+def _pair(messages: list[tuple[int, int]], last_tick: int) -> list[tuple[int, int, int]]:
+    """Return (onset, release, velocity) of one key's notes, of its (tick, velocity) in file order.
 
     With as many releases as presses, the first release ends the first note, as two voices on one
     key are written. Otherwise a release is missing, and each release ends the latest note, so that
-    one lost release damages one note only. Open notes end with the piece. A note ends at the latest
-    at the next onset; two onsets in one tick are one note with the larger velocity. Every note
-    lasts at least one tick.
+    one lost release damages one note only. Open notes end with the piece.
     """
     balanced = 2 * sum(velocity > 0 for _, velocity in messages) == len(messages)
     open_notes: list[tuple[int, int]] = []  # (onset, velocity)
-    paired: list[Note] = []
+    notes: list[tuple[int, int, int]] = []
     for tick, velocity in messages:
         if velocity > 0:
             open_notes.append((tick, velocity))
         elif open_notes:  # a release without a press is ignored
             onset, loudness = open_notes.pop(0 if balanced else -1)
-            paired.append(Note(onset, tick, pitch, loudness))
-    paired += [Note(onset, last_tick, pitch, velocity) for onset, velocity in open_notes]
-    notes: list[Note] = []
-    for note in sorted(paired, key=lambda note: (note.onset, note.release)):
-        velocity, release = note.velocity, max(note.release, note.onset + 1)
-        if notes and notes[-1].onset == note.onset:
-            same = notes.pop()
-            velocity, release = max(velocity, same.velocity), max(release, same.release)
-        elif notes and notes[-1].release > note.onset:
-            notes[-1] = notes[-1]._replace(release=note.onset)
-        notes.append(Note(note.onset, release, pitch, velocity))
-    return notes
+            notes.append((onset, tick, loudness))
+    return [*notes, *((onset, last_tick, velocity) for onset, velocity in open_notes)]
+
+
+def instruments_of(score: Score) -> list[pretty_midi.Instrument]:
+    """Return the parts of a score as they are drawn and played; times in seconds."""
+    import pretty_midi
+
+    instruments, notes = [], score.notes_in_seconds
+    for number, part in enumerate(score.parts):
+        own = notes[notes.part == number]
+        instrument = pretty_midi.Instrument(max(0, int(own.program[0])), part.is_drum, part.name)
+        columns = (own.velocity, own.pitch, own.onset, own.release)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        instrument.notes = [pretty_midi.Note(*row) for row in rows]
+        instruments.append(instrument)
+    return instruments
+
+
+def read_piece(path: Path) -> Piece:
+    """Read a MIDI file for a page; raises UserError for one that is damaged or has no notes."""
+    return Piece(path.stem, instruments_of(read_midi(path)), path.read_bytes())
+
+
+def parse_piece(content: bytes, name: str) -> Piece:
+    """Return the piece of the content of a MIDI file; raises UserError as `read_piece`."""
+    return Piece(name, instruments_of(parse_midi(content, name=name)), content)
 
 
 def new_midi(tempo: float = 120.0) -> pretty_midi.PrettyMIDI:

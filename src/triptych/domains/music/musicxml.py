@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from triptych.domains.music.midi import Note, ParsedMidi, Part
+from triptych.domains.music.notes import Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
 
 SEMITONES = {"C": 0, "D": 2, "E": 4, "F": 5, "G": 7, "A": 9, "B": 11}
@@ -83,7 +83,7 @@ def measure_starts(parts: list[ScorePart]) -> list[Fraction]:
     return [*itertools.accumulate(map(max, measures), initial=Fraction(0))]
 
 
-def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> ParsedMidi:
+def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> Score:
     """Return a score as the content of a MIDI file; programs: of each part.
 
     Each measure has a time signature of its own length, so that a pickup is a short bar and bar
@@ -94,26 +94,32 @@ def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> 
     def ticks(quarters: Fraction) -> int:
         return round(quarters * TICKS_PER_QUARTER)
 
-    midi_parts = []
+    midi_parts: list[Part] = []
+    rows: list[tuple[int, ...]] = []  # of `Notes.of`
     for part, program in zip(parts, programs, strict=True):
-        spans: list[list[Fraction | int]] = []  # onset, release, pitch
-        open_notes: dict[tuple[int, Fraction], list[Fraction | int]] = {}  # by pitch and release
+        spans: list[list[Fraction]] = []  # onset and release
+        pitches: list[int] = []
+        open_notes: dict[tuple[int, Fraction], list[Fraction]] = {}  # by pitch and release
         for note in sorted(part.notes, key=lambda note: starts[note.measure] + note.onset):
             onset = starts[note.measure] + note.onset
             release = onset + note.duration
             span = open_notes.pop((note.pitch, onset), None) if note.is_continued else None
             if span is None:
-                span = [onset, release, note.pitch]
+                span = [onset, release]
                 spans.append(span)
+                pitches.append(note.pitch)
             span[1] = release
             open_notes[note.pitch, release] = span
-        notes = _one_at_a_time(
-            [(ticks(Fraction(a)), ticks(Fraction(b)), int(pitch)) for a, b, pitch in spans], program
-        )
-        if notes:
-            midi_parts.append(Part(part.name, False, notes, []))
-    if not midi_parts:
+        if spans:
+            rows += [
+                (pitch, ticks(onset), ticks(release), VELOCITY, len(midi_parts), program)
+                for pitch, (onset, release) in zip(pitches, spans, strict=True)
+            ]
+            midi_parts.append(Part(part.name, is_drum=False))
+    if not rows:
         raise UserError(f"{name} holds no notes")
+    notes = Notes.of(rows)
+    notes = one_string_per_key(notes, notes.onset, least=1)
     meters = {measure: (count, unit) for part in parts for measure, count, unit in part.meters}
     signatures: list[tuple[int, int, int]] = []
     meter = 4, 4
@@ -133,22 +139,15 @@ def score_to_midi(parts: list[ScorePart], programs: list[int], *, name: str) -> 
         for measure, onset, tempo in part.tempos
         if tempo > 0
     }
-    return ParsedMidi(
-        name, midi_parts, TICKS_PER_QUARTER, ticks(starts[-1]), sorted(tempos.items()), signatures
+    return Score(
+        name,
+        midi_parts,
+        notes.sorted("part", "onset", "release", "pitch"),
+        TICKS_PER_QUARTER,
+        ticks(starts[-1]),
+        sorted(tempos.items()),
+        signatures,
     )
-
-
-def _one_at_a_time(spans: list[tuple[int, int, int]], program: int) -> list[Note]:
-    """Return (onset, release, pitch) as notes, so that notes of one pitch do not overlap."""
-    notes: dict[int, list[Note]] = {}
-    for onset, release, pitch in sorted(spans):
-        same = notes.setdefault(pitch, [])
-        if same and same[-1].onset == onset:
-            release = max(release, same.pop().release)
-        elif same and same[-1].release > onset:
-            same[-1] = same[-1]._replace(release=onset)
-        same.append(Note(onset, max(release, onset + 1), pitch, VELOCITY, program))
-    return sorted(note for same in notes.values() for note in same)
 
 
 def _read_part(part: ElementTree.Element, name: str) -> ScorePart:

@@ -1,6 +1,6 @@
-"""Notes of a performance, and how a MIDI file becomes notes.
+"""The note table: notes as columns, scores, and conversions between units of time.
 
-Rules, in the order in which `notes_of` applies them:
+`performance` applies these rules, in this order:
 
 1. Drums are left out. All other instruments are played on one piano.
 2. A release while the sustain pedal is down moves to the pedal-up, or to the end of the piece. The
@@ -12,92 +12,185 @@ Rules, in the order in which `notes_of` applies them:
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.midi import ParsedMidi
+if TYPE_CHECKING:
+    import pretty_midi
+
+Ids: TypeAlias = NDArray[np.int64]
 
 STEPS_PER_SECOND = 100
-"""Steps of the time grid, 10 ms each."""
+"""Steps of the time grid of performances, 10 ms each."""
+DEFAULT_TEMPO = 500_000
+"""Microseconds per quarter note before the first tempo event."""
+DRUMS = -1
+"""Program of the drums, which MIDI files mark by their channel; MidiTok's number too."""
 
 
 @dataclass(frozen=True)
 class Notes:
-    """Notes of a performance in the order of their onsets; four arrays of one length."""
+    """Notes as columns of one length.
 
-    pitch: NDArray[np.int64]
+    The holder of a table states the unit of its times: ticks in a `Score`, seconds in a
+    performance, steps of a grid for statistics.
+    """
+
+    pitch: Ids
     """MIDI pitches, 0 to 127."""
-    onset: NDArray[np.float64]
-    """Seconds."""
-    release: NDArray[np.float64]
-    """Seconds."""
-    velocity: NDArray[np.int64]
+    onset: NDArray[Any]
+    release: NDArray[Any]
+    velocity: Ids
     """1 to 127."""
+    part: Ids
+    """Index of the part that plays the note."""
+    program: Ids
+    """General MIDI program at the onset, 0 to 127, or DRUMS."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Sequence[float]]) -> Notes:
+        """Make notes of (pitch, onset, release, velocity), with a part and a program or without."""
+        table = np.array([(*row, 0, 0)[:6] for row in rows]).reshape(-1, 6)
+        pitch, *_, velocity, part, program = table.T.astype(np.int64)
+        return cls(pitch, table[:, 1], table[:, 2], velocity, part, program)
+
+    @classmethod
+    def of_midi(cls, midi: pretty_midi.PrettyMIDI) -> Notes:
+        """Return the notes of a piece in seconds, instrument by instrument."""
+        return cls.of(
+            (note.pitch, note.start, note.end, note.velocity, number, program)
+            for number, part in enumerate(midi.instruments)
+            for program in [DRUMS if part.is_drum else part.program]
+            for note in part.notes
+        )
 
     def __len__(self) -> int:
         return len(self.pitch)
 
-    @classmethod
-    def of(cls, rows: Iterable[tuple[int, float, float, int]]) -> Notes:
-        """Make notes of (pitch, onset, release, velocity)."""
-        table = np.array(list(rows), dtype=np.float64).reshape(-1, 4)
-        pitch, velocity = table[:, 0].astype(np.int64), table[:, 3].astype(np.int64)
-        return cls(pitch, table[:, 1], table[:, 2], velocity)
+    def __getitem__(self, rows: NDArray[Any]) -> Notes:
+        """Return some notes, by a mask or by their indices."""
+        return Notes(*(getattr(self, field.name)[rows] for field in fields(self)))
+
+    def sorted(self, *columns: str) -> Notes:
+        """Return the notes by the first of some columns, then by the second, and so on."""
+        return self[np.lexsort([getattr(self, name) for name in reversed(columns)])]
+
+    @property
+    def pitched(self) -> Notes:
+        """All notes but drums."""
+        return self[self.program != DRUMS]
 
 
-def notes_of(midi: ParsedMidi) -> Notes:
-    """Return the notes of a MIDI file as they sound, by rules 1 to 3, in exact seconds."""
-    parts = [part for part in midi.parts if not part.is_drum]
-    notes = [note for part in parts for note in part.notes]
-    end = max(
-        [note.release for note in notes] + [tick for part in parts for tick, _ in part.pedal],
-        default=0,
-    )
-    releases: list[int] = []
-    for part in parts:
+@dataclass(frozen=True)
+class Part:
+    """What one channel of a MIDI file plays in one track, or a part of a score."""
+
+    name: str
+    """Name of the track, or empty."""
+    is_drum: bool
+    pedal: Sequence[tuple[int, bool]] = ()
+    """(tick, pedal is down) of the sustain pedal's movements on the channel, in all tracks that
+    share it, by tick."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """Music of a file, with its tempo map and its meters; times in ticks."""
+
+    name: str
+    """Name of the file, for error messages."""
+    parts: list[Part]
+    """Parts with at least one note."""
+    notes: Notes
+    """By part, onset, release and pitch; notes of one part and pitch do not overlap."""
+    ticks_per_quarter: int
+    last_tick: int
+    """Tick of the last message, end-of-track marks excluded."""
+    tempos: list[tuple[int, int]]
+    """(tick, microseconds per quarter note) of all tempo events, by tick."""
+    time_signatures: list[tuple[int, int, int]]
+    """(tick, numerator, denominator) of all time signatures, by tick."""
+
+    def seconds(self, ticks: Sequence[int] | Ids) -> NDArray[np.float64]:
+        """Convert ticks to seconds by the tempo map."""
+        at = np.asarray(ticks, dtype=np.float64)
+        changes, tempos = np.array([(0, DEFAULT_TEMPO), *self.tempos], dtype=np.float64).T
+        per_tick = tempos / 1e6 / self.ticks_per_quarter  # seconds
+        starts = np.concatenate([[0.0], np.cumsum(np.diff(changes) * per_tick[:-1])])  # seconds
+        section = np.searchsorted(changes, at, side="right") - 1
+        seconds: NDArray[np.float64] = starts[section] + (at - changes[section]) * per_tick[section]
+        return seconds
+
+    @property
+    def duration(self) -> float:
+        """Time of the last message, in seconds."""
+        return float(self.seconds([self.last_tick])[0])
+
+    @property
+    def notes_in_seconds(self) -> Notes:
+        """The same notes, times in seconds."""
+        onset, release = self.seconds(self.notes.onset), self.seconds(self.notes.release)
+        return replace(self.notes, onset=onset, release=release)
+
+
+def performance(score: Score) -> Notes:
+    """Return the notes of a score as they sound, by rules 1 to 3, in exact seconds."""
+    notes = score.notes.pitched
+    pitched = {number: part.pedal for number, part in enumerate(score.parts) if not part.is_drum}
+    movements = [tick for pedal in pitched.values() for tick, _ in pedal]
+    end = max([int(notes.release.max(initial=0)), *movements])
+    release = notes.release.copy()
+    for number, pedal in pitched.items():
         # For each pedal movement, the tick of the next pedal-up, or the end of the piece.
         next_up = [end]
-        for tick, is_down in reversed(part.pedal):
+        for tick, is_down in reversed(pedal):
             next_up.append(next_up[-1] if is_down else tick)
-        next_up.reverse()
-        ticks = [tick for tick, _ in part.pedal]
-        for note in part.notes:
-            # A pedal that goes down at the very tick of the release still holds the note.
-            latest = bisect_right(ticks, note.release) - 1
-            held = latest >= 0 and part.pedal[latest][1]
-            releases.append(next_up[latest] if held else note.release)
-    return settle(
-        Notes(
-            np.array([note.pitch for note in notes], dtype=np.int64),
-            midi.seconds([note.onset for note in notes]),
-            midi.seconds(releases),
-            np.array([note.velocity for note in notes], dtype=np.int64),
-        )
-    )
+        own = np.flatnonzero(notes.part == number)
+        # A pedal that goes down at the very tick of the release still holds the note.
+        latest = np.searchsorted([tick for tick, _ in pedal], release[own], side="right") - 1
+        held = np.array([*(is_down for _, is_down in pedal), False])[latest]  # -1: none before
+        release[own] = np.where(held, np.array(next_up[::-1])[latest], release[own])
+    seconds = replace(notes, onset=score.seconds(notes.onset), release=score.seconds(release))
+    nothing = np.zeros_like(notes.pitch)
+    return settle(replace(seconds, part=nothing, program=nothing))
 
 
 def settle(notes: Notes) -> Notes:
-    """Apply rule 3, one string per key, and order the notes; settled notes come back unchanged."""
+    """Apply rule 3, one string per key, to notes in seconds; order them by onset and pitch.
+
+    Settled notes come back unchanged.
+    """
+    kept = one_string_per_key(notes, to_steps(notes.onset), least=1 / STEPS_PER_SECOND)
+    return kept.sorted("onset", "pitch")
+
+
+def one_string_per_key(notes: Notes, steps: Ids, least: float) -> Notes:
+    """Join the notes of a part and pitch whose onsets have one step; end each at the next onset.
+
+    least: shortest duration, in the unit of the notes. The result is by part, pitch and onset.
+    """
     if not len(notes):
         return notes
-    steps = to_steps(notes.onset)
-    order = np.lexsort((notes.onset, steps, notes.pitch))
-    pitch, steps, onset = notes.pitch[order], steps[order], notes.onset[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = (pitch[1:] != pitch[:-1]) | (steps[1:] != steps[:-1])
-    starts = np.flatnonzero(first)
-    pitch, onset = pitch[starts], onset[starts]
-    release = np.maximum.reduceat(notes.release[order], starts)
-    velocity = np.maximum.reduceat(notes.velocity[order], starts)
-    release = np.maximum(release, onset + 1 / STEPS_PER_SECOND)
-    repeated = np.flatnonzero(pitch[1:] == pitch[:-1])
-    release[repeated] = np.minimum(release[repeated], onset[repeated + 1])
-    order = np.lexsort((pitch, onset))
-    return Notes(pitch[order], onset[order], release[order], velocity[order])
+    order = np.lexsort((notes.onset, steps, notes.pitch, notes.part))
+    notes, steps = notes[order], steps[order]
+
+    def changes(table: Notes) -> NDArray[np.bool_]:
+        """Whether a note has another key than the one before."""
+        key = 128 * table.part + table.pitch
+        return np.append(True, key[1:] != key[:-1])
+
+    starts = np.flatnonzero(changes(notes) | np.append(True, steps[1:] != steps[:-1]))
+    kept = notes[starts]
+    release = np.maximum.reduceat(notes.release, starts)
+    release = np.maximum(release, kept.onset + least)
+    repeated = np.flatnonzero(~changes(kept)[1:])
+    release[repeated] = np.minimum(release[repeated], kept.onset[repeated + 1])
+    velocity = np.maximum.reduceat(notes.velocity, starts)
+    return replace(kept, release=release, velocity=velocity)
 
 
 def stretch(notes: Notes, factor: float) -> Notes:
@@ -108,6 +201,19 @@ def stretch(notes: Notes, factor: float) -> Notes:
     return settle(replace(notes, onset=notes.onset * factor, release=notes.release * factor))
 
 
-def to_steps(seconds: NDArray[np.float64]) -> NDArray[np.int64]:
+def to_steps(seconds: NDArray[np.float64]) -> Ids:
     """Round times to the absolute grid of 10 ms."""
     return np.floor(np.asarray(seconds) * STEPS_PER_SECOND + 0.5).astype(np.int64)
+
+
+def on_grid(notes: Notes, steps: float, per: int = 1) -> Notes:
+    """Return notes without drums in whole steps, by onset, pitch and part.
+
+    steps: number of steps in `per` units of the notes' times. Every note lasts at least one step.
+    """
+    notes = notes.pitched
+    onset, release = (
+        np.rint(times * steps / per).astype(np.int64) for times in (notes.onset, notes.release)
+    )
+    on_steps = replace(notes, onset=onset, release=np.maximum(release, onset + 1))
+    return on_steps.sorted("onset", "pitch", "part")

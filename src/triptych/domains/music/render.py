@@ -11,7 +11,8 @@ import numpy as np
 
 from triptych.domains.music.attention_maps import MusicAttention
 from triptych.domains.music.midi import write_midi
-from triptych.domains.music.statistics import NoteTable, self_similarity
+from triptych.domains.music.notes import Notes, on_grid
+from triptych.domains.music.statistics import self_similarity
 from triptych.domains.music.tokenizers.base import IsKept, MusicTokenizer
 from triptych.files.atomic import write_atomically
 from triptych.files.drawing import GREY, new_figure, png
@@ -127,7 +128,7 @@ def self_similarity_png(midi: pretty_midi.PrettyMIDI, tokenizer: MusicTokenizer)
     On the left by pitch classes (harmony), on the right by pitches. A passage that is repeated
     later is a line parallel to the diagonal.
     """
-    notes = NoteTable.of(midi, tokenizer.steps_per_second)
+    notes = on_grid(Notes.of_midi(midi), tokenizer.steps_per_second)
     segment = tokenizer.steps_per_beat or round(tokenizer.steps_per_second)
     per_tick = (tokenizer.steps_per_bar or segment) // segment  # segments in a bar or second
     unit = "bar" if tokenizer.steps_per_bar else "second"

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.memorisation import longest_shared_runs
-from triptych.domains.music.statistics import NoteTable, means_and_deviations, piece_statistics
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.notes import Ids, Notes, on_grid
+from triptych.domains.music.statistics import means_and_deviations, piece_statistics
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 
 KINDS = ("tokens", "intervals")
 """Forms in which runs are compared: tokens, and the intervals between consecutive notes."""
@@ -24,14 +25,15 @@ class NamedPiece:
     name: str
     tokens: Ids
     """Without END."""
-    notes: NoteTable
+    notes: Notes
+    """In steps of the tokenizer's grid."""
 
     @classmethod
     def of(cls, name: str, tokens: Ids, tokenizer: MusicTokenizer) -> NamedPiece:
         """Return a piece of ids, which end at the first END."""
         if tokenizer.end is not None:
             tokens = tokens[np.cumsum(tokens == tokenizer.end) == 0]
-        notes = NoteTable.of(tokenizer.to_midi(tokens), tokenizer.steps_per_second)
+        notes = on_grid(Notes.of_midi(tokenizer.to_midi(tokens)), tokenizer.steps_per_second)
         return cls(name, tokens, notes)
 
     def symbols(self, kind: str) -> Ids:
@@ -46,7 +48,7 @@ class NamedPiece:
         """Return the time at which each symbol of a kind begins."""
         if kind == "tokens":
             return tokenizer.seconds_and_pitches(self.tokens)[0]
-        return self.notes.start / tokenizer.steps_per_second
+        return self.notes.onset / tokenizer.steps_per_second
 
 
 def compare_statistics(

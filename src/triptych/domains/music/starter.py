@@ -10,13 +10,14 @@ from typing import NamedTuple
 
 from triptych.config.template import Setting
 from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
+from triptych.domains.music.notes import DRUMS
 from triptych.domains.music.sources.midi_folder import (
     Content,
     contents,
     list_files,
     read_split_table,
 )
-from triptych.domains.music.tokenizers.instruments import DRUMS, program_names
+from triptych.domains.music.tokenizers.instruments import program_names
 from triptych.domains.options import NewRunOptions
 from triptych.domains.starter import Size, Starter, held_out_settings, span, steps
 from triptych.domains.user_files import ReadFiles, data_files
@@ -89,15 +90,12 @@ def _read(content: Content) -> Looks | str:
         midi = parse_midi(data, name=content.name)
     except UserError as error:
         return str(error)
-    programs = {
-        DRUMS if part.is_drum else note.program for part in midi.parts for note in part.notes
-    }
     return Looks(
         hash_position(hashlib.sha256(data).digest()),  # as MidiFolder splits
-        float(midi.seconds([midi.last_tick])[0]),
-        sum(len(part.notes) for part in midi.parts),
+        midi.duration,
+        len(midi.notes),
         len(midi.parts),
-        frozenset(programs),
+        frozenset(midi.notes.program.tolist()),
     )
 
 

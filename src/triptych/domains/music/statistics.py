@@ -14,17 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
-
-if TYPE_CHECKING:
-    import pretty_midi
+from triptych.domains.music.notes import Ids, Notes
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 
 N_PITCHES = 128
 SILENT = -1
@@ -38,70 +35,38 @@ PERFECT = {"fifths": 7, "octaves": 0}
 """Intervals in semitones, modulo 12, that two voices should not keep while both move."""
 
 
-@dataclass(frozen=True)
-class NoteTable:
-    """Notes of a piece on its time grid, by onset, then from the lowest pitch; arrays [N]."""
-
-    pitch: Ids
-    """MIDI pitches."""
-    start: Ids
-    """First step of each note."""
-    stop: Ids
-    """Step after the last one."""
-    voice: Ids
-    """Index of the instrument."""
-
-    @classmethod
-    def of(cls, midi: pretty_midi.PrettyMIDI, steps_per_second: float) -> NoteTable:
-        """Return the notes of a piece, drums excluded; every note lasts at least one step."""
-        rows = [
-            (note.pitch, note.start, note.end, voice)
-            for voice, part in enumerate(midi.instruments)
-            for note in part.notes
-            if not part.is_drum
-        ]
-        table = np.array(rows, dtype=np.float64).reshape(-1, 4)  # [N, 4]
-        pitch, voice = table[:, 0].astype(np.int64), table[:, 3].astype(np.int64)
-        start, stop = np.rint(table[:, 1:3] * steps_per_second).astype(np.int64).T
-        order = np.lexsort((voice, pitch, start))
-        stop = np.maximum(stop, start + 1)
-        return cls(pitch[order], start[order], stop[order], voice[order])
-
-    def __len__(self) -> int:
-        return len(self.pitch)
-
-    @property
-    def n_steps(self) -> int:
-        """Length of the piece up to its last release, in steps."""
-        return int(self.stop.max(initial=0))
-
-    def piano_roll(self) -> NDArray[np.bool_]:
-        """Return which pitches sound in each step, [T, 128]."""
-        roll = np.zeros((self.n_steps, N_PITCHES), dtype=bool)
-        for pitch, start, stop in zip(self.pitch, self.start, self.stop, strict=True):
-            roll[start:stop, pitch] = True
-        return roll
-
-    def voice_grid(self, n_voices: int) -> Ids:
-        """Return the pitch of each voice in each step, SILENT for a rest, [T, V]."""
-        grid = np.full((self.n_steps, n_voices), SILENT, dtype=np.int64)
-        for pitch, start, stop, voice in zip(
-            self.pitch, self.start, self.stop, self.voice, strict=True
-        ):
-            grid[start:stop, voice] = pitch
-        return grid
+def piece_length(notes: Notes) -> int:
+    """Return the length of a piece up to its last release, in steps."""
+    return int(notes.release.max(initial=0))
 
 
-def piece_statistics(notes: NoteTable, tokenizer: MusicTokenizer) -> dict[str, float]:
-    """Return the measures of one piece by name.
+def piano_roll(notes: Notes) -> NDArray[np.bool_]:
+    """Return which pitches sound in each step, [T, 128]."""
+    roll = np.zeros((piece_length(notes), N_PITCHES), dtype=bool)
+    for pitch, start, stop in zip(notes.pitch, notes.onset, notes.release, strict=True):
+        roll[start:stop, pitch] = True
+    return roll
+
+
+def voice_grid(notes: Notes, n_voices: int) -> Ids:
+    """Return the pitch of each voice in each step, SILENT for a rest, [T, V]."""
+    grid = np.full((piece_length(notes), n_voices), SILENT, dtype=np.int64)
+    columns = (notes.pitch, notes.onset, notes.release, notes.part)
+    for pitch, start, stop, voice in zip(*columns, strict=True):
+        grid[start:stop, voice] = pitch
+    return grid
+
+
+def piece_statistics(notes: Notes, tokenizer: MusicTokenizer) -> dict[str, float]:
+    """Return the measures of one piece by name; its notes as `on_grid` gives them.
 
     Beats, bars and voices are those of the tokenizer; music without them lacks their measures.
     """
-    roll = notes.piano_roll()  # [T, 128]
+    roll = piano_roll(notes)  # [T, 128]
     sounding = roll.sum(1)  # [T]
     used = np.unique(notes.pitch)
     n_sounding = (sounding > 0).sum()
-    density = _ratio(len(notes), notes.n_steps)
+    density = _ratio(len(notes), piece_length(notes))
     measures = {
         "pitch_class_entropy": pitch_class_entropy(notes),
         "scale_consistency": scale_consistency(notes),
@@ -117,36 +82,36 @@ def piece_statistics(notes: NoteTable, tokenizer: MusicTokenizer) -> dict[str, f
     if tokenizer.steps_per_beat is not None:
         measures["empty_beat_rate"] = empty_beat_rate(sounding > 0, tokenizer.steps_per_beat)
     if tokenizer.voice_ranges:
-        grid = notes.voice_grid(len(tokenizer.voice_ranges))
+        grid = voice_grid(notes, len(tokenizer.voice_ranges))
         measures |= voice_leading(grid)
         for voice, (name, (low, high)) in enumerate(tokenizer.voice_ranges.items()):
-            pitch = notes.pitch[notes.voice == voice]
+            pitch = notes.pitch[notes.part == voice]
             outside = ((pitch < low) | (pitch > high)).sum()
             measures[f"{name.lower()}_out_of_range"] = 100 * _ratio(outside, len(pitch))
     return measures
 
 
-def pitch_class_entropy(notes: NoteTable) -> float:
+def pitch_class_entropy(notes: Notes) -> float:
     """Return the entropy of the notes' pitch classes, in bits: 0 to log2(12) = 3.58."""
     counts = np.bincount(notes.pitch % 12, minlength=12)
     shares = counts[counts > 0] / max(1, len(notes))
     return float(-(shares * np.log2(shares)).sum() + 0.0) if len(notes) else math.nan
 
 
-def scale_consistency(notes: NoteTable) -> float:
+def scale_consistency(notes: Notes) -> float:
     """Return the largest share of notes that belong to one major or natural minor scale."""
     counts = np.bincount(notes.pitch % 12, minlength=12)
     return _ratio((SCALES @ counts).max(), len(notes))
 
 
-def groove_consistency(notes: NoteTable, steps_per_bar: int) -> float:
+def groove_consistency(notes: Notes, steps_per_bar: int) -> float:
     """Return the mean share of steps at which two neighbouring bars agree on having an onset.
 
     Wu and Yang 2020 (arXiv 2008.01307). NaN for a piece of one bar.
     """
-    n_bars = -(-notes.n_steps // steps_per_bar)
+    n_bars = -(-piece_length(notes) // steps_per_bar)
     onsets = np.zeros(n_bars * steps_per_bar, dtype=bool)
-    onsets[notes.start] = True
+    onsets[notes.onset] = True
     bars = onsets.reshape(n_bars, steps_per_bar)
     return float((bars[1:] == bars[:-1]).mean()) if n_bars > 1 else math.nan
 
@@ -209,9 +174,7 @@ def means_and_deviations(pieces: Sequence[dict[str, float]]) -> dict[str, dict[s
     return table
 
 
-def self_similarity(
-    notes: NoteTable, segment: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def self_similarity(notes: Notes, segment: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the similarity of all pairs of segments, by pitch classes and by pitches: two [S, S].
 
     The similarity is the cosine of the two segments' sounding times per pitch class or pitch, 0 for
@@ -219,8 +182,8 @@ def self_similarity(
 
     segment: length of a segment in steps; the last one may be shorter.
     """
-    starts = np.arange(0, notes.n_steps, segment)
-    times = np.add.reduceat(notes.piano_roll(), starts, axis=0, dtype=np.float64)  # [S, 128]
+    starts = np.arange(0, piece_length(notes), segment)
+    times = np.add.reduceat(piano_roll(notes), starts, axis=0, dtype=np.float64)  # [S, 128]
     octaves = np.pad(times, ((0, 0), (0, -N_PITCHES % 12)))  # [S, 132]
     return _cosines(octaves.reshape(len(times), -1, 12).sum(1)), _cosines(times)
 

@@ -22,7 +22,7 @@ from triptych.domains.music.data import (
 )
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
-from triptych.domains.music.tokenizers.base import Ids
+from triptych.domains.music.notes import Ids
 from triptych.errors import UserError
 from triptych.files.piano_roll import piano_roll_page
 from triptych.training.engine.module import ATTENTION, TrainingModule

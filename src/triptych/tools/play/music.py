@@ -15,12 +15,12 @@ from markupsafe import Markup
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import (
     MIDI_SUFFIXES,
-    ParsedMidi,
     midi_bytes,
     new_midi,
     parse_midi,
+    parse_piece,
 )
-from triptych.domains.music.played import parse_piece
+from triptych.domains.music.notes import Score
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
 from triptych.tools.play import Page
@@ -70,7 +70,7 @@ def voices(model: MusicModel) -> list[str]:
     return [name.lower() for name in model.tokenizer.voice_ranges]
 
 
-def given_music(model: MusicModel, notes: str, upload: str | None) -> ParsedMidi:
+def given_music(model: MusicModel, notes: str, upload: str | None) -> Score:
     """Return the music that a visitor gives: the MIDI file where there is one, or the melody.
 
     model: its melodies are of an instrument that it plays. notes: see `read_melody`. upload: path
@@ -85,7 +85,7 @@ def given_music(model: MusicModel, notes: str, upload: str | None) -> ParsedMidi
     if size > MAX_BYTES:
         raise UserError(f"{path.name} has {size:,} bytes; expected at most {MAX_BYTES:,}")
     parsed = parse_midi(path.read_bytes(), name=path.name)
-    seconds = float(parsed.seconds([parsed.last_tick])[0])
+    seconds = parsed.duration
     quarters = parsed.last_tick / parsed.ticks_per_quarter
     if seconds > MAX_SECONDS or quarters > MAX_QUARTERS:
         raise UserError(

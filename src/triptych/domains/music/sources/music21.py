@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from triptych.domains.music.midi import ParsedMidi
 from triptych.domains.music.musicxml import (
     MUSICXML_SUFFIXES,
     measure_starts,
     read_musicxml,
     score_to_midi,
 )
+from triptych.domains.music.notes import Score
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import (
@@ -207,7 +207,7 @@ def _work(name: str) -> str:
 
 
 @functools.cache
-def all_ensembles() -> list[ParsedMidi]:
+def all_ensembles() -> list[Score]:
     """Read the scores of all ensembles, by composer and path; once per process.
 
     Raises UserError where music21 is not installed.
@@ -216,10 +216,10 @@ def all_ensembles() -> list[ParsedMidi]:
     read = list(read_in_order(_read, paths, count=len(paths), what="read scores"))
     skipped = [reason for reason in read if isinstance(reason, str)]
     warn_of_skipped("music21's scores", skipped, len(paths))
-    return [score for score in read if isinstance(score, ParsedMidi)]
+    return [score for score in read if isinstance(score, Score)]
 
 
-def _read(path: Path) -> ParsedMidi | str | None:
+def _read(path: Path) -> Score | str | None:
     """Return what `read_ensemble` returns, or the reason why a file cannot be read."""
     name = path.as_posix().partition("/corpus/")[2].removesuffix(path.suffix)
     try:
@@ -228,7 +228,7 @@ def _read(path: Path) -> ParsedMidi | str | None:
         return str(error)
 
 
-def read_ensemble(path: Path, *, name: str) -> ParsedMidi | None:
+def read_ensemble(path: Path, *, name: str) -> Score | None:
     """Read a score; None where a part is for another instrument, or where there are too few."""
     parts = read_musicxml(path)
     programs = [

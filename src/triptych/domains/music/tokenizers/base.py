@@ -17,11 +17,10 @@ from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
-from triptych.domains.music.midi import ParsedMidi
+from triptych.domains.music.notes import Ids, Score
 from triptych.errors import UserError
 from triptych.types import Checked, NonNegativeInt
 
-Ids: TypeAlias = NDArray[np.int64]
 Cycles: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs (divide, modulo): a position is at position // divide % modulo of each cycle."""
 Choice = TypeVar("Choice")
@@ -170,7 +169,7 @@ class MusicTokenizer(Checked, ABC):
             )
 
     @abstractmethod
-    def from_midi(self, midi: ParsedMidi) -> Any:
+    def from_midi(self, score: Score) -> Any:
         """Return the content of a MIDI file; raises UserError where it has none."""
 
     @abstractmethod
@@ -190,7 +189,7 @@ class MusicTokenizer(Checked, ABC):
         """
         raise self._without_voices()
 
-    def given(self, midi: ParsedMidi, keep: str) -> GivenPiece:
+    def given(self, score: Score, keep: str) -> GivenPiece:
         """Return a piece of which voices or bars are kept; keep and errors as in `kept`."""
         raise self._without_voices()
 

@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
-from triptych.domains.music.midi import Note, ParsedMidi, Part, new_midi
-from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, Ids, MusicTokenizer
+from triptych.domains.music.midi import new_midi
+from triptych.domains.music.notes import Ids, Notes, Score, on_grid
+from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, MusicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import (
     HIGHEST,
     LOWEST,
@@ -120,7 +121,7 @@ class ChoraleTokenizer(MusicTokenizer):
             midi.instruments.append(instrument)
         return midi
 
-    def from_midi(self, midi: ParsedMidi) -> Grid:
+    def from_midi(self, score: Score) -> Grid:
         """Read a MIDI file; a step holds the pitches that sound at its start.
 
         Onsets and releases are rounded to whole sixteenths. Four parts of one voice each are the
@@ -130,7 +131,7 @@ class ChoraleTokenizer(MusicTokenizer):
 
         Raises UserError for a file of drums alone and for a pitch without a symbol.
         """
-        return self._read(midi)[0]
+        return self._read(score)[0]
 
     def kept(self, ids: Ids, keep: str, name: str = "the piece") -> NDArray[np.bool_]:
         """See `MusicTokenizer.kept`; a bar has 16 sixteenths from the start of the piece."""
@@ -148,19 +149,19 @@ class ChoraleTokenizer(MusicTokenizer):
             raise UserError(f"keep is {keep!r}: nothing of {name} is left to sample")
         return known.reshape(-1)[: len(ids)]
 
-    def given(self, midi: ParsedMidi, keep: str) -> GivenPiece:
+    def given(self, score: Score, keep: str) -> GivenPiece:
         """See `MusicTokenizer.given`.
 
         A melody, a piece of one note at a time, is taken for the voice that is kept where `keep`
         names a single one.
         """
-        grid, struck = self._read(midi)
+        grid, struck = self._read(score)
         words = _words(keep)
         if len(words) == 1 and not words[0].startswith("bars:") and (grid[:, 1:] == SILENT).all():
             voice = _voice(words[0])
             grid, struck = np.roll(grid, voice, axis=1), np.roll(struck, voice, axis=1)
         ids = self.encode(grid)
-        known = self.kept(ids, keep, midi.name).reshape(-1, N_VOICES)  # [T, 4]
+        known = self.kept(ids, keep, score.name).reshape(-1, N_VOICES)  # [T, 4]
 
         def is_kept(instrument: int, seconds: float) -> bool:
             return bool(known[round(seconds / SECONDS_PER_STEP), instrument])
@@ -168,34 +169,33 @@ class ChoraleTokenizer(MusicTokenizer):
         to_midi = partial(self.to_midi, struck=struck & known)
         return GivenPiece(ids, known.reshape(-1), to_midi, is_kept)
 
-    def _read(self, midi: ParsedMidi) -> tuple[Grid, NDArray[np.bool_]]:
+    def _read(self, score: Score) -> tuple[Grid, NDArray[np.bool_]]:
         """Return the grid of `from_midi`, and where a note begins: bool [T, 4]."""
-        parts = [part for part in midi.parts if not part.is_drum]
-        if not parts:
-            raise UserError(f"{midi.name} holds no notes but drums; expected up to four voices")
-        spans = [[_span(note, midi.ticks_per_quarter) for note in part.notes] for part in parts]
-        every = [span for part in spans for span in part]
-        outside = [pitch for *_, pitch in every if not LOWEST <= pitch <= HIGHEST]
-        if outside:
+        notes = score.notes.pitched
+        if not len(notes):
+            raise UserError(f"{score.name} holds no notes but drums; expected up to four voices")
+        outside = notes.pitch[(notes.pitch < LOWEST) | (notes.pitch > HIGHEST)]
+        if len(outside):
             raise UserError(
-                f"{midi.name} has the MIDI pitch {min(outside)}; this model sings from {LOWEST} "
+                f"{score.name} has the MIDI pitch {outside.min()}; this model sings from {LOWEST} "
                 f"(C2) to {HIGHEST} (A5)"
             )
-        grid = np.full((max(stop for _, stop, _ in every), N_VOICES), SILENT, dtype=np.int64)
+        notes = on_grid(notes, STEPS_PER_QUARTER, per=score.ticks_per_quarter)
+        grid = np.full((notes.release.max(), N_VOICES), SILENT, dtype=np.int64)
         struck = np.zeros(grid.shape, dtype=bool)
-        voices = _voices_of(parts)
-        if voices and all(a[1] <= b[0] for part in spans for a, b in pairwise(sorted(part))):
-            for voice, part in zip(voices, spans, strict=True):
-                for first, stop, pitch in part:
-                    grid[first:stop, voice] = pitch
-                    struck[first, voice] = True
+        voices = _voices_of(score, notes)
+        if voices is not None:
+            for voice, first, stop, pitch in zip(
+                voices, notes.onset, notes.release, notes.pitch, strict=True
+            ):
+                grid[first:stop, voice] = pitch
+                struck[first, voice] = True
             return grid, struck
         for step in range(len(grid)):
-            sounding = {pitch for first, stop, pitch in every if first <= step < stop}
-            begun = {pitch for first, _, pitch in every if first == step}
-            highest = sorted(sounding, reverse=True)[:N_VOICES]
+            sounding = (notes.onset <= step) & (step < notes.release)
+            highest = np.unique(notes.pitch[sounding])[::-1][:N_VOICES]
             grid[step, : len(highest)] = highest
-            struck[step, : len(highest)] = [pitch in begun for pitch in highest]
+            struck[step, : len(highest)] = np.isin(highest, notes.pitch[notes.onset == step])
         return grid, struck
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
@@ -251,20 +251,21 @@ def _steps_of_bars(word: str, n_steps: int, file: str) -> slice:
     return slice((first - 1) * STEPS_PER_BAR, last * STEPS_PER_BAR)
 
 
-def _span(note: Note, ticks_per_quarter: int) -> tuple[int, int, int]:
-    """Return the first step of a note, the step after its last one, and its pitch."""
-    ticks = note.onset, note.release
-    first, stop = (round(tick * STEPS_PER_QUARTER / ticks_per_quarter) for tick in ticks)
-    return first, max(stop, first + 1), note.pitch
+def _voices_of(score: Score, notes: Notes) -> Ids | None:
+    """Return the voice of each note by the name of its part, or of four parts by their height.
 
-
-def _voices_of(parts: list[Part]) -> list[int]:
-    """Return the voice of each part by its name, or of four parts by height; else nothing."""
-    named = [VOICES.index(part.name) for part in parts if part.name in VOICES]
-    if len(set(named)) == len(parts):  # a voice that rests throughout has no part
-        return named
-    if len(parts) != N_VOICES:
-        return []
-    heights = [-float(np.mean([note.pitch for note in part.notes])) for part in parts]
-    order: list[int] = np.argsort(np.argsort(heights)).tolist()
-    return order
+    None where the parts are no voices: other names and another number, or two notes at a time.
+    notes: in steps, by onset.
+    """
+    parts = np.unique(notes.part)
+    voices = [VOICES.index(name) for n in parts if (name := score.parts[n].name) in VOICES]
+    if len(set(voices)) < len(parts):  # a voice that rests throughout has no part
+        if len(parts) != N_VOICES:
+            return None
+        heights = [-float(np.mean(notes.pitch[notes.part == part])) for part in parts]
+        voices = np.argsort(np.argsort(heights)).tolist()
+    for part in parts:
+        own = notes[notes.part == part]
+        if (own.release[:-1] > own.onset[1:]).any():
+            return None
+    return np.array(voices)[np.searchsorted(parts, notes.part)]

@@ -23,11 +23,13 @@ from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
-from triptych.domains.music.midi import MAX_SECONDS, ParsedMidi, new_midi
+from triptych.domains.music.midi import MAX_SECONDS, new_midi
 from triptych.domains.music.notes import (
     STEPS_PER_SECOND,
+    Ids,
     Notes,
-    notes_of,
+    Score,
+    performance,
     settle,
     stretch,
     to_steps,
@@ -35,7 +37,6 @@ from triptych.domains.music.notes import (
 from triptych.domains.music.tokenizers.base import (
     MELODY_REST,
     Augmentation,
-    Ids,
     MusicTokenizer,
 )
 from triptych.domains.music.tokenizers.event_rules import (
@@ -91,10 +92,10 @@ class EventTokenizer(MusicTokenizer):
     tokens_per_melody_step = 4  # MAESTRO has about 40 events a second
     seconds_per_melody_step = STEPS_PER_MELODY_STEP / STEPS_PER_SECOND
 
-    def from_midi(self, midi: ParsedMidi) -> Notes:
-        notes = notes_of(midi)
+    def from_midi(self, score: Score) -> Notes:
+        notes = performance(score)
         if not len(notes):
-            raise UserError(f"{midi.name} holds no notes but drums")
+            raise UserError(f"{score.name} holds no notes but drums")
         return notes
 
     def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from triptych.domains.music.midi import Note, Part
+import numpy as np
 
-DRUMS = -1
-"""Program of the drums, which MIDI files mark by their channel; MidiTok's number too."""
+from triptych.domains.music.notes import DRUMS, Ids, Score
+
 N_PROGRAMS = 128
 
 
@@ -95,21 +95,20 @@ class Ensemble:
             chosen.append(free[0])
         return chosen
 
-    def assign(self, parts: Sequence[Part]) -> dict[int, list[Note]]:
-        """Return the notes of each instrument that plays, by its index.
+    def assign(self, score: Score) -> Ids:
+        """Return the index of the instrument that plays each note of a score, -1 for none: [N].
 
         A part with the name of an instrument is its part. Otherwise the first part with a program
         is for the first instrument with it, and so on; further parts join the last one. Notes of
         other programs are left out.
         """
-        notes_of: dict[int, list[Note]] = {}
+        notes = score.notes
+        assigned = np.full(len(notes), -1)
         next_player: Counter[int] = Counter()
-        for part in parts:
+        for number, part in enumerate(score.parts):
             named = part.name.strip().lower()
-            by_program: dict[int, list[Note]] = {}
-            for note in part.notes:
-                by_program.setdefault(DRUMS if part.is_drum else note.program, []).append(note)
-            for program, notes in by_program.items():
+            own = notes.part == number
+            for program in np.unique(notes.program[own]).tolist():
                 players = self.players(program)
                 if not players:
                     continue
@@ -118,5 +117,5 @@ class Ensemble:
                 else:
                     player = players[min(next_player[program], len(players) - 1)]
                 next_player[program] = players.index(player) + 1
-                notes_of.setdefault(player, []).extend(notes)
-        return {player: sorted(notes_of[player]) for player in sorted(notes_of)}
+                assigned[own & (notes.program == program)] = player
+        return assigned

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.decoding.sampling import LogitsConstraint
-from triptych.domains.music.midi import MAX_SECONDS, Note, ParsedMidi
-from triptych.domains.music.tokenizers.base import Ids, MusicTokenizer
+from triptych.domains.music.midi import MAX_SECONDS
+from triptych.domains.music.notes import DRUMS, Ids, Score
+from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.instruments import (
-    DRUMS,
     N_PROGRAMS,
     Ensemble,
     program_names,
@@ -188,38 +188,38 @@ class RemiTokenizer(MusicTokenizer):
                 quarter[index] = 60 / float(value)
         return Meaning(kind, number, bar, step, quarter)
 
-    def from_midi(self, midi: ParsedMidi) -> Ids:
-        """Return the ids of a MIDI file; raises UserError where no instrument plays in it."""
-        parts = self.ensemble.assign(midi.parts)
-        tokens = self.miditok.encode(self._score(midi, parts), encode_ids=False)
+    def from_midi(self, score: Score) -> Ids:
+        """Return the ids of a score; raises UserError where no instrument plays in it."""
+        tokens = self.miditok.encode(self._to_symusic(score), encode_ids=False)
         ids = np.array(tokens.ids, dtype=np.int64)
         notes = np.flatnonzero(self.meaning.kind[ids] == DURATION)
         if not len(notes):
             raise UserError(
-                f"{midi.name} holds no notes of the instruments {', '.join(self.ensemble.names)}"
+                f"{score.name} holds no notes of the instruments {', '.join(self.ensemble.names)}"
             )
         return ids[: notes[-1] + 1]  # a time signature may follow
 
-    def _score(self, midi: ParsedMidi, parts: dict[int, list[Note]]) -> Any:
-        """Return notes of each instrument as a score of symusic."""
+    def _to_symusic(self, score: Score) -> Any:
+        """Return the notes of the instruments, with tempos and meters, as a score of symusic."""
         _ = self.miditok  # the sentence where the packages are missing
-        from symusic import Note as ScoreNote
-        from symusic import Score, Tempo, TimeSignature, Track
+        import symusic
 
-        score: Any = Score(midi.ticks_per_quarter)
-        for player, notes in parts.items():
+        assigned = self.ensemble.assign(score)
+        written: Any = symusic.Score(score.ticks_per_quarter)
+        for player in np.unique(assigned[assigned >= 0]):
             number = self.numbers[player]
-            track: Any = Track(program=max(0, number), is_drum=number == DRUMS)
-            for note in notes:
-                length = note.release - note.onset
-                track.notes.append(ScoreNote(note.onset, length, note.pitch, note.velocity))
-            score.tracks.append(track)
-        for tick, tempo in midi.tempos:
-            score.tempos.append(Tempo(tick, mspq=tempo))
-        for tick, count, unit in midi.time_signatures:
+            track: Any = symusic.Track(program=max(0, number), is_drum=number == DRUMS)
+            notes = score.notes[assigned == player].sorted("onset", "release", "pitch", "velocity")
+            columns = (notes.onset, notes.release - notes.onset, notes.pitch, notes.velocity)
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            track.notes.extend([symusic.Note(*row) for row in rows])
+            written.tracks.append(track)
+        for tick, tempo in score.tempos:
+            written.tempos.append(symusic.Tempo(tick, mspq=tempo))
+        for tick, count, unit in score.time_signatures:
             count, unit = (2 * count, 4) if unit == 2 else (count, unit)
-            score.time_signatures.append(TimeSignature(tick, count, unit))
-        return score
+            written.time_signatures.append(symusic.TimeSignature(tick, count, unit))
+        return written
 
     def encode(self, content: Ids) -> Ids:
         return content
