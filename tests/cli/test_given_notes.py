@@ -9,7 +9,7 @@ from pathlib import Path
 import pretty_midi
 import pytest
 
-from triptych.domains.music.evaluation import MusicEvaluator
+from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP
 
@@ -95,5 +95,5 @@ def test_free_notes_are_scored_given_a_voice(cli, chorale_folder: Path, tmp_path
 def test_a_voice_that_does_not_exist_is_refused_before_pieces_are_scored(
     refused, chorale_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MusicEvaluator, "evaluate", None)
+    monkeypatch.setattr(MusicModel, "evaluate", None)
     refused(*EVALUATE, "--data", chorale_folder, "--keep", "tenor,guitar", says=["guitar"])

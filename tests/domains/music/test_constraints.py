@@ -18,14 +18,13 @@ from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.decoding.constraints import ByPriority
+from triptych.decoding.constraints import ByPriority, at_the_end
 from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest, Sampling
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.constraints import (
     SCALES,
     ConstraintOptions,
-    at_the_end,
     parse_ranges,
     parse_scale,
 )
@@ -36,7 +35,7 @@ from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.notes import Notes, on_grid
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.statistics import SILENT, voice_leading
+from triptych.domains.music.statistics import SILENT, voice_grid, voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import LOWEST, REST, VOICE_RANGES, NoParallels
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
@@ -179,7 +178,7 @@ def test_constrained_chorales_obey_and_others_do_not(
             counts.update(faults(grid, options, len(primer)))
             notes = on_grid(Notes.of_midi(CHORALES.to_midi(ids)), CHORALES.steps_per_second)
             if options.no_parallels and not primed and not wrong:
-                leading = voice_leading(notes.voice_grid(4))
+                leading = voice_leading(voice_grid(notes, 4))
                 assert [leading[name] for name in PARALLELS] == [0, 0]
             assert len(notes) > 100  # not silence
         assert len(counts) == len(options.constraints())

@@ -20,7 +20,7 @@ from triptych.decoding.sampling import Given, SampleRequest
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
 from triptych.domains.music.generation import complete_tokens
-from triptych.domains.music.given_scores import score_given
+from triptych.domains.music.metrics import score_given
 from triptych.domains.music.midi import midi_bytes, parse_midi
 from triptych.domains.music.tokenizers.chorale_rules import SILENT, VOICES
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer

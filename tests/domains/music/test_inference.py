@@ -1,6 +1,6 @@
 import json
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,13 +13,15 @@ from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.domains.music.comparison import text_lines
 from triptych.domains.music.config import Config, ModelConfig
 from triptych.domains.music.data import DataConfig
+from triptych.domains.music.domain import MusicScoreRequest
+from triptych.domains.music.evaluation import sample_statistics
 from triptych.domains.music.generation import continue_tokens
 from triptych.domains.music.inference import MusicModel, restore
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.notes import Notes, on_grid
-from triptych.domains.music.sample_statistics import text_lines
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
@@ -55,6 +57,10 @@ class Performances(PieceSource):
 
     def load(self, split, tokenizer):
         return []
+
+
+def statistics_of(model: MusicModel, count: int, **options: Any) -> dict[str, Any]:
+    return sample_statistics(model, MusicScoreRequest(statistics=count, **options))
 
 
 def model_of(source, *, length=128, overlap=64, attention=None):
@@ -363,7 +369,7 @@ def test_a_primer_of_drums_is_told(pianist, make_piano):
 
 
 def test_samples_are_as_long_as_the_median_piece_and_named(choir):
-    found = choir.statistics(2, "validation", seed=5)
+    found = statistics_of(choir, 2, split="validation", seed=5)
     statistics, shared = found["statistics"], found["memorisation"]
     assert (statistics["sample_length"], statistics["sample_unit"]) == (50, "sixteenths")
     assert statistics["pieces"] == {"validation": 3, "samples": 2}
@@ -376,7 +382,7 @@ def test_samples_are_as_long_as_the_median_piece_and_named(choir):
 
 
 def test_statistics_of_samples_are_those_of_the_pieces_that_sample_returns(choir):
-    found = choir.statistics(2, sample_length=24, seed=3)["statistics"]["groups"]["samples"]
+    found = statistics_of(choir, 2, sample_length=24, seed=3)["statistics"]["groups"]["samples"]
     pieces = [
         piece_statistics(on_grid(Notes.of_midi(midi), CHORALES.steps_per_second), CHORALES)
         for midi in choir.sample(2, length=24, seed=3)
@@ -386,7 +392,7 @@ def test_statistics_of_samples_are_those_of_the_pieces_that_sample_returns(choir
 
 def test_a_sample_length_cuts_the_pieces_too(choir):
     whole, cut = (
-        choir.statistics(1, sample_length=length)["statistics"]["groups"]["test"]
+        statistics_of(choir, 1, sample_length=length)["statistics"]["groups"]["test"]
         for length in (None, 10)
     )
     expected = [
@@ -401,7 +407,7 @@ def test_a_sample_length_cuts_the_pieces_too(choir):
 
 
 def test_training_pieces_are_not_looked_for_in_themselves(choir):
-    shared = choir.statistics(1, "train", sample_length=8)["memorisation"]
+    shared = statistics_of(choir, 1, split="train", sample_length=8)["memorisation"]
     assert list(shared["runs"]["intervals"]) == ["samples"]
 
 
@@ -414,7 +420,7 @@ class OnlyHeldOut(Chorales):
 
 
 def test_without_training_pieces_only_statistics_are_computed():
-    found = model_of(OnlyHeldOut()).statistics(1, sample_length=8)
+    found = statistics_of(model_of(OnlyHeldOut()), 1, sample_length=8)
     assert found["statistics"]["groups"]["test"]
     assert found["memorisation"] == {"not_computed": "the training pieces are gone"}
     assert any("gone" in line for line in text_lines(found))
@@ -422,13 +428,13 @@ def test_without_training_pieces_only_statistics_are_computed():
 
 def test_statistics_of_performances(pianist, tmp_path, busy_piece):
     with pytest.raises(UserError, match="the split test has no pieces"):
-        pianist.statistics(1)
+        statistics_of(pianist, 1)
     model = model_of(
         MidiFolder(str(tmp_path), validation_share=0.3, test_share=0.3), length=60, overlap=20
     )
     for seed in range(9):
         write_midi(busy_piece(seed), tmp_path / f"{seed}.mid")
-    found = model.statistics(2, sample_length=80)
+    found = statistics_of(model, 2, sample_length=80)
     assert "groove_consistency" not in found["statistics"]["groups"]["samples"]
     assert found["memorisation"]["training_pieces"] > 0
     assert len(text_lines(found)) > 8

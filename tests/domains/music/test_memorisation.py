@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from triptych.domains.music.memorisation import longest_shared_runs
-from triptych.domains.music.sample_statistics import NamedPiece, compare_with_training
+from triptych.domains.music.comparison import NamedPiece, compare_with_training, longest_shared_runs
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import END
 from triptych.domains.music.tokenizers.events import EventTokenizer
@@ -114,7 +113,7 @@ def test_a_performance_ends_at_its_end():
     tokens = array(60, 355, 188, END, END)
     piece = NamedPiece.of("a", tokens, EVENTS)
     assert piece.tokens.tolist() == [60, 355, 188]
-    assert piece.notes.stop.tolist() == [100]
+    assert piece.notes.release.tolist() == [100]
     empty = NamedPiece.of("b", array(END, END), EVENTS)
     found = compare_with_training({"samples": [empty]}, [piece], EVENTS)
     assert found["tokens"]["samples"]["runs"] == [{"piece": "b", "length": 0}]

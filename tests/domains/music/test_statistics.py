@@ -83,7 +83,7 @@ def test_a_performance_has_neither_bars_nor_voices():
     }  # fmt: skip
     assert found["notes_per_second"] == pytest.approx(1)
     assert found["polyphony"] == pytest.approx(2.5 / 2)
-    assert table.stop.tolist() == [100, 200]
+    assert table.release.tolist() == [100, 200]
 
 
 # Voice leading

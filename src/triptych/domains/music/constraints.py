@@ -7,9 +7,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 
-import torch
-from torch import Tensor
-
 from triptych.errors import UserError
 from triptych.types import Checked, PositiveInt
 
@@ -132,15 +129,3 @@ def permitted_pitches(
             f"no pitch from {low} to {high}, the range of {whose}, is in the scale {options.scale}"
         )
     return permitted
-
-
-def at_the_end(values: Tensor, marked: Tensor) -> Tensor:
-    """Return the marked values of each row in their order at its end, after fillers of -1.
-
-    values int64 [B, t], marked bool [B, t] -> [B, t].
-    """
-    batch, length = values.shape
-    later = marked.long().flip(1).cumsum(1).flip(1)  # marked values from each one on
-    column = torch.where(marked, length - later, length)  # the others into one column more
-    ordered = values.new_full((batch, length + 1), -1)
-    return ordered.scatter(1, column, values)[:, :length]

@@ -34,15 +34,6 @@ class MusicScoreRequest(ScoreRequest):
     every window, null for the model's own in proportion to the length."""
     bucket: PositiveInt = 32
     """Number of positions in the window whose nats per token are averaged, for by_position."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MusicEvaluateOptions(MusicScoreRequest, EvaluateOptions):
-    """Options of `triptych evaluate music`."""
-
-    by_position: str | None = None
-    """File for the nats per token of each position in the window as JSON, which scripts/length_plot
-    draws; an existing file is replaced."""
     statistics: NonNegativeInt = 0
     """Number of pieces to sample, whose musical statistics and longest runs shared with training
     pieces are reported next to those of the split; 0 for no such report."""
@@ -58,12 +49,20 @@ class MusicEvaluateOptions(MusicScoreRequest, EvaluateOptions):
     particles: PositiveInt = 16
     """Copies of each piece that estimate the likelihood of the given notes."""
 
-    replaced_files: ClassVar[tuple[str, ...]] = ("json", "by_position")
-
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.sample_length is not None and not self.statistics:
             raise ValueError("sample_length is given without a number of samples as statistics")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MusicEvaluateOptions(MusicScoreRequest, EvaluateOptions):
+    """Options of `triptych evaluate music`."""
+
+    by_position: str | None = None
+    """File for the nats per token of each position in the window as JSON, which scripts/length_plot
+    draws; an existing file is replaced."""
+    replaced_files: ClassVar[tuple[str, ...]] = ("json", "by_position")
 
     def result_files(self, result: dict[str, Any]) -> dict[str, bytes]:
         positions = result["details"].pop("by_position")
@@ -79,7 +78,7 @@ class MusicEvaluateOptions(MusicScoreRequest, EvaluateOptions):
             )
             lines += [f"  {name:<8}{value:.4f}" for name, value in given["nats_per_note"].items()]
         if self.statistics:
-            from triptych.domains.music.sample_statistics import text_lines
+            from triptych.domains.music.comparison import text_lines
 
             lines += text_lines(result["details"])
         return lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias, Unpack
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 import torch
 
@@ -19,16 +19,26 @@ from triptych.domains.music.domain import (
     PIECE,
     SIMILARITY,
     MusicAttentionOptions,
+    MusicEvaluateOptions,
     MusicSampleOptions,
+    MusicScoreRequest,
 )
-from triptych.domains.music.evaluation import MusicEvaluator
+from triptych.domains.music.evaluation import (
+    kept_tokens,
+    sample_statistics,
+    score_given_voices,
+    score_split,
+)
 from triptych.domains.music.generation import complete_tokens, sample_pieces
 from triptych.domains.music.melody import melody_of_midi
+from triptych.domains.music.metrics import MusicTrained
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.notes import Ids, Score
 from triptych.domains.options import check_layer_and_head, counted
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes
+from triptych.training.engine.devices import out_of_memory_advice
+from triptych.training.engine.evaluate import Evaluation
 from triptych.types import Progress, ProgressFactory
 
 if TYPE_CHECKING:
@@ -40,8 +50,35 @@ DEFAULT_SECONDS = 30.0
 """Length of sampled music where neither seconds nor length is given."""
 
 
-class MusicModel(MusicEvaluator):
+class MusicModel(MusicTrained):
     """A trained music model."""
+
+    score_request = MusicScoreRequest
+
+    def score_split(
+        self, request: MusicScoreRequest, progress: Progress | None = None
+    ) -> Evaluation:
+        return score_split(self, request, progress)
+
+    def check_evaluation(self, options: MusicEvaluateOptions) -> None:
+        if options.keep is not None:
+            kept_tokens(self, options)
+        if options.statistics:
+            self.check_without_melody("statistics")
+
+    def further_details(
+        self, options: MusicEvaluateOptions, report: ProgressFactory
+    ) -> dict[str, Any]:
+        """Return statistics of samples, and scores given some voices, where the options ask."""
+        details: dict[str, Any] = {}
+        if options.keep is not None:
+            with out_of_memory_advice("lower --particles"):
+                details["completion"] = score_given_voices(self, options, report("tokens"))
+        if options.statistics:
+            progress = report("sampled tokens", at_most=self.tokenizer.end is not None)
+            with out_of_memory_advice("lower --statistics or --sample_length"):
+                details |= sample_statistics(self, options, progress)
+        return details
 
     def sample(
         self,
@@ -142,6 +179,19 @@ class MusicModel(MusicEvaluator):
             passes=passes,
         )
         return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
+
+    def _check_melody(self, *, given: bool) -> None:
+        """Raise UserError unless a melody is given exactly if the model reads one."""
+        reads = self.settings.model.melody is not None
+        if given and not reads:
+            raise UserError(
+                "melody is given, and this model has no encoder of melodies; expected one that was "
+                "trained with model.melody, such as configs/music/chorales-melody.yaml"
+            )
+        if reads and not given:
+            raise UserError(
+                "this model accompanies a melody, and none is given; expected a MIDI file as melody"
+            )
 
     def decoder(self) -> Decoder | None:
         model = self.full_model

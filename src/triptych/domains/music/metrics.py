@@ -1,22 +1,33 @@
-"""Scores of music models: nats per token and per note, scores by position, count models."""
+"""Scores of music models: nats per token and note, by position, given some notes; count models."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.decoding.given import particle_filter
+from triptych.decoding.sampling import Given, SampleRequest
+from triptych.domains.base import TrainedModel
 from triptych.domains.music.data import PADDING, Batch
 from triptych.domains.music.melody import condition_of
+from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.tokenizers.base import Cycles, MusicTokenizer
+from triptych.errors import UserError
 from triptych.training.engine.evaluate import in_double
+from triptych.types import Progress
 
+PIECES_TOGETHER = 8
+"""Pieces of one length that are scored together; constant, so that a seed gives the same scores."""
 INITIAL_COUNT = 0.5
 """Initial value of every count: the estimate of Krichevsky and Trofimov (1981)."""
 
@@ -55,6 +66,26 @@ class MusicScores:
             "nats_per_token": totals["nats"] / totals["tokens"],
             "nats_per_note": totals["nats"] / max(totals["notes"], 1.0),
         }
+
+
+class MusicTrained(MusicScores, TrainedModel):
+    """A trained music model: its windows and its tokenizer."""
+
+    settings_class = MusicSettings
+    settings: MusicSettings
+    full_model: DecoderOnly
+
+    @property
+    def tokenizer(self) -> MusicTokenizer:
+        """Tokenizer of the model's music."""
+        return self.settings.tokenizer
+
+    def check_without_melody(self, option: str) -> None:
+        """Raise UserError for an option that needs a model that reads no melody."""
+        if self.settings.model.melody is not None:
+            raise UserError(
+                f"{option} is for models without a melody, and this one accompanies one"
+            )
 
 
 def mean_by_position(nats: Tensor, tokens: Tensor, edges: Sequence[int]) -> list[dict[str, Any]]:
@@ -104,3 +135,73 @@ def _contexts(tokens: Ids, size: int, lag: int | None, cycles: Cycles) -> Ids:
     for divide, modulo in cycles:
         context = context * modulo + np.arange(len(tokens)) // divide % modulo
     return context
+
+
+@torch.no_grad()
+def score_given(
+    model: DecoderOnly,
+    tokenizer: MusicTokenizer,
+    pieces: Sequence[Ids],
+    kept: Sequence[NDArray[np.bool_]],
+    *,
+    particles: int,
+    generator: torch.Generator,
+    progress: Progress | None = None,
+) -> dict[str, Any]:
+    """Return nats per note of the free notes, those that are not kept, JSON types only.
+
+    pieces: tokens of each, at most a window of the model. kept: which of them are kept. The keys,
+    with s the kept and f the free tokens:
+
+    - forced: -log q(f | s), where q samples each free token given the tokens before it alone: the
+      terms of the free tokens in the chain rule of the joint model;
+    - given: -log p(f | s) = log p(s) - log p(f, s) of the joint model;
+    - alone: -log p(f), the free notes without the kept ones.
+
+    p(s) and p(f) are estimated by `particle_filter`. With few particles `given` is on average too
+    low and `alone` too high. On music of the model's own distribution `forced` is not below it.
+    progress: called with (tokens scored, tokens).
+    """
+    groups: dict[int, list[int]] = defaultdict(list)
+    for number, ids in enumerate(pieces):
+        groups[len(ids)].append(number)
+    batches = [
+        members[first : first + PIECES_TOGETHER]
+        for _, members in sorted(groups.items())
+        for first in range(0, len(members), PIECES_TOGETHER)
+    ]
+    total, done = 2 * sum(map(len, pieces)), 0
+    nats = dict.fromkeys(("forced", "given", "alone"), 0.0)
+    n_notes = n_tokens = 0
+    for batch in batches:
+        ids = np.stack([pieces[number] for number in batch])  # [B, L]
+        known = np.stack([kept[number] for number in batch])  # [B, L]
+        onsets = np.stack([tokenizer.onsets(row) for row in ids])  # [B, L]
+        n_notes += int((onsets & ~known).sum())
+        n_tokens += int((~known).sum())
+        values, given = (torch.from_numpy(part).to(model.start.device) for part in (ids, known))
+
+        def log_p(wanted: Tensor, values: Tensor = values, first: int = done) -> float:
+            """Estimate of log p(wanted values) of the whole batch."""
+
+            def counted(step: int, _: int, first: int = first) -> None:
+                if progress is not None:
+                    progress(first + step * len(values), total)
+
+            request = SampleRequest(
+                given=Given(values, wanted), generator=generator, progress=counted
+            )
+            _, estimates = particle_filter(model, request, particles=particles)
+            return float(estimates.sum())
+
+        nll = in_double(model.nll(values))  # [B, L]
+        nats["forced"] += float(nll.masked_fill(given, 0.0).sum())
+        nats["given"] += log_p(given) + float(nll.sum())
+        nats["alone"] -= log_p(~given, first=done + ids.size)
+        done += 2 * ids.size
+    return {
+        "pieces": len(pieces),
+        "free_notes": n_notes,
+        "free_tokens": n_tokens,
+        "nats_per_note": {name: value / max(1, n_notes) for name, value in nats.items()},
+    }

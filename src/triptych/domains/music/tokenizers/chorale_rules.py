@@ -14,13 +14,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.decoding.constraints import repeated_ngrams
+from triptych.decoding.constraints import at_the_end, repeated_ngrams
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import (
     ALL_VOICES,
     TEXTBOOK,
     ConstraintOptions,
-    at_the_end,
     parse_ranges,
     permitted_pitches,
 )

@@ -13,13 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triptych.decoding.constraints import AnyForbids, repeated_ngrams
+from triptych.decoding.constraints import AnyForbids, at_the_end, repeated_ngrams
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import (
     ALL_VOICES,
     TEXTBOOK,
     ConstraintOptions,
-    at_the_end,
     parse_ranges,
     permitted_pitches,
 )
