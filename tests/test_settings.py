@@ -32,9 +32,9 @@ from triptych.core.layers import RMSNorm, SwiGLU
 from triptych.core.positions import Axial, Metrical
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.image.config import Config as ImageConfig
+from triptych.domains.music.config import Augmentation
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.sources.midi_folder import MidiFolder
-from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.domains.translation.config import Config as TranslationConfig

@@ -21,8 +21,8 @@ from triptych.domains.image.config import Config as ImageConfig
 from triptych.domains.image.config import ModelConfig as ImageModelConfig
 from triptych.domains.image.inference import ImageModel
 from triptych.domains.music.config import Config as MusicConfig
+from triptych.domains.music.config import DataConfig as MusicData
 from triptych.domains.music.config import ModelConfig as MusicModelConfig
-from triptych.domains.music.data import DataConfig as MusicData
 from triptych.domains.music.data import read_pieces
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.sources.base import Piece, PieceSource

@@ -17,8 +17,7 @@ from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.config import Config, ModelConfig
-from triptych.domains.music.data import DataConfig
+from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.sources.base import PieceSource

@@ -18,12 +18,10 @@ from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.attention_maps import find_query, note_attention
-from triptych.domains.music.config import Config, ModelConfig
-from triptych.domains.music.data import DataConfig
+from triptych.domains.music.attention import attention_png, find_query, note_attention
+from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import write_midi
-from triptych.domains.music.render import attention_png
 from triptych.domains.music.sources.base import PieceSource
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import END, NOTE_OFF, NOTE_ON, SHIFT, VELOCITY

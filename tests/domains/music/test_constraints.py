@@ -21,14 +21,13 @@ from triptych.core.transformer import TransformerConfig
 from triptych.decoding.constraints import ByPriority, at_the_end
 from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.sampling import Draft, LogitsConstraint, SampleRequest, Sampling
-from triptych.domains.music.config import Config, ModelConfig
+from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.constraints import (
     SCALES,
     ConstraintOptions,
     parse_ranges,
     parse_scale,
 )
-from triptych.domains.music.data import DataConfig
 from triptych.domains.music.domain import MusicSampleOptions
 from triptych.domains.music.generation import continue_tokens, sample_pieces
 from triptych.domains.music.inference import MusicModel

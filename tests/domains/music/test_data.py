@@ -5,22 +5,18 @@ import numpy as np
 import pytest
 import torch
 
-from triptych.domains.music.config import Config
+from triptych.domains.music.config import Augmentation, Config, DataConfig
 from triptych.domains.music.data import (
     NO_PREVIOUS,
     PADDING,
-    DataConfig,
-    TrainingPieces,
-    Window,
-    crop_start,
     evaluation_batches,
     make_batch,
     training_batches,
     window_starts,
 )
 from triptych.domains.music.model import ModelConfig
+from triptych.domains.music.packed import TrainingPieces, Window, crop_start
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import END, NOTE_OFF, SYMBOLS
 from triptych.domains.music.tokenizers.events import EventTokenizer

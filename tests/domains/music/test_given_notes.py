@@ -17,8 +17,7 @@ from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Given, SampleRequest
-from triptych.domains.music.config import Config, ModelConfig
-from triptych.domains.music.data import DataConfig
+from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.generation import complete_tokens
 from triptych.domains.music.metrics import score_given
 from triptych.domains.music.midi import midi_bytes, parse_midi

@@ -14,8 +14,7 @@ from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.music.comparison import text_lines
-from triptych.domains.music.config import Config, ModelConfig
-from triptych.domains.music.data import DataConfig
+from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.domain import MusicScoreRequest
 from triptych.domains.music.evaluation import sample_statistics
 from triptych.domains.music.generation import continue_tokens

@@ -15,15 +15,8 @@ from triptych.core.layers import GELU
 from triptych.core.positions import Sinusoidal
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest, Sampling
-from triptych.domains.music.config import Config
-from triptych.domains.music.data import (
-    DataConfig,
-    TrainingPieces,
-    Window,
-    evaluation_batches,
-    make_batch,
-    training_batches,
-)
+from triptych.domains.music.config import Augmentation, Config, DataConfig
+from triptych.domains.music.data import evaluation_batches, make_batch, training_batches
 from triptych.domains.music.domain import MusicScoreRequest
 from triptych.domains.music.evaluation import sample_statistics
 from triptych.domains.music.generation import continue_tokens
@@ -39,9 +32,10 @@ from triptych.domains.music.metrics import token_nll
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.model import MelodyEncoder, ModelConfig, MusicSettings
 from triptych.domains.music.notes import Notes, performance, to_steps
+from triptych.domains.music.packed import TrainingPieces, Window
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.task import MusicTrainingModule
-from triptych.domains.music.tokenizers.base import MELODY_REST, Augmentation
+from triptych.domains.music.tokenizers.base import MELODY_REST
 from triptych.domains.music.tokenizers.chorale_rules import SILENT
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import END

@@ -13,9 +13,9 @@ import pretty_midi
 import pytest
 import torch
 
-from triptych.domains.music.attention_maps import find_query
+from triptych.domains.music.attention import find_query
+from triptych.domains.music.config import Augmentation
 from triptych.domains.music.midi import midi_bytes, parse_midi
-from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.instruments import DRUMS, Ensemble, program_of
 from triptych.domains.music.tokenizers.remi import RemiTokenizer
 from triptych.domains.music.tokenizers.remi_grammar import BAR, DURATION, KINDS, PROGRAM, TEMPO

@@ -14,11 +14,9 @@ from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import NoPositions
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.music.config import Config, ModelConfig
-from triptych.domains.music.data import DataConfig
+from triptych.domains.music.config import Augmentation, Config, DataConfig, ModelConfig
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.sources.chorales import CopiedMotifs
-from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 
 CHORALES = ChoraleTokenizer()

@@ -22,15 +22,14 @@ from triptych.core.transformer import TransformerConfig
 from triptych.decoding import generate as decoding
 from triptych.decoding.sampling import Draft, SampleRequest
 from triptych.domains.music import generation
-from triptych.domains.music.config import Config, ModelConfig
-from triptych.domains.music.data import PADDING, DataConfig, evaluation_batches
+from triptych.domains.music.config import Augmentation, Config, DataConfig, ModelConfig
+from triptych.domains.music.data import PADDING, evaluation_batches
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.inference import restore
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.task import MusicTrainingModule, prepare
-from triptych.domains.music.tokenizers.base import Augmentation
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError

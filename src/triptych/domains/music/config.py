@@ -1,10 +1,68 @@
-"""All settings of a run on music."""
+"""Settings of a run on music."""
 
 from dataclasses import dataclass, field
 
-from triptych.domains.music.data import DataConfig
 from triptych.domains.music.model import ModelConfig, MusicSettings
+from triptych.domains.music.notes import Ids
+from triptych.domains.music.sources.base import PieceSource
+from triptych.domains.music.sources.music21 import Music21Chorales
 from triptych.training.run.settings import RunSettings
+from triptych.types import Checked, NonNegativeInt, PositiveFloat, PositiveInt
+
+
+@dataclass(frozen=True)
+class Augmentation(Checked):
+    """Random variation of training pieces (Huang et al. 2018, section 4.2).
+
+    Applied after the split by piece, and never to held-out pieces.
+    """
+
+    transpose: NonNegativeInt = 3
+    """Largest transposition up or down, in semitones; 0 for none. A piece is transposed only as far
+    as it stays in the range of the piano's 88 keys, or of the chorales' 46 pitches."""
+    stretch: tuple[float, ...] = (0.95, 0.975, 1.0, 1.025, 1.05)
+    """Factors of time, of which one is drawn per performance; chorales are never stretched."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.stretch or not all(0.5 <= factor <= 2 for factor in self.stretch):
+            raise ValueError(f"stretch needs factors from 0.5 to 2, got {list(self.stretch)}")
+
+    def shifts(self, pitches: Ids, lowest: int, highest: int) -> list[int]:
+        """List the transpositions that keep all pitches from lowest to highest.
+
+        0 is always among them, also for a piece that lies outside the range.
+        """
+        low, high = pitches.min(initial=highest), pitches.max(initial=lowest)
+        return [
+            shift
+            for shift in range(-self.transpose, self.transpose + 1)
+            if shift == 0 or (low + shift >= lowest and high + shift <= highest)
+        ]
+
+
+@dataclass(frozen=True)
+class DataConfig(Checked):
+    """Source of the pieces, their variation, and the windows."""
+
+    source: PieceSource = field(default_factory=Music21Chorales)
+    """Source of the pieces, such as Music21Chorales, JSBChorales or MidiFolder."""
+    packed: str | None = None
+    """Folder that `triptych pack music` has written, from which training and validation pieces are
+    read in place of the source; null for none."""
+    sequence_length: PositiveInt = 512
+    """Length of a window, in tokens: the most that the model sees at once."""
+    overlap: NonNegativeInt = 256
+    """Overlap of consecutive windows, in tokens: every scored token has at least this context where
+    the piece has it; in sampling, the tokens kept when the window is full."""
+    batch_size: PositiveInt = 16
+    """Windows in a batch of one process."""
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    """Random variation of training pieces."""
+    samples: NonNegativeInt = 1
+    """Pieces sampled after each validation; 0 for none."""
+    sample_seconds: PositiveFloat = 20.0
+    """Length of those pieces, in seconds."""
 
 
 @dataclass(frozen=True)

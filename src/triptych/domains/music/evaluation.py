@@ -122,7 +122,7 @@ def kept_tokens(
     trained: MusicTrained, request: MusicScoreRequest
 ) -> tuple[list[Ids], list[NDArray[np.bool_]]]:
     """Return the first window of each piece, and which of its tokens `request.keep` names."""
-    trained.check_without_melody("keep")
+    trained.check_melody()
     assert request.keep is not None
     tokenizer, length = trained.tokenizer, trained.settings.sequence_length
     source = source_to_score(trained.data_settings.source, request.split, request.data)
@@ -145,7 +145,7 @@ def sample_statistics(
     each held-out piece shares with the training pieces. Raises UserError for missing data and for a
     split without pieces.
     """
-    trained.check_without_melody("statistics")
+    trained.check_melody()
     tokenizer, split, sample_length = trained.tokenizer, request.split, request.sample_length
     source = source_to_score(trained.data_settings.source, split, request.data)
     pieces = _named(

@@ -11,7 +11,12 @@ from triptych.decoding.constraints import ByPriority
 from triptych.decoding.sampling import Given, SampleKeywords, SampleRequest, Sampling
 from triptych.domains.base import Decoder
 from triptych.domains.music import render
-from triptych.domains.music.attention_maps import MusicAttention, piece_attention
+from triptych.domains.music.attention import (
+    MusicAttention,
+    attention_png,
+    find_query,
+    note_attention,
+)
 from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.domain import (
     DRAWING,
@@ -64,7 +69,7 @@ class MusicModel(MusicTrained):
         if options.keep is not None:
             kept_tokens(self, options)
         if options.statistics:
-            self.check_without_melody("statistics")
+            self.check_melody()
 
     def further_details(
         self, options: MusicEvaluateOptions, report: ProgressFactory
@@ -113,14 +118,18 @@ class MusicModel(MusicTrained):
         if constraints is not None:
             rules += self.tokenizer.constraints(constraints)
         given = None
-        if melody is not None:
-            self._check_melody(given=True)
+        if melody is None:
+            self.check_melody()
+        else:
+            if self.settings.model.melody is None:
+                raise UserError(
+                    "melody is given, and this model has no encoder of melodies; expected one that "
+                    "was trained with model.melody, such as configs/music/chorales-melody.yaml"
+                )
             given = melody_of_midi(self.tokenizer, _parsed(melody, "the melody"))
             assert self.tokenizer.melody_step is not None
             steps = len(given) / self.tokenizer.melody_step
             seconds, length = steps * self.tokenizer.seconds_per_melody_step, None
-        else:
-            self._check_melody(given=False)
         if seconds is None and length is None:
             seconds = DEFAULT_SECONDS
         pieces = sample_pieces(
@@ -156,7 +165,7 @@ class MusicModel(MusicTrained):
         Raises UserError for a file that cannot be read, for voices and bars that it lacks, and for
         passes with constraints.
         """
-        self._check_melody(given=False)
+        self.check_melody()
         rules = [] if constraints is None else self.tokenizer.constraints(constraints)
         if rules and passes:
             raise UserError("constraints hold in sampling, not in passes: expected passes 0")
@@ -179,19 +188,6 @@ class MusicModel(MusicTrained):
             passes=passes,
         )
         return [piece.to_midi(ids) for ids in tokens.cpu().numpy()]
-
-    def _check_melody(self, *, given: bool) -> None:
-        """Raise UserError unless a melody is given exactly if the model reads one."""
-        reads = self.settings.model.melody is not None
-        if given and not reads:
-            raise UserError(
-                "melody is given, and this model has no encoder of melodies; expected one that was "
-                "trained with model.melody, such as configs/music/chorales-melody.yaml"
-            )
-        if reads and not given:
-            raise UserError(
-                "this model accompanies a melody, and none is given; expected a MIDI file as melody"
-            )
 
     def decoder(self) -> Decoder | None:
         model = self.full_model
@@ -223,15 +219,13 @@ class MusicModel(MusicTrained):
         model, settings = self.full_model, self.settings
         if primer is not None:
             tokens = self._prompt(primer)
-        elif settings.model.melody is not None:
-            raise UserError(
-                "this model accompanies a melody; expected a MIDI file of a whole piece as primer"
-            )
         else:
+            self.check_melody()
             tokens = sample_pieces(model, settings, SampleRequest(seed=seed), seconds=seconds)[0]
             if self.tokenizer.end is not None:
                 tokens = tokens[tokens != self.tokenizer.end]
-        return piece_attention(model, settings, tokens, at=at, layer=layer, head=head)
+        query = find_query(self.tokenizer, tokens, at)
+        return note_attention(model, settings, tokens, query, layer=layer, head=head)
 
     def write_samples(
         self, options: MusicSampleOptions, out: OutputFolder, report: ProgressFactory
@@ -263,7 +257,7 @@ class MusicModel(MusicTrained):
         """Write the attention weights that predicted one note of a piece."""
         drawn = self.attention(**options.arguments_of(self.attention))
         midi = self.tokenizer.to_midi(drawn.tokens)
-        out.write(DRAWING, render.attention_png(drawn, midi))
+        out.write(DRAWING, attention_png(drawn, midi))
         out.write(PIECE, midi_bytes(midi))
         window = drawn.tokens[drawn.first : drawn.query + 1]
         numbers = {

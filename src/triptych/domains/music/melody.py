@@ -74,7 +74,7 @@ class WindowMelody:
         """Return the part of a piece's melody for the window that follows the tokens `before`."""
         step = self.tokenizer.melody_step
         assert step is not None
-        first = self.tokenizer.elapsed(before)
+        first = int(self.tokenizer.durations[before].sum())
         pitches = melody[first : first + step * self.tokenizer.melody_steps(self.length)]  # [U]
         missing = -len(pitches) % step if len(pitches) else step
         pitches = np.pad(pitches, (0, missing), constant_values=MELODY_REST)  # whole steps

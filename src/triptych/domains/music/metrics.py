@@ -80,11 +80,13 @@ class MusicTrained(MusicScores, TrainedModel):
         """Tokenizer of the model's music."""
         return self.settings.tokenizer
 
-    def check_without_melody(self, option: str) -> None:
-        """Raise UserError for an option that needs a model that reads no melody."""
+    def check_melody(self) -> None:
+        """Raise UserError for a model that accompanies a melody, where none is given."""
         if self.settings.model.melody is not None:
             raise UserError(
-                f"{option} is for models without a melody, and this one accompanies one"
+                "this model accompanies a melody, and none is given: give sample a MIDI file as "
+                "melody, or attention one of a whole piece as primer; statistics and kept notes "
+                "are for models without a melody"
             )
 
 

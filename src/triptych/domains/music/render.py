@@ -1,4 +1,4 @@
-"""Pieces as sound and drawings: .wav files, piano rolls, and arcs of attention over a roll."""
+"""Pieces as files: sound, piano rolls and drawings of self-similarity."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from triptych.domains.music.attention_maps import MusicAttention
 from triptych.domains.music.midi import write_midi
 from triptych.domains.music.notes import Notes, on_grid
 from triptych.domains.music.statistics import self_similarity
 from triptych.domains.music.tokenizers.base import IsKept, MusicTokenizer
 from triptych.files.atomic import write_atomically
 from triptych.files.drawing import GREY, new_figure, png
-from triptych.files.piano_roll import label_pitches, piano_roll_png
+from triptych.files.piano_roll import piano_roll_png
 
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn
     import pretty_midi
@@ -25,13 +24,6 @@ SAMPLE_RATE = 44_100
 """Samples per second."""
 FLUIDSYNTH = "fluidsynth (TimGM6mb soundfont)"
 SINES = "pretty_midi's own synthesis (sine waves; fluidsynth is not installed)"
-
-ARC, NOTE, QUERY = "#33589c", "#c9ccd1", "#c8443c"
-MAX_ARCS = 60
-MIN_ARC = 0.02
-"""Smallest weight of an arc, as a share of the largest one."""
-MAX_COLUMNS = 160
-"""Largest number of columns in the drawing of the heads; longer pieces are divided evenly."""
 
 
 def write_wav(midi: pretty_midi.PrettyMIDI, path: str | Path) -> str:
@@ -65,61 +57,6 @@ def write_piece(midi: pretty_midi.PrettyMIDI, path: Path, is_kept: IsKept | None
     write_midi(midi, path.with_suffix(".mid"))
     write_atomically(path.with_suffix(".png"), piano_roll_png(midi.instruments, is_kept))
     return write_wav(midi, path.with_suffix(".wav"))
-
-
-def attention_png(found: MusicAttention, midi: pretty_midi.PrettyMIDI) -> bytes:
-    """Draw attention weights: arcs over the piano roll above, one row per head over time below.
-
-    An arc is darker and wider for a larger weight. The red note is the predicted one.
-    """
-    from matplotlib.patches import FancyArrowPatch
-
-    figure = new_figure(10, 6)
-    roll, rows = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1.3))
-    start, here = found.seconds[0], found.seconds[-1]
-    end = here + max(0.06 * (here - start), 0.3)  # room for arcs to notes of the same instant
-
-    sounding = found.pitches[found.pitches >= 0]
-    low, high = sounding.min() - 3, sounding.max() + 3
-    thickness = min(5.0, 220 / (high - low))  # points: notes a semitone apart do not touch
-    for part in midi.instruments:
-        for note in () if part.is_drum else part.notes:
-            if note.end > start and note.start < end:
-                span = note.start, min(note.end, end)
-                roll.hlines(note.pitch, *span, color=NOTE, linewidth=thickness)
-    target = (here, found.pitches[-1])
-    weights = found.weights
-    largest = max(float(weights.max(initial=0.0)), 1e-9)
-    for token in np.argsort(weights)[::-1][:MAX_ARCS]:
-        share = weights[token] / largest
-        if found.pitches[token] < 0 or share < MIN_ARC:
-            continue
-        source = (found.seconds[token], found.pitches[token])
-        alpha = 0.1 + 0.9 * share
-        arc = FancyArrowPatch(
-            target, source, arrowstyle="-", connectionstyle="arc3,rad=0.2", color=ARC,
-            alpha=alpha, linewidth=0.4 + 2.6 * share, shrinkA=0, shrinkB=0, zorder=3,
-        )  # fmt: skip
-        roll.add_patch(arc)
-        roll.plot(*source, "o", color=ARC, alpha=alpha, markersize=2 + 3 * share, zorder=3)
-    roll.plot(*target, "o", color=QUERY, markersize=7, zorder=4)
-    label_pitches(roll, low, high)
-    head = "mean of all heads" if found.head is None else f"head {found.head}"
-    title = f"layer {found.layer}, {head}: attention weights for the red note"
-    roll.set_title(title, fontsize=9, color=GREY, loc="left")
-
-    edges = np.append(np.unique(found.seconds), end)  # a column from each time to the next
-    if len(edges) > MAX_COLUMNS + 1:
-        edges = np.linspace(start, end, MAX_COLUMNS + 1)
-    shares = [np.histogram(found.seconds[:-1], edges, weights=head)[0] for head in found.heads]
-    mesh = rows.pcolormesh(edges, np.arange(len(shares) + 1) + 0.5, shares, cmap="Blues", vmin=0)
-    rows.set_yticks(np.arange(1, len(shares) + 1))
-    rows.invert_yaxis()
-    rows.set_ylabel("head")
-    rows.set_xlabel("seconds")
-    rows.set_xlim(start, end)
-    figure.colorbar(mesh, ax=rows, label="attention weight", pad=0.01)
-    return png(figure)
 
 
 def self_similarity_png(midi: pretty_midi.PrettyMIDI, tokenizer: MusicTokenizer) -> bytes:

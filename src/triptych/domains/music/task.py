@@ -12,17 +12,13 @@ from torch import Tensor
 from triptych.core.transformer import take_auxiliary_loss
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music import render
-from triptych.domains.music.attention_maps import piece_attention
+from triptych.domains.music.attention import attention_png, find_query, note_attention
 from triptych.domains.music.config import Config
-from triptych.domains.music.data import (
-    Batch,
-    evaluation_batches,
-    read_training_and_validation,
-    training_batches,
-)
+from triptych.domains.music.data import Batch, evaluation_batches, training_batches
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
 from triptych.domains.music.notes import Ids
+from triptych.domains.music.packed import read_training_and_validation
 from triptych.errors import UserError
 from triptych.files.piano_roll import piano_roll_page
 from triptych.training.engine.module import ATTENTION, TrainingModule
@@ -80,8 +76,9 @@ class MusicTrainingModule(MusicScores, TrainingModule):
         if tokenizer.end is not None:
             first = first[first != tokenizer.end]
         with suppress(UserError):  # a piece without notes
-            attention = piece_attention(self.model, self.settings, first)
-            drawing = render.attention_png(attention, tokenizer.to_midi(first))
+            query = find_query(tokenizer, first, None)
+            attention = note_attention(self.model, self.settings, first, query)
+            drawing = attention_png(attention, tokenizer.to_midi(first))
             (folder / ATTENTION).write_bytes(drawing)
 
 

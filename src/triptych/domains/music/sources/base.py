@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from triptych.domains.music.tokenizers.base import MusicTokenizer
@@ -68,11 +68,15 @@ class PieceSource(Checked, ABC):
         return [piece for split in SPLITS for piece in self.load(split, tokenizer)]
 
 
+@dataclass(frozen=True)
 class HashedSource(PieceSource):
-    """Source whose pieces are split by a hash; its dataclass has the two shares as fields."""
+    """Source whose pieces are split by a hash."""
 
-    validation_share: FractionBelowOne
-    test_share: FractionBelowOne
+    validation_share: FractionBelowOne = field(default=0.1, kw_only=True)
+    """Share of the files, works or tunes held out for validation, 0 to 1, where no csv gives the
+    split."""
+    test_share: FractionBelowOne = field(default=0.1, kw_only=True)
+    """Share of them held out for the test, 0 to 1, in the same way."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

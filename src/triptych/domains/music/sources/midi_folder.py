@@ -22,7 +22,7 @@ from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
 from triptych.files.splits import ALL, warn_of_skipped
-from triptych.types import FractionBelowOne, PositiveInt
+from triptych.types import PositiveInt
 
 ARCHIVE_SUFFIXES = (".tar.gz", ".tgz")
 
@@ -114,10 +114,6 @@ class MidiFolder(HashedSource):
 
     directory: str
     """Folder of .mid and .midi files at any depth, or a .tar.gz of them."""
-    validation_share: FractionBelowOne = 0.1
-    """Share of the files held out for validation where no csv gives the split, 0 to 1."""
-    test_share: FractionBelowOne = 0.1
-    """Share of the files held out for the test where no csv gives the split, 0 to 1."""
     limit: PositiveInt | None = None
     """Largest number of files per split, the first by name; null for all."""
 

@@ -34,7 +34,6 @@ from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
 from triptych.files.splits import warn_of_skipped
-from triptych.types import FractionBelowOne
 
 PHRASE = 8
 """Length of the compared runs of a melody, in intervals: about a line of a hymn."""
@@ -54,11 +53,6 @@ class Music21Chorales(HashedSource):
     validation piece has a soprano known from training. The hash of the first file name of a tune
     decides its split.
     """
-
-    validation_share: FractionBelowOne = 0.1
-    """Share of the tunes held out for validation, 0 to 1."""
-    test_share: FractionBelowOne = 0.1
-    """Share of the tunes held out for the test, 0 to 1."""
 
     content = ChoraleTokenizer.content
 
@@ -187,11 +181,6 @@ class Music21Ensembles(HashedSource):
     file: a movement, or a whole work of some movements. All movements of a work are in one split,
     which the hash of its name decides.
     """
-
-    validation_share: FractionBelowOne = 0.1
-    """Share of the works held out for validation, 0 to 1."""
-    test_share: FractionBelowOne = 0.1
-    """Share of the works held out for the test, 0 to 1."""
 
     def load(self, split: str, tokenizer: MusicTokenizer) -> list[Piece]:
         return [

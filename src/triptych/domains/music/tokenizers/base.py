@@ -9,60 +9,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
 from triptych.domains.music.notes import Ids, Score
 from triptych.errors import UserError
-from triptych.types import Checked, NonNegativeInt
+from triptych.types import Checked
 
 Cycles: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs (divide, modulo): a position is at position // divide % modulo of each cycle."""
-Choice = TypeVar("Choice")
 MELODY_REST = 128
 """Stands for a rest in a melody, whose other values are MIDI pitches."""
 N_MELODY_SYMBOLS = 129
-
-
-@dataclass(frozen=True)
-class Augmentation(Checked):
-    """Random variation of training pieces (Huang et al. 2018, section 4.2).
-
-    Applied after the split by piece, and never to held-out pieces.
-    """
-
-    transpose: NonNegativeInt = 3
-    """Largest transposition up or down, in semitones; 0 for none. A piece is transposed only as far
-    as it stays in the range of the piano's 88 keys, or of the chorales' 46 pitches."""
-    stretch: tuple[float, ...] = (0.95, 0.975, 1.0, 1.025, 1.05)
-    """Factors of time, of which one is drawn per performance; chorales are never stretched."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.stretch or not all(0.5 <= factor <= 2 for factor in self.stretch):
-            raise ValueError(f"stretch needs factors from 0.5 to 2, got {list(self.stretch)}")
-
-    def shifts(self, pitches: Ids, lowest: int, highest: int) -> list[int]:
-        """List the transpositions that keep all pitches from lowest to highest.
-
-        0 is always among them, also for a piece that lies outside the range.
-        """
-        low, high = pitches.min(initial=highest), pitches.max(initial=lowest)
-        return [
-            shift
-            for shift in range(-self.transpose, self.transpose + 1)
-            if shift == 0 or (low + shift >= lowest and high + shift <= highest)
-        ]
-
-
-def draw(choices: Sequence[Choice], generator: torch.Generator) -> Choice:
-    """Return one of the choices, each with the same probability."""
-    return choices[int(torch.randint(len(choices), (), generator=generator))]
 
 
 IsKept: TypeAlias = Callable[[int, float], bool]
@@ -126,8 +88,6 @@ class MusicTokenizer(Checked, ABC):
     melody_step: ClassVar[int | None] = None
     """Duration of one step of the melody that an encoder reads, in units of `durations`; None for
     music whose melody is not defined."""
-    tokens_per_melody_step: ClassVar[int]
-    """Tokens in one such step, the mean where it varies."""
     seconds_per_melody_step: ClassVar[float]
     """Seconds in one such step."""
     constraint_options: ClassVar[tuple[str, ...]] = ()
@@ -224,16 +184,15 @@ class MusicTokenizer(Checked, ABC):
         """Time by which each id moves the music on, int64 [V]; their sum places a token in it."""
         raise NotImplementedError(f"the melody of {self.name} is not defined")
 
-    def elapsed(self, ids: Ids) -> int:
-        """Return the time that the beginning of a piece takes, in units of `durations`."""
-        return int(self.durations[ids].sum())
-
     def melody_steps(self, length: int) -> int:
         """Return the number of steps of the melody that a window of `length` tokens is given."""
-        return -(-length // self.tokens_per_melody_step)
+        raise NotImplementedError(f"the melody of {self.name} is not defined")
 
-    def stretched(self, content: Any, settings: Augmentation) -> list[Any]:
-        """Return a piece at each speed that training draws from; empty where it has one speed."""
+    def stretched(self, content: Any, factors: Sequence[float]) -> list[Any]:
+        """Return a piece with its times multiplied by each factor that training draws from.
+
+        Empty where the piece has one speed.
+        """
         return []
 
     def n_tokens(self, *, seconds: float | None, length: int | None) -> int:

@@ -80,7 +80,6 @@ class ChoraleTokenizer(MusicTokenizer):
     steps_per_bar = STEPS_PER_BAR
     voice_ranges = VOICE_RANGES
     melody_step = N_VOICES
-    tokens_per_melody_step = N_VOICES
     seconds_per_melody_step = SECONDS_PER_STEP
 
     def rules(self, options: ConstraintOptions) -> list[LogitsConstraint]:
@@ -220,6 +219,9 @@ class ChoraleTokenizer(MusicTokenizer):
     @property
     def durations(self) -> Ids:
         return np.ones(self.vocabulary_size, dtype=np.int64)  # a quarter of a sixteenth each
+
+    def melody_steps(self, length: int) -> int:
+        return -(-length // N_VOICES)
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids == REST, REST, ids + semitones)

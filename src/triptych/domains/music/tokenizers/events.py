@@ -15,6 +15,7 @@ A round trip through `encode` and `decode` moves onsets and releases by at most 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
@@ -36,7 +37,6 @@ from triptych.domains.music.notes import (
 )
 from triptych.domains.music.tokenizers.base import (
     MELODY_REST,
-    Augmentation,
     MusicTokenizer,
 )
 from triptych.domains.music.tokenizers.event_rules import (
@@ -89,7 +89,6 @@ class EventTokenizer(MusicTokenizer):
     unit = "events"
     steps_per_second = STEPS_PER_SECOND
     melody_step = STEPS_PER_MELODY_STEP
-    tokens_per_melody_step = 4  # MAESTRO has about 40 events a second
     seconds_per_melody_step = STEPS_PER_MELODY_STEP / STEPS_PER_SECOND
 
     def from_midi(self, score: Score) -> Notes:
@@ -215,15 +214,16 @@ class EventTokenizer(MusicTokenizer):
         return _steps(np.arange(self.vocabulary_size))
 
     def melody_steps(self, length: int) -> int:
-        # Twice the mean, so that most windows of slower music have all of their melody.
-        return 2 * super().melody_steps(length)
+        # MAESTRO has 4 events in 100 ms. Twice the mean, so that most windows of slower music have
+        # all of their melody.
+        return 2 * -(-length // 4)
 
     def transpose(self, ids: Ids, semitones: int) -> Ids:
         return np.where(ids < SHIFT, ids + semitones, ids)
 
-    def stretched(self, content: Notes, settings: Augmentation) -> list[Notes]:
+    def stretched(self, content: Notes, factors: Sequence[float]) -> list[Notes]:
         last = content.release.max(initial=0.0)
-        factors = [f for f in settings.stretch if f <= 1 or last * f <= MAX_SECONDS]
+        factors = [f for f in factors if f <= 1 or last * f <= MAX_SECONDS]
         return [stretch(content, factor) for factor in factors or [1.0]]
 
     def trim(self, ids: Ids, *, seconds: float | None, n_prompt: int) -> Ids:
