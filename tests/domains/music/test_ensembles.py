@@ -107,7 +107,8 @@ def test_every_score_of_the_corpus_comes_back(instrument_roundtrip: ModuleType) 
 @pytest.mark.slow
 @needs_packages
 def test_works_are_split_whole() -> None:
-    source, tokenizer = Music21Ensembles(validation_share=0.2, test_share=0.2), RemiTokenizer(STRINGS)
+    source = Music21Ensembles(validation_share=0.2, test_share=0.2)
+    tokenizer = RemiTokenizer(STRINGS)
     works = [
         {
             piece.name.rpartition("/")[0]
