@@ -16,7 +16,6 @@ hours: all steps at `MFU` of `PEAK`, without validation and samples.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -93,10 +92,6 @@ class Estimate:
             "steps": f"{self.steps:,}",
             "hours": f"{self.hours:.1f}" if self.hours >= 1 else f"{self.hours:.2f}",
         }
-
-
-STATED = re.compile(rf"^#   ({'|'.join(Estimate('', *[0] * 8).figures())}) +(\S+)$", re.MULTILINE)
-"""A line of a configuration's comment: name and figure."""
 
 
 def estimate(path: Path, *, bf16: bool = True) -> Estimate:
@@ -309,17 +304,6 @@ def visible_share(config: Any, shape: tuple[int, ...]) -> float:
     pattern = config.model.transformer.attention.mask_pattern(shape, True)
     position = torch.arange(torch.Size(shape).numel())
     return float(pattern.visible(position.unsqueeze(1), position).float().mean())
-
-
-def stated(text: str) -> dict[str, str]:
-    """The figures that the comment of a configuration states, by name."""
-    return dict(STATED.findall(text))
-
-
-def restated(text: str, found: Estimate) -> str:
-    """The text of a configuration with new figures in its comment."""
-    figures = found.figures()
-    return STATED.sub(lambda line: f"#   {line[1]:<15} {figures[line[1]]}", text)
 
 
 def table(estimates: list[Estimate]) -> str:
