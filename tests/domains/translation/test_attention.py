@@ -13,10 +13,15 @@ from PIL import Image
 
 from triptych.core.universal import Halting, Universal
 from triptych.domains.translation import render
-from triptych.domains.translation.attention_maps import SentenceAttention, merge_pieces, pieces
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import END, SPECIALS, START
-from triptych.domains.translation.render import draw, heat_map
+from triptych.domains.translation.render import (
+    SentenceAttention,
+    draw,
+    heat_map,
+    merge_pieces,
+    pieces,
+)
 from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.errors import UserError
 from triptych.files import drawing

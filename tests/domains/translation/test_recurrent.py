@@ -13,10 +13,10 @@ from triptych.config.files import read_settings_file
 from triptych.config.schema import from_plain, to_plain
 from triptych.core.models.recurrent import RecurrentEncoderDecoder
 from triptych.core.transformer import TransformerConfig
-from triptych.domains.translation.attention_maps import drawing_suffixes
 from triptych.domains.translation.config import Config, ModelConfig
 from triptych.domains.translation.inference import TranslationModel
 from triptych.domains.translation.model import Recurrent
+from triptych.domains.translation.render import drawing_suffixes
 from triptych.errors import UserError
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "translation"

@@ -14,7 +14,7 @@ from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import TrainedModel, Translation
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
-from triptych.domains.translation import attention_maps
+from triptych.domains.translation import render
 from triptych.domains.translation.domain import (
     NUMBERS,
     STEPS,
@@ -278,7 +278,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         beam: int = TranslateOptions.beam,
         layer: int | None = None,
         head: int | None = None,
-    ) -> Iterator[attention_maps.SentenceAttention]:
+    ) -> Iterator[render.SentenceAttention]:
         """Translate each line and yield its attention weights; blank lines are left out.
 
         layer: from 1, one that encoder and decoder both have; None for the last of each. head: from
@@ -293,7 +293,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         )
         for line, best in zip(lines, self.search(lines, beam=beam), strict=True):
             if best:
-                yield attention_maps.sentence_attention(
+                yield render.sentence_attention(
                     model, self.vocabulary, line.strip(SPACES), best[0], layer=layer, head=head
                 )
 
@@ -306,8 +306,8 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         if not stems:
             name = options.input or "standard input"
             raise UserError(f"{name} has no sentence; expected at least one line with text")
-        suffixes = attention_maps.drawing_suffixes(self.full_model, encoder=options.encoder)
-        halting = attention_maps.STEPS_SUFFIX in suffixes
+        suffixes = render.drawing_suffixes(self.full_model, encoder=options.encoder)
+        halting = render.STEPS_SUFFIX in suffixes
         drawn = [f"{stem}{suffix}.png" for stem in stems for suffix in suffixes]
         out.check_free([NUMBERS, *[STEPS] * halting, *drawn])
         found = list(self.attention(lines, **options.arguments_of(self.attention)))

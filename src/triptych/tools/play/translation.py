@@ -10,9 +10,8 @@ import gradio as gr
 from PIL import Image
 
 from triptych.domains.options import TranslateOptions
-from triptych.domains.translation.attention_maps import sentence_attention
 from triptych.domains.translation.inference import TranslationModel
-from triptych.domains.translation.render import draw
+from triptych.domains.translation.render import draw, sentence_attention
 from triptych.errors import UserError
 from triptych.tools.play import Page
 from triptych.tools.play.parts import (

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from triptych.domains.translation.attention_maps import pieces
+from triptych.domains.translation.render import pieces
 from triptych.tools.explain.figure import figure
 from triptych.tools.explain.figures.translator import (
     Sentence,
