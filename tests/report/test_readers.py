@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import random
+import re
 import struct
 import zlib
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import yaml
 from written_runs import SCRIPT, WriteRun, write_png, write_table
 
 from triptych.errors import UserError
-from triptych.tools.report.curves import HEIGHT, LEFT, RIGHT, TOP, WIDTH, chart, charts
-from triptych.tools.report.metrics import key_points, read_metrics, thinned, total
+from triptych.tools.report.curves import HEIGHT, WIDTH, chart, charts
+from triptych.tools.report.metrics import key_points, read_metrics, total
 from triptych.tools.report.page import report
-from triptych.tools.report.run import Run, duration, read_run, read_runs
+from triptych.tools.report.run import (
+    Run,
+    differences,
+    duration,
+    read_run,
+    read_runs,
+    read_settings,
+)
 from triptych.tools.report.samples import evenly_spaced, read_items, read_table, sentence_chrf
-from triptych.tools.report.settings import differences, read_settings
 
 
 def test_a_run_is_read_whole(write_run: WriteRun) -> None:
@@ -192,18 +199,9 @@ def test_the_later_value_of_a_step_counts(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "m.csv").curves == {"a": [(1, 5.0), (2, 3.0)]}
 
 
-def test_thinning_keeps_ends_and_extremes() -> None:
-    generator = random.Random(0)
-    curve = [(step, generator.random()) for step in range(5000)]
-    found = thinned(curve, 100)
-    assert len(found) <= 100
-    assert set(found) <= set(curve)
-    assert found == sorted(found)
-    assert key_points(found) == key_points(curve)
-    for length in range(4, 60):
-        short = curve[:length]
-        assert key_points(thinned(short, 8)) == key_points(short)
-        assert len(thinned(short, 8)) <= 8 or length <= 8
+def test_key_points_are_the_first_of_equal_values() -> None:
+    curve = [(1, 2.0), (2, 5.0), (3, 1.0), (4, 5.0), (5, 1.0)]
+    assert key_points(curve) == [(1, 2.0), (5, 1.0), (3, 1.0), (2, 5.0)]
 
 
 def test_a_clock_that_starts_again_is_added_up() -> None:
@@ -215,7 +213,7 @@ def test_a_clock_that_starts_again_is_added_up() -> None:
 def test_evenly_spaced_has_both_ends() -> None:
     for count in range(30):
         for most in range(1, 12):
-            found = evenly_spaced(count, most)
+            found = evenly_spaced(range(count), most)
             assert len(found) == len(set(found)) == min(count, most)
             if count:
                 assert found[-1] == count - 1
@@ -223,29 +221,63 @@ def test_evenly_spaced_has_both_ends() -> None:
                 assert found[0] == 0
 
 
+def points_of(drawing: str) -> list[list[tuple[float, float]]]:
+    """Points of each line of a chart."""
+    root = ElementTree.fromstring(drawing)
+    lines = [group for group in root.iter("g") if group.get("class", "").startswith("line")]
+    paths = [re.findall(r"[ML] (\S+) (\S+)", group[0].get("d", "")) for group in lines]
+    return [[(float(x), float(y)) for x, y in path] for path in paths]
+
+
 def test_points_of_a_chart_are_at_their_values() -> None:
-    drawn = chart("loss", {"a": [(0, 2.0), (50, 1.0), (100, 0.0)], "b": [(100, 1.5)]},
-                  {"a": 0, "b": 3})  # fmt: skip
-    points = [tuple(map(float, pair.split(","))) for pair in drawn.lines[0].path.split()]
-    (x0, y0), (x1, y1), (x2, y2) = points
-    assert (x0, x2) == (LEFT, WIDTH - RIGHT)
+    drawn = chart("loss", {"a": [(0, 2.0), (50, 1.0), (100, 0.0)], "b & <c>": [(100, 1.5)]},
+                  {"a": 0, "b & <c>": 9})  # fmt: skip
+    ((x0, y0), (x1, y1), (x2, y2)), ((x3, y3),) = points_of(drawn.drawing)
     assert x1 == pytest.approx((x0 + x2) / 2)
     assert y1 == pytest.approx((y0 + y2) / 2)
-    assert TOP <= y0 < y2 <= HEIGHT
-    for tick in drawn.y_ticks:  # the same scale for labels and lines
-        assert tick.at == pytest.approx(y2 + (y0 - y2) * float(tick.text) / 2, abs=0.02)
-    assert drawn.lines[1].number == 3
+    assert (x3, y3) == pytest.approx((x2, y0 + (y2 - y0) / 4))
+    assert 0 < y0 < y2 < HEIGHT
+    root = ElementTree.fromstring(drawn.drawing)
+    ticks = [text for text in root.iter("text") if text.get("text-anchor") == "end"]
+    for tick in ticks:  # the same scale for labels and lines
+        at = y2 + (y0 - y2) * float(tick.text or "") / 2
+        assert float(tick.get("y", "")) == pytest.approx(at + 3.8, abs=0.1)
+    assert len(ticks) > 3
+    assert 'class="line colour-3 dash-2"' in drawn.drawing
+    assert [title.text for title in root.iter("title")][-1] == "b & <c>, step 100: 1.5"
     assert drawn.rows == [(0, ["2", ""]), (50, ["1", ""]), (100, ["0", "1.5"])]
 
 
+def test_a_chart_follows_the_style_of_the_page_and_is_the_same_each_time() -> None:
+    """The page's policy drops style attributes, and a colour of its own would not turn dark."""
+    curves = {"a": [(step, step % 3 + 9.0 * (step == 2500)) for step in range(5000)]}
+    drawing = chart("loss", curves, {"a": 0}).drawing
+    assert "style" not in drawing
+    assert "#" not in drawing.replace('href="#m', "")
+    assert drawing == chart("loss", curves, {"a": 0}).drawing
+    (points,) = points_of(drawing)
+    assert len(points) < 2500, "lines are thinned to what can be seen"
+    ((_, low), (_, high)) = points_of(
+        chart("loss", {"a": [(0, 0.0), (9, 11.0)]}, {"a": 0}).drawing
+    )[0]
+    assert (max(y for _, y in points), min(y for _, y in points)) == pytest.approx((low, high))
+
+
 @pytest.mark.parametrize(
-    "curve", [[(0, 0.0)], [(5, 3.0), (6, 3.0)], [(1, -3e-4)], [(1, -1e-30), (2, 1e30)]]
+    "curve",
+    [
+        [(0, 0.0)],
+        [(5, 3.0), (6, 3.0)],
+        [(1, -3e-4)],
+        [(1, -1e-30), (2, 1e30)],
+        [(1, -1e300), (10**15 - 1, 1e300)],
+    ],
 )
 def test_a_chart_of_any_values_has_finite_coordinates(curve: list[tuple[int, float]]) -> None:
-    (line,) = chart("x", {"a": curve}, {"a": 0}).lines
-    for pair in line.path.split():
-        x, y = map(float, pair.split(","))
-        assert LEFT <= x <= WIDTH
+    (points,) = points_of(chart("x", {"a": curve}, {"a": 0}).drawing)
+    assert points
+    for x, y in points:
+        assert 0 < x <= WIDTH
         assert 0 <= y <= HEIGHT
 
 

@@ -15,14 +15,11 @@ from markupsafe import Markup
 
 import triptych
 from triptych.files.piano_roll import Piece, piano_roll_svg
-from triptych.tools.report.curves import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, charts, short
+from triptych.tools.report.curves import HEIGHT, WIDTH, charts, line_class, short
 from triptych.tools.report.metrics import key_points
-from triptych.tools.report.run import Run
+from triptych.tools.report.run import Run, differences
 from triptych.tools.report.samples import Items
-from triptych.tools.report.settings import differences
 
-N_COLOURS = 6
-"""Colours of lines and voices in colours.css; dashes tell the lines of further runs apart."""
 STYLES = ("colours.css", "style.css")
 """Files of the page's style; the rules of the second one may be nested below an element."""
 PLAYER = "player.js"
@@ -101,15 +98,13 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals.update(
-        size={
-            "width": WIDTH, "height": HEIGHT, "left": LEFT, "right": WIDTH - RIGHT, "top": TOP,
-            "bottom": HEIGHT - BOTTOM,
-        },
-        n_colours=N_COLOURS,
+        width=WIDTH,
+        height=HEIGHT,
+        line_class=line_class,
         piece_drawing=piece_drawing,
         key_points=key_points,
         base64=lambda content: base64.b64encode(content).decode(),
-    )  # fmt: skip
+    )
     environment.filters["short"] = short
     environment.filters["breakable"] = breakable
     return environment

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,12 +16,18 @@ import yaml
 from triptych.errors import UserError
 from triptych.tools.report.metrics import Curve, Metrics, read_metrics, total
 from triptych.tools.report.samples import Picture, Validation, read_picture, read_validations
-from triptych.tools.report.settings import FlatSettings, differences, read_settings
 
 CONFIG, METRICS, VERSIONS = "config.yaml", "metrics.csv", "versions.json"
 MARKS = (CONFIG, METRICS, VERSIONS)
 """Files of which a run has at least one from its start on."""
 SAMPLES, ATTENTION = "samples", "attention"
+IDENTITY = ("run.name", "run.directory")
+"""Settings that differ between any two runs."""
+MOST_SETTINGS = 10_000
+"""Settings of a run at most; aliases of YAML may stand for billions."""
+
+FlatSettings = dict[str, str]
+"""Name of a setting, as an option of `triptych train`, -> its value as YAML."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +161,48 @@ def read_run(folder: Path, *, most: int) -> Run:
         name, folder, settings, resumed, metrics.curves, starts, read_scores(folder), validations,
         attention, notices,
     )  # fmt: skip
+
+
+def read_settings(path: Path) -> FlatSettings:
+    """Read a config.yaml of a run.
+
+    Raises ValueError for a file that is no mapping in YAML, or that has more than MOST_SETTINGS.
+    """
+    try:
+        content = yaml.safe_load(path.read_bytes())
+        if not isinstance(content, dict):
+            raise ValueError(f"{path.name} holds no settings")
+        settings = dict(islice(_flat(content, ""), MOST_SETTINGS + 1))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{path.name} is no YAML: {' '.join(str(error).split())}") from error
+    if len(settings) > MOST_SETTINGS:
+        raise ValueError(f"{path.name} holds more than {MOST_SETTINGS:,} settings")
+    return settings
+
+
+def _flat(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, inner in value.items():
+        name = f"{prefix}{key}"
+        if isinstance(inner, dict) and inner:
+            yield from _flat(inner, f"{name}.")
+        else:
+            text = yaml.safe_dump(inner, default_flow_style=True, allow_unicode=True, width=10**6)
+            yield name, text.removesuffix("...\n").strip()
+
+
+def differences(runs: Sequence[FlatSettings]) -> dict[str, list[str | None]]:
+    """Return the settings that differ, with the value in each run; None where a run has none.
+
+    The name and the folder of a run are left out. The order is that of the first run that has the
+    setting.
+    """
+    names = dict.fromkeys(name for settings in runs for name in settings)
+    values_of = {name: [settings.get(name) for settings in runs] for name in names}
+    return {
+        name: values
+        for name, values in values_of.items()
+        if name not in IDENTITY and len(set(values)) > 1
+    }
 
 
 def check_is_run(folder: Path) -> None:

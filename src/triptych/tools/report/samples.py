@@ -6,7 +6,7 @@ import base64
 import csv
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -82,17 +82,14 @@ def read_validations(folder: Path, *, most: int) -> list[Validation]:
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := _STEP.fullmatch(path.name)) and path.is_dir()
     )
-    chosen = [folders[index] for index in evenly_spaced(len(folders), most)]
-    return [Validation(step, read_items(path)) for step, path in chosen]
+    return [Validation(step, read_items(path)) for step, path in evenly_spaced(folders, most)]
 
 
-def evenly_spaced(count: int, most: int) -> list[int]:
-    """Return at most `most` of the numbers below count, evenly spaced, the last one included."""
-    if count <= most:
-        return list(range(count))
-    if most == 1:
-        return [count - 1]
-    return [round(index * (count - 1) / (most - 1)) for index in range(most)]
+def evenly_spaced(items: Sequence[Item], most: int) -> list[Item]:
+    """Return at most `most` of the items, evenly spaced, the last one included."""
+    last = len(items) - 1
+    chosen = {round(last - index * last / max(most - 1, 1)) for index in range(most)}
+    return [items[index] for index in sorted(chosen)] if items else []
 
 
 def read_items(folder: Path) -> Items:
