@@ -46,8 +46,7 @@ The arguments of [Lightning's Trainer](https://lightning.ai/docs/pytorch/stable/
 
 def document() -> str:
     """The whole page."""
-    from triptych.cli.commands import COMMANDS
-    from triptych.cli.main import help_text
+    from triptych.cli.main import COMMANDS, help_text
 
     lines = [HEAD.format(help=help_text())]
     for command in COMMANDS.values():

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from triptych.cli import progress
-from triptych.cli.progress import ProgressLine
+from triptych.files import progress
+from triptych.files.progress import ProgressLine
 
 
 class Clock:

@@ -27,7 +27,8 @@ from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.domains.pictures.image_folder import ImageFolder
 from triptych.errors import UserError
 from triptych.files import reading
-from triptych.files.reading import displayed_by, read_in_order
+from triptych.files.progress import displayed_by
+from triptych.files.reading import read_in_order
 
 COUNT = 60
 

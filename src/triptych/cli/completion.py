@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 from triptych import domains, pretrained, shipped_configs
-from triptych.cli.commands import COMMANDS
-from triptych.cli.plain import PlainParser
+from triptych.cli.main import COMMANDS, PlainParser
 from triptych.errors import UserError
 
 SHELLS = ("bash", "zsh", "fish")

@@ -70,8 +70,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
 def costs(domain: Domain, config: Any, options: Options) -> tuple[list[Any], str]:
     """Return the rows of the table and the text to print."""
-    from triptych.cli.progress import ProgressLine
     from triptych.cli.train import prepare_data
+    from triptych.files.progress import ProgressLine
     from triptych.tools.complexity import model, render
     from triptych.tools.complexity.layers import layer_kinds
     from triptych.tools.complexity.table import table

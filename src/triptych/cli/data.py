@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from triptych.cli.plain import PlainParser
-from triptych.cli.progress import ProgressLine
+from triptych.cli.main import PlainParser
+from triptych.files.progress import ProgressLine
 from triptych.tools.download import catalogue
 
 

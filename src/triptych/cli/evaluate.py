@@ -11,11 +11,11 @@ from jsonargparse import ArgumentParser
 
 from triptych import __version__
 from triptych.cli.options import open_model, options_parser, read_options
-from triptych.cli.progress import ProgressLine
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
 from triptych.files.atomic import write_atomically
+from triptych.files.progress import ProgressLine
 from triptych.files.results import check_result_file, json_bytes
 
 if TYPE_CHECKING:

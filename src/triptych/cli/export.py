@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from triptych.cli.plain import PLUGIN_HELP, PlainParser
+from triptych.cli.main import PLUGIN_HELP, PlainParser
 from triptych.errors import UserError
 from triptych.files.results import check_input_file, read_input_lines
 from triptych.tools.export import FORMATS, check_packages

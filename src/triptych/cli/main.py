@@ -1,22 +1,194 @@
-"""The command line: the first words choose a command and a domain, the rest are its options.
+"""The command line: the table of commands, and `main`, which chooses one by the first words.
 
 Imports nothing heavy: `triptych --help` and the refusals of an unknown word, a missing file or a
-slip in the YAML appear at once.
+slip in the YAML appear at once. The module of a command is imported when the command is used. Help,
+dispatch, completion and the page of the command line follow the table.
 """
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from pkgutil import resolve_name
+from typing import Any, NoReturn
 
 import triptych
 from triptych import domains, shipped_configs
-from triptych.cli.commands import find_command, help_lines
-from triptych.cli.progress import ProgressLine, end_line
-from triptych.errors import TrainingStopped, UserError
-from triptych.files.reading import displayed_by
+from triptych.domains.base import Domain
+from triptych.errors import TrainingStopped, UserError, meant, nearest
+from triptych.files.progress import ProgressLine, displayed_by, end_line
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    Its module, or an object in it, has two functions: `run` takes the words that follow and returns
+    the exit code; `parser` returns the parser of the options. With `needs_domain` both take the
+    domain first. Where a name out of a list can follow, a function `names` returns the list.
+    """
+
+    name: str
+    """Word of the command line."""
+    usage: str
+    """Words that follow, for the list of commands."""
+    help: str
+    """What it does, in one line."""
+    needs_domain: bool = True
+    """Whether the name of a domain follows."""
+    has_settings: bool = False
+    """Whether it reads settings files, so that --config also takes the name of a shipped one."""
+    place: str = ""
+    """Module, with `:` an object in it; by default the module of the command's name in cli."""
+
+    def load(self) -> Any:
+        """Import the module and return it, or its object."""
+        return resolve_name(self.place or f"triptych.cli.{self.name.replace('-', '_')}")
+
+    @property
+    def options(self) -> str:
+        """Attribute of a domain with the class of the options, where they are not its settings."""
+        return f"{self.name.replace('-', '_')}_options"
+
+    def offered_by(self, domain: Domain) -> bool:
+        """Return whether a domain offers the command; every one does where settings are read."""
+        return self.has_settings or getattr(domain, self.options) is not None
+
+    def domains(self) -> list[str]:
+        """Return the names of Triptych's domains that offer the command."""
+        return [n for n in domains.names() if self.offered_by(domains.find_domain(n))]
+
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command(
+            "train", "DOMAIN --config FILE",
+            "train a model; every setting of the file is an option too", has_settings=True,
+        ),
+        Command(
+            "new-run", "DOMAIN --data DIR --out F",
+            "look at your data and write a settings file for them",
+        ),
+        Command(
+            "pack", "DOMAIN --config F --out FOLDER",
+            "write data larger than memory into files for training",
+            has_settings=True, place="triptych.cli.train:Pack",
+        ),
+        Command(
+            "evaluate", "DOMAIN --checkpoint FILE",
+            "score a checkpoint on a held-out split",
+        ),
+        Command(
+            "translate", "--checkpoint FILE",
+            "translate lines from standard input to standard output",
+        ),
+        Command(
+            "sample", "DOMAIN --checkpoint FILE",
+            "sample into a folder", place="triptych.cli.sample:SAMPLE",
+        ),
+        Command(
+            "attention", "DOMAIN --checkpoint FILE",
+            "draw attention weights", place="triptych.cli.sample:ATTENTION",
+        ),
+        Command(
+            "pretrained", "[NAME]",
+            "list the models shipped with Triptych, or describe one",
+            needs_domain=False, place="triptych.cli.shipped:Pretrained",
+        ),
+        Command(
+            "configs", "[DOMAIN | NAME]",
+            "list the settings files shipped with Triptych, or print one",
+            needs_domain=False, place="triptych.cli.shipped:Configs",
+        ),
+        Command(
+            "data", "list | fetch NAME",
+            "list public data sets, or download one", needs_domain=False,
+        ),
+        Command(
+            "completion", "bash|zsh|fish",
+            "print a script that completes words in a shell", needs_domain=False,
+        ),
+        Command(
+            "explain", "NAME --out DIR",
+            "draw a figure of the lectures (--list shows their names)", needs_domain=False,
+        ),
+        Command(
+            "complexity", "DOMAIN --config FILE",
+            "print and measure what layers and models cost", has_settings=True,
+        ),
+        Command(
+            "report", "RUN [RUN ...] --out FILE",
+            "write an HTML file about runs, side by side", needs_domain=False,
+        ),
+        Command(
+            "export", "CHECKPOINT --format NAME --out FOLDER",
+            "write a model for Triptych and other libraries", needs_domain=False,
+        ),
+        Command(
+            "play", "[--checkpoint FILE ...]",
+            "use models in the browser: draw, play, translate", needs_domain=False,
+        ),
+    )
+}  # fmt: skip
+"""The commands by name, in the order of the help."""
+
+COLUMN = 36
+"""Where the help of a command begins, after the indent of two."""
+
+
+def find_command(word: str) -> Command:
+    """Return the command of a name; raises UserError for an unknown one, with the nearest name."""
+    if word not in COMMANDS:
+        instead = meant(word, COMMANDS, f"expected one of {', '.join(COMMANDS)}")
+        raise UserError(f"unknown command {word!r}; {instead}")
+    return COMMANDS[word]
+
+
+def help_lines() -> list[str]:
+    """Return the list of commands; of one that some domains lack, they are named after its help."""
+    known = domains.names()
+    lines = []
+    for command in COMMANDS.values():
+        words = f"{command.name} {command.usage}"
+        offering = command.domains() if command.needs_domain else known
+        lacking = [name for name in known if name not in offering]
+        some = f" (not {', '.join(lacking)})" if lacking and len(offering) > 1 else ""
+        if len(words) >= COLUMN:
+            lines.append(f"  {words}")
+            words = ""
+        lines.append(f"  {words:<{COLUMN}}{command.help}{some}")
+    return lines
+
+
+PLUGIN_HELP = (
+    "Python module to import first, for a model with classes of its own; a checkpoint by itself "
+    "imports nothing outside Triptych."
+)
+
+
+class PlainParser(argparse.ArgumentParser):
+    """Argument parser whose errors are UserErrors of one sentence."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse as argparse does; a misspelt option is told before one that is missing."""
+        known = self._option_string_actions
+        for word in takewhile(lambda word: word != "--", args if self._subparsers is None else ()):
+            option = word.partition("=")[0]
+            if option.startswith("--") and not any(name.startswith(option) for name in known):
+                near = nearest(option, known)
+                self.error(f"unknown option {option}" + (f", did you mean {near}?" if near else ""))
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        command = self.prog.removeprefix("triptych ")
+        raise UserError(f"{command}: {message}; `{self.prog} --help` shows the options")
+
 
 _HELP = """\
 usage: triptych COMMAND [DOMAIN] [OPTIONS]

@@ -11,7 +11,7 @@ from jsonargparse import ArgumentParser
 
 import triptych
 from triptych import pretrained
-from triptych.cli.commands import COMMANDS
+from triptych.cli.main import COMMANDS
 from triptych.config.parser import parse_settings, parser_for
 from triptych.config.schema import build
 from triptych.domains import module_exists

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 
 from triptych import pretrained
-from triptych.cli.plain import PLUGIN_HELP, PlainParser
+from triptych.cli.main import PLUGIN_HELP, PlainParser
 from triptych.errors import UserError
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from triptych.cli.plain import PlainParser
+from triptych.cli.main import PlainParser
 from triptych.errors import UserError
 from triptych.files.results import check_result_file
 

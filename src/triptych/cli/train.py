@@ -207,3 +207,36 @@ def given_vocabulary(
             return None, config
         header = content["triptych"]
     return header["vocabulary"], replace(config, run=replace(config.run, init_from=start))
+
+
+class Pack:
+    """`triptych pack DOMAIN`: the data of a run in files that training maps into memory."""
+
+    @staticmethod
+    def run(domain: Domain, arguments: Sequence[str]) -> int:
+        """Write the packed data; raises UserError."""
+        values, locate = parse_settings(Pack.parser(domain), arguments)
+        if "out" not in values:
+            raise UserError(f"pack {domain.name} needs --out FOLDER, a new folder")
+        config = build(domain.config_class(), values, locate=locate)
+        print(domain.pack(config, values["out"]), file=sys.stderr)
+        return 0
+
+    @staticmethod
+    def parser(domain: Domain) -> ArgumentParser:
+        """Return the parser of `triptych train` with the folder to write."""
+        settings = parser(domain)
+        settings.prog = f"triptych pack {domain.name}"
+        settings.usage = "%(prog)s --config FILE --out FOLDER"
+        settings.description = (
+            f"Write the training and validation data of the domain {domain.name} into files that "
+            "training maps into memory (--data.packed FOLDER), for data larger than memory. The "
+            "settings are those of `triptych train`."
+        )
+        settings.add_argument(
+            "--out",
+            type=str,
+            default=argparse.SUPPRESS,  # no setting of the run
+            help="New folder for the packed data.",
+        )
+        return settings

@@ -11,8 +11,8 @@ from typing import BinaryIO
 from jsonargparse import ArgumentParser
 
 from triptych.cli.options import open_model, options_parser, read_options
-from triptych.cli.progress import ProgressLine
 from triptych.domains.base import Domain, Translation
+from triptych.files.progress import ProgressLine
 from triptych.files.results import split_lines
 
 BATCHES_PER_PART = 16

@@ -10,13 +10,10 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from triptych.types import Progress, ProgressFactory
+from triptych.files.progress import display
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -29,28 +26,6 @@ CHUNKS_AHEAD = 3
 """Chunks of each worker that are on their way, which bounds the memory."""
 MAX_WORKERS = 32
 """More processes than this wait for the one that collects the results."""
-
-
-def _no_display(what: str, *, at_most: bool = False) -> Progress:
-    return lambda done, total: None
-
-
-_DISPLAY: ContextVar[ProgressFactory] = ContextVar("display", default=_no_display)
-
-
-def display(what: str) -> Progress:
-    """Return a display of the units `what`; it shows nothing outside of `displayed_by`."""
-    return _DISPLAY.get()(what)
-
-
-@contextmanager
-def displayed_by(factory: ProgressFactory) -> Iterator[None]:
-    """Show the progress of reading by displays of this factory, as the command line does."""
-    token = _DISPLAY.set(factory)
-    try:
-        yield
-    finally:
-        _DISPLAY.reset(token)
 
 
 def read_in_order(

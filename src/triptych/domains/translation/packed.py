@@ -12,7 +12,7 @@ from triptych.config.schema import to_plain
 from triptych.domains.translation.model import END, START, Tokenizers
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
-from triptych.files.reading import display
+from triptych.files.progress import display
 from triptych.training.loading.batches import Ragged
 from triptych.training.loading.packed import Pack, PackWriter
 

@@ -1,10 +1,15 @@
-"""Progress on one line of standard error."""
+"""Displays of progress: on one line of standard error, or none."""
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import ClassVar
+
+from triptych.types import Progress, ProgressFactory
 
 
 class ProgressLine:
@@ -53,3 +58,25 @@ def end_line() -> None:
     if ProgressLine.is_open:
         ProgressLine.is_open = False
         print(file=sys.stderr)
+
+
+def _no_display(what: str, *, at_most: bool = False) -> Progress:
+    return lambda done, total: None
+
+
+_DISPLAY: ContextVar[ProgressFactory] = ContextVar("display", default=_no_display)
+
+
+def display(what: str) -> Progress:
+    """Return a display of the units `what`; it shows nothing outside of `displayed_by`."""
+    return _DISPLAY.get()(what)
+
+
+@contextmanager
+def displayed_by(factory: ProgressFactory) -> Iterator[None]:
+    """Show the progress of reading by displays of this factory, as the command line does."""
+    token = _DISPLAY.set(factory)
+    try:
+        yield
+    finally:
+        _DISPLAY.reset(token)
