@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from triptych.training.engine.evaluate import sum_scores, to_device
+from triptych.training.engine.devices import to_device
+from triptych.training.engine.evaluate import sum_scores
 
 
 class Pair(NamedTuple):

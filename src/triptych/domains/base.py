@@ -100,7 +100,7 @@ class TrainedModel(ABC):
         version of Triptych does not read, and for weights of another model than the settings'.
         """
         from triptych.training.engine.devices import device_named
-        from triptych.training.finetune.lora import merge_adapters
+        from triptych.training.finetune.lora import ADAPTERS, merge_adapters
         from triptych.training.run.checkpoint import core_weights
 
         header = checkpoint["triptych"]
@@ -108,8 +108,10 @@ class TrainedModel(ABC):
         vocabulary = cls.read_vocabulary(header["vocabulary"])
         model = settings.build_model(vocabulary)
         weights = core_weights(checkpoint["state_dict"])
+        if any(name.endswith(ADAPTERS) for name in weights):
+            weights = merge_adapters(weights, settings.lora_alpha)
         try:
-            model.load_state_dict(merge_adapters(weights, settings.lora_alpha))
+            model.load_state_dict(weights)
         except RuntimeError as error:  # its first line names the class alone
             why = " ".join(str(error).split()).partition(": ")[2]
             raise UserError(

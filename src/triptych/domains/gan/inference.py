@@ -21,7 +21,8 @@ from triptych.domains.pictures.config import read_to_score
 from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_names
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes
-from triptych.training.engine.evaluate import Evaluation, scoring
+from triptych.training.engine.devices import scoring
+from triptych.training.engine.evaluate import Evaluation
 from triptych.types import Dtype, Progress, ProgressFactory
 
 

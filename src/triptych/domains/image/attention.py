@@ -18,7 +18,7 @@ from triptych.domains.options import check_layer_and_head
 from triptych.domains.pictures import render
 from triptych.domains.pictures.options import DRAWING, NUMBERS
 from triptych.files.results import OutputFolder, json_bytes
-from triptych.training.engine.evaluate import device_of, scoring
+from triptych.training.engine.devices import device_of, scoring
 from triptych.types import ProgressFactory
 
 if TYPE_CHECKING:

@@ -38,7 +38,8 @@ from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
 from triptych.files.splits import ALL
-from triptych.training.engine.evaluate import Evaluation, device_of, sum_scores
+from triptych.training.engine.devices import device_of
+from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress, ProgressFactory
 
 DEFAULT_PASSES = 5

@@ -13,7 +13,8 @@ from triptych.domains.image.model import ImageTransformer, average_down
 from triptych.domains.pictures.data import Batch, ImageDataset
 from triptych.domains.pictures.render import repeat
 from triptych.errors import UserError
-from triptych.training.engine.evaluate import device_of, in_double, scoring
+from triptych.training.engine.devices import device_of, scoring
+from triptych.training.engine.evaluate import in_double
 from triptych.types import Progress
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ def simple_accuracies(
         return accuracies | {"word_overlap": float(np.mean(expected == chosen))}
     # Of two classes scikit-learn has one row of weights, which is the difference of two.
     penalty = INVERSE_PENALTY * (2 if len(classes) == 2 else 1)
-    model = LogisticRegression(C=penalty, max_iter=1000, tol=1e-6).fit(known, training.labels)
+    model = LogisticRegression(C=penalty, max_iter=10_000, tol=1e-10).fit(known, training.labels)
     rows = (examples.rows[item * examples.n_rows] for item in range(len(expected)))
     right = model.predict(weighted.transform(rows)) == expected
     return accuracies | {"bag_of_words": float(np.mean(right))}

@@ -23,7 +23,7 @@ from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.errors import UserError
 from triptych.files.drawing import GREY, new_figure, png
 from triptych.files.piano_roll import label_pitches
-from triptych.training.engine.evaluate import scoring
+from triptych.training.engine.devices import scoring
 
 if TYPE_CHECKING:
     import pretty_midi

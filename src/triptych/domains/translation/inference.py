@@ -44,7 +44,8 @@ from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes, read_input_lines
 from triptych.text.files import SPACES
 from triptych.text.tokenizer import PAD, TextFormat
-from triptych.training.engine.evaluate import Evaluation, device_of
+from triptych.training.engine.devices import device_of
+from triptych.training.engine.evaluate import Evaluation
 from triptych.types import Progress, ProgressFactory
 
 Result = TypeVar("Result")

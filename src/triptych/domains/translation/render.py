@@ -24,7 +24,7 @@ from triptych.domains.translation.translate import one_line
 from triptych.errors import UserError
 from triptych.files.drawing import GREY, fonts_of_every_script, new_figure, png
 from triptych.text.tokenizer import TextTokenizer
-from triptych.training.engine.evaluate import device_of, scoring
+from triptych.training.engine.devices import device_of, scoring
 
 if TYPE_CHECKING:  # loaded only where something is drawn
     from matplotlib.axes import Axes

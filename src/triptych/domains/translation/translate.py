@@ -22,7 +22,7 @@ from triptych.domains.translation.model import END, START
 from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
 from triptych.text.batches import pad_rows
 from triptych.text.tokenizer import PAD
-from triptych.training.engine.evaluate import device_of, scoring
+from triptych.training.engine.devices import device_of, scoring
 
 FORBIDDEN = (PAD, START)
 """Tokens that no translation contains."""

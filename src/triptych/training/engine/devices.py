@@ -1,4 +1,4 @@
-"""Choice of device and of number format. Needs no Lightning."""
+"""Devices and number formats: their choice, and models and batches on them. Needs no Lightning."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from lightning_utilities.core.apply_func import apply_to_collection
+from torch import Tensor, nn
 
 from triptych.errors import UserError
 
@@ -39,6 +41,36 @@ def device_named(name: str) -> torch.device:
         here = ", ".join(f"{kind} ({number})" for kind, number in counts.items() if number)
         raise UserError(f"device is {name}, which this machine does not have; it has {here}")
     return device
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of the model's parameters; the CPU for a model without any."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """Return a batch with its tensors on a device: a tensor, tuple, list, dict or dataclass."""
+    return apply_to_collection(batch, Tensor, lambda tensor: tensor.to(device))
+
+
+@contextmanager
+def full_precision(device: torch.device) -> Iterator[None]:
+    """Disable gradients and autocast: metrics are computed in the dtype of the weights."""
+    with torch.no_grad(), torch.autocast(device_type=device.type, enabled=False):
+        yield
+
+
+@contextmanager
+def scoring(model: nn.Module) -> Iterator[None]:
+    """Eval mode and full precision, without gradients; restores the mode of every submodule."""
+    modes = {module: module.training for module in model.modules()}
+    model.eval()
+    try:
+        with full_precision(device_of(model)):
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
 
 
 @contextmanager

@@ -5,16 +5,14 @@ Imports `lightning_utilities`, which starts quickly, and not Lightning.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, distributed, nn
 
 from triptych.files.reading import rank_and_world
+from triptych.training.engine.devices import device_of, scoring, to_device
 from triptych.types import Progress
 
 
@@ -32,13 +30,6 @@ class Evaluation:
     """Items scored: pairs, images or pieces."""
     details: dict[str, Any] = field(default_factory=dict)
     """Further results: scores of simple models, signatures, settings; JSON types only."""
-
-
-@contextmanager
-def full_precision(device: torch.device) -> Iterator[None]:
-    """Disable gradients and autocast: metrics are computed in the dtype of the weights."""
-    with torch.no_grad(), torch.autocast(device_type=device.type, enabled=False):
-        yield
 
 
 def in_double(x: Tensor) -> Tensor:
@@ -72,19 +63,6 @@ class MetricSums:
         return {name: sum(part.get(name, 0.0) for part in parts) for name in names}
 
 
-@contextmanager
-def scoring(model: nn.Module) -> Iterator[None]:
-    """Eval mode and full precision, without gradients; restores the mode of every submodule."""
-    modes = {module: module.training for module in model.modules()}
-    model.eval()
-    try:
-        with full_precision(device_of(model)):
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
 def sum_scores(
     model: nn.Module,
     score: Callable[[Any], Mapping[str, Tensor]],
@@ -107,13 +85,3 @@ def sum_scores(
             if progress is not None:
                 progress(done, length)
     return totals.read()
-
-
-def device_of(model: nn.Module) -> torch.device:
-    """Return the device of the model's parameters; the CPU for a model without any."""
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-
-def to_device(batch: Any, device: torch.device) -> Any:
-    """Return a batch with its tensors on a device: a tensor, tuple, list, dict or dataclass."""
-    return apply_to_collection(batch, Tensor, lambda tensor: tensor.to(device))

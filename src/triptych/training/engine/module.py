@@ -18,7 +18,8 @@ from torch import Tensor, distributed, nn
 from triptych.errors import Diverged, UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.callbacks.ema import training_weights_first
-from triptych.training.engine.evaluate import MetricSums, full_precision
+from triptych.training.engine.devices import full_precision
+from triptych.training.engine.evaluate import MetricSums
 from triptych.training.engine.optim import TargetWeights, gradient_norms
 from triptych.training.engine.speed import Throughput, attention_flops, peak_flops, with_repeats
 from triptych.training.finetune.parts import InitialWeights, restrict_training

@@ -30,7 +30,8 @@ from triptych.domains.language.sources.base import Source
 from triptych.domains.language.sources.labelled import Labelled, LabelledSource
 from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches
-from triptych.training.engine.evaluate import device_of, in_double, scoring, to_device
+from triptych.training.engine.devices import device_of, scoring, to_device
+from triptych.training.engine.evaluate import in_double
 from triptych.training.finetune.parts import InitialWeights
 from triptych.training.loading.batches import Ragged
 from triptych.types import PositiveInt, Progress

@@ -40,7 +40,8 @@ from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches
 from triptych.text.counts import Ids, MaskedCounts
 from triptych.text.tokenizer import TextTokenizer
-from triptych.training.engine.evaluate import device_of, in_double, scoring, to_device
+from triptych.training.engine.devices import device_of, scoring, to_device
+from triptych.training.engine.evaluate import in_double
 from triptych.training.loading.batches import Ragged
 from triptych.types import ClosedUnitInterval, OpenUnitInterval, Progress
 

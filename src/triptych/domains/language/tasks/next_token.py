@@ -32,7 +32,8 @@ from triptych.domains.language.sources.base import Source
 from triptych.errors import UserError
 from triptych.text.counts import CountModels
 from triptych.text.tokenizer import PAD
-from triptych.training.engine.evaluate import device_of, in_double
+from triptych.training.engine.devices import device_of
+from triptych.training.engine.evaluate import in_double
 from triptych.training.loading.batches import Ragged
 from triptych.types import Progress
 

@@ -17,7 +17,7 @@ from triptych.domains.pictures.render import BLOCK_LINES, hide, in_colour, outli
 from triptych.files.drawing import BLUE, RED, new_figure
 from triptych.tools.explain.drawing import animation
 from triptych.tools.explain.figure import figure
-from triptych.training.engine.evaluate import device_of, scoring
+from triptych.training.engine.devices import device_of, scoring
 
 LABEL = 3
 """Example class."""

@@ -18,7 +18,7 @@ from triptych.tools.explain.figures.translator import (
     transformer_of,
     translated,
 )
-from triptych.training.engine.evaluate import device_of, scoring
+from triptych.training.engine.devices import device_of, scoring
 
 ROWS, COLUMNS = 4, 6
 """Positions and features of a tensor that are printed."""

@@ -19,7 +19,7 @@ from triptych.files.drawing import BLUE, GREY, new_figure
 from triptych.text.files import SPACES
 from triptych.tools.explain.drawing import animation, heat
 from triptych.tools.explain.figure import figure
-from triptych.training.engine.evaluate import device_of, scoring
+from triptych.training.engine.devices import device_of, scoring
 
 if TYPE_CHECKING:
     from triptych.decoding.beams import Hypothesis
