@@ -41,7 +41,7 @@ from triptych.domains.translation.config import Config as TranslationConfig
 from triptych.domains.translation.sources import ParallelText, TabSeparated
 from triptych.errors import UserError
 from triptych.training.engine.optim import AdamW, Noam
-from triptych.training.run.settings import RunConfig
+from triptych.training.run.settings import LogConfig, RunConfig
 
 CONFIGS = [ImageConfig, MusicConfig, TranslationConfig]
 
@@ -70,7 +70,7 @@ OTHERS = {
             "head": MixtureOfLogistics(components=3),
         },
         optim={"optimizer": AdamW(betas=(0.8, 0.9)), "schedule": Noam()},
-        run={"name": "그림/a", "early_stopping_patience": 3, "samples": False},
+        run={"name": "그림/a", "early_stopping_patience": 3, "log": LogConfig(samples=False)},
     ),
     "music": changed(
         MusicConfig(),

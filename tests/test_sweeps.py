@@ -63,7 +63,7 @@ def test_two_points_run(path: Path, tmp_path: Path) -> None:
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "src"),
     }
-    short = ["--trainer.max_steps=2", "--trainer.val_check_interval=2", "--run.samples=false"]
+    short = ["--trainer.max_steps=2", "--trainer.val_check_interval=2", "--run.log.samples=false"]
     short += [f"--run.directory={tmp_path}", "--trainer.limit_val_batches=1"]
     if path.stem == "translation":
         short += ["--data.validation_lines=2"]

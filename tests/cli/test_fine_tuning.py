@@ -79,7 +79,12 @@ def test_frozen_weights_stay_bit_equal(
     """With weight decay, average, accumulation, and in a resumed run."""
     start = checkpoints[domain]
     named = ["train", domain, "--config", configs(domain, **optim)]
-    named += ["--run.init_from", start, "--run.train_only", "[blocks.0.feed_forward, final_norm]"]
+    named += [
+        "--run.start.init_from",
+        start,
+        "--run.finetune.train_only",
+        "[blocks.0.feed_forward, final_norm]",
+    ]
     named += ["--trainer.accumulate_grad_batches", 2]
     answer = cli(*named)
     assert answer.code == 0, answer.err
@@ -112,8 +117,15 @@ def test_adapters_are_trained_and_the_trained_model_has_none(
     cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str
 ) -> None:
     start = checkpoints[domain]
-    named = ["train", domain, "--config", configs(domain, ema_decay=0.5), "--run.init_from", start]
-    named += ["--run.lora_rank", 2, "--run.lora_alpha", 3]
+    named = [
+        "train",
+        domain,
+        "--config",
+        configs(domain, ema_decay=0.5),
+        "--run.start.init_from",
+        start,
+    ]
+    named += ["--run.finetune.lora_rank", 2, "--run.finetune.lora_alpha", 3]
     answer = cli(*named)
     assert answer.code == 0, answer.err
     before, content = weights(read_checkpoint(start)), saved(tmp_path, "best")
@@ -138,7 +150,7 @@ def test_adapters_are_trained_and_the_trained_model_has_none(
     (tmp_path / "runs/run/checkpoints/best.ckpt").rename(best)
     merged = triptych.load(best).full_model.state_dict()
     next_run = ["train", domain, "--config", configs(domain, learning_rate=1e-9, weight_decay=0.0)]
-    answer = cli(*next_run, "--run.init_from", best, "--run.name", "run2")
+    answer = cli(*next_run, "--run.start.init_from", best, "--run.name", "run2")
     assert answer.code == 0, answer.err
     path = tmp_path / "runs/run2/checkpoints/best.ckpt"
     for name, weight in weights(read_checkpoint(path)).items():
@@ -148,9 +160,15 @@ def test_adapters_are_trained_and_the_trained_model_has_none(
 def test_adapters_and_parts_are_trained_together(
     cli, configs, music_run: Any, tmp_path: Path
 ) -> None:
-    named = ["train", "music", "--config", configs("music"), "--run.init_from"]
-    named += [music_run.checkpoint, "--run.lora_rank", 2, "--run.lora_layers", "[qkv_proj]"]
-    answer = cli(*named, "--run.train_only", "[head]")
+    named = ["train", "music", "--config", configs("music"), "--run.start.init_from"]
+    named += [
+        music_run.checkpoint,
+        "--run.finetune.lora_rank",
+        2,
+        "--run.finetune.lora_layers",
+        "[qkv_proj]",
+    ]
+    answer = cli(*named, "--run.finetune.train_only", "[head]")
     assert answer.code == 0, answer.err
     before, after = weights(read_checkpoint(music_run.checkpoint)), weights(saved(tmp_path))
     assert_frozen(before, after, lambda name: name.startswith("head."))
@@ -161,8 +179,8 @@ def test_adapters_and_parts_are_trained_together(
 def test_a_cut_run_with_adapters_goes_on_bit_for_bit(
     cli, configs, music_run: Any, tmp_path: Path
 ) -> None:
-    named = ["train", "music", "--config", configs("music"), "--run.init_from"]
-    named += [music_run.checkpoint, "--run.lora_rank", 2]
+    named = ["train", "music", "--config", configs("music"), "--run.start.init_from"]
+    named += [music_run.checkpoint, "--run.finetune.lora_rank", 2]
     assert cli(*named, "--trainer.max_steps", 6).code == 0
     whole = saved(tmp_path)
     (tmp_path / "runs/run").rename(tmp_path / "runs/whole")
@@ -194,7 +212,7 @@ def test_the_vocabulary_of_the_data_keeps_the_rows_of_equal_symbols(
     named = ["train", domain, "--config", path, *more]
     assert cli(*named, "--run.name", "new").code == 0
     new = weights(read_checkpoint(tmp_path / "runs/new/checkpoints/best.ckpt"))
-    start = ["--run.init_from", "other.ckpt", "--run.init_vocabulary", "data"]
+    start = ["--run.start.init_from", "other.ckpt", "--run.start.init_vocabulary", "data"]
     answer = cli(*named, *start)
     assert answer.code == 0, answer.err
     assert says in answer.out
@@ -256,9 +274,9 @@ def test_a_level_takes_the_rows_of_the_nearest_brightness() -> None:
         ("image", {"lora_rank": 17}, ["lora_rank is 17", "at most rank 16"]),
         ("image", {"lora_rank": -1}, ["lora_rank must be a whole number of at least 0"]),
         ("image", {"lora_rank": 2, "lora_alpha": 0}, ["lora_alpha must be a number above 0"]),
-        ("image", {"lora_rank": 2, "optimizer": "Muon"}, ["Muon", "run.train_only"]),
-        ("music", {"train_only": "[head]", "init_from": None}, ["without run.init_from"]),
-        ("music", {"lora_rank": 2, "init_from": None}, ["without run.init_from"]),
+        ("image", {"lora_rank": 2, "optimizer": "Muon"}, ["Muon", "run.finetune.train_only"]),
+        ("music", {"train_only": "[head]", "init_from": None}, ["without run.start.init_from"]),
+        ("music", {"lora_rank": 2, "init_from": None}, ["without run.start.init_from"]),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_the_data_are_read(
@@ -275,8 +293,9 @@ def test_what_cannot_be_trained_is_refused_before_the_data_are_read(
 
     monkeypatch.setattr("triptych.training.run.processes.prepare_in_turn", read)
     optim = {"optimizer": options.pop("optimizer", "AdamW")}
-    options = {"init_from": checkpoints[domain], **options}
-    words = [w for key, v in options.items() if v is not None for w in (f"--run.{key}", v)]
+    start = options.pop("init_from", checkpoints[domain])
+    words = [word for key, v in options.items() for word in (f"--run.finetune.{key}", v)]
+    words += [] if start is None else ["--run.start.init_from", start]
     refused("train", domain, "--config", configs(domain, **optim), *words, says=says)
 
 
@@ -287,14 +306,14 @@ def test_other_data_are_refused_with_the_remedy(
         content = read_checkpoint(start)
         change(content["triptych"]["vocabulary"])
         torch.save(content, tmp_path / "other.ckpt")
-        named = ["--config", configs(domain), "--run.init_from", "other.ckpt"]
+        named = ["--config", configs(domain), "--run.start.init_from", "other.ckpt"]
         found = cli("train", domain, *named, *words)
         assert found.code == 2
         assert not (tmp_path / "runs").exists()
         return found.err
 
-    remedy = "run.init_vocabulary data"
-    data = ["--run.init_vocabulary", "data"]
+    remedy = "run.start.init_vocabulary data"
+    data = ["--run.start.init_vocabulary", "data"]
     said = answer("music", music_run.checkpoint, lambda v: v["symbols"].reverse())
     assert remedy in said
     said = answer("image", image_checkpoint, lambda v: v["class_names"].reverse())
@@ -309,31 +328,37 @@ def test_new_rows_that_are_frozen_are_refused(cli, configs, music_run: Any, tmp_
     content = read_checkpoint(music_run.checkpoint)
     content["triptych"]["vocabulary"]["symbols"][3] = "something"
     torch.save(content, tmp_path / "other.ckpt")
-    named = ["train", "music", "--config", configs("music"), "--run.init_from", "other.ckpt"]
-    named += ["--run.init_vocabulary", "data", "--run.lora_rank", 2]
+    named = ["train", "music", "--config", configs("music"), "--run.start.init_from", "other.ckpt"]
+    named += ["--run.start.init_vocabulary", "data", "--run.finetune.lora_rank", 2]
     answer = cli(*named)
     assert answer.code == 2
-    assert "adds 1 new symbols" in answer.err
+    assert "1 new symbols" in answer.err
     assert "embedding.table, head.logits" in answer.err
     assert not (tmp_path / "runs").exists()
-    answer = cli(*named, "--run.train_only", "[embedding.table, head.logits]")
+    answer = cli(*named, "--run.finetune.train_only", "[embedding.table, head.logits]")
     assert answer.code == 0, answer.err
 
 
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (["--run.train_only", "[head]"], "run.train_only was ['decoder'], is ['head']"),
-        ([], "run.train_only was ['decoder'], is None"),
-        (["--run.train_only", "[decoder]", "--run.lora_rank", 2], "run.lora_rank was 0, is 2"),
+        (
+            ["--run.finetune.train_only", "[head]"],
+            "run.finetune.train_only was ['decoder'], is ['head']",
+        ),
+        ([], "run.finetune.train_only was ['decoder'], is None"),
+        (
+            ["--run.finetune.train_only", "[decoder]", "--run.finetune.lora_rank", 2],
+            "run.finetune.lora_rank was 0, is 2",
+        ),
     ],
 )
 def test_a_run_is_not_resumed_with_other_parts(
     cli, configs, music_run: Any, change: list[Any], says: str
 ) -> None:
-    named = ["train", "music", "--config", configs("music"), "--run.init_from"]
+    named = ["train", "music", "--config", configs("music"), "--run.start.init_from"]
     named += [music_run.checkpoint]
-    assert cli(*named, "--run.train_only", "[decoder]").code == 0
+    assert cli(*named, "--run.finetune.train_only", "[decoder]").code == 0
     answer = cli(*named, *change, "--resume")
     assert answer.code == 2
     assert says in answer.err
@@ -348,7 +373,7 @@ def test_matrices_that_are_one_here_and_two_there_are_refused(
     )
     torch.save(content, tmp_path / "other.ckpt")
     path = configs("translation")
-    answer = cli("train", "translation", "--config", path, "--run.init_from", "other.ckpt")
+    answer = cli("train", "translation", "--config", path, "--run.start.init_from", "other.ckpt")
     assert answer.code == 2
     assert "are two matrices" in answer.err
 
@@ -356,8 +381,8 @@ def test_matrices_that_are_one_here_and_two_there_are_refused(
 def test_a_shared_matrix_is_trained_by_each_of_its_names(
     cli, configs, translation_checkpoint: Path, tmp_path: Path
 ) -> None:
-    named = ["--config", configs("translation"), "--run.init_from", translation_checkpoint]
-    assert cli("train", "translation", *named, "--run.train_only", "[head]").code == 0
+    named = ["--config", configs("translation"), "--run.start.init_from", translation_checkpoint]
+    assert cli("train", "translation", *named, "--run.finetune.train_only", "[head]").code == 0
     before, after = weights(read_checkpoint(translation_checkpoint)), weights(saved(tmp_path))
     shared = "head", "source_embedding", "target_embedding"
     assert_frozen(before, after, lambda name: name.startswith(shared))
@@ -369,9 +394,12 @@ def test_two_processes_keep_frozen_weights(
     configs, translation_checkpoint: Path, tmp_path: Path, kind: str
 ) -> None:
     path = configs("translation", ema_decay=0.5)
-    part = {"parts": ["--run.train_only", "[decoder]"], "adapters": ["--run.lora_rank", "2"]}[kind]
+    part = {
+        "parts": ["--run.finetune.train_only", "[decoder]"],
+        "adapters": ["--run.finetune.lora_rank", "2"],
+    }[kind]
     command = [sys.executable, "-m", "triptych", "train", "translation", "--config", str(path)]
-    command += ["--run.init_from", str(translation_checkpoint), *part]
+    command += ["--run.start.init_from", str(translation_checkpoint), *part]
     command += ["--trainer.devices", "2", "--trainer.strategy", "ddp"]
     for more in ([], ["--resume", "--trainer.max_steps", "6"]):
         done = subprocess.run(
@@ -411,7 +439,7 @@ def test_an_adapter_decodes_with_the_cache_as_the_merged_model_does() -> None:
     plain = {
         "data": {"source": "CopiedMotifs"},
         "model": {"transformer": {"n_layers": 2, "d_model": 16, "n_heads": 2, "dropout": 0.0}},
-        "run": {"lora_rank": 3},
+        "run": {"finetune": {"lora_rank": 3}},
     }
     task = MusicTrainingModule(from_plain(MusicConfig, plain))
     model = task.model.double()

@@ -15,8 +15,8 @@ from triptych.config.schema import from_plain
 from triptych.domains.image.config import Config
 from triptych.domains.image.task import ImageTrainingModule
 from triptych.errors import UserError
+from triptych.training.finetune.initial import initialize_from
 from triptych.training.run.checkpoint import read_checkpoint
-from triptych.training.run.resume import initialize_from, settings_of
 
 DOMAINS = ["image", "translation", "music"]
 
@@ -47,14 +47,14 @@ def test_the_weights_are_those_of_the_other(
     cli, configs, checkpoints: dict[str, Path], tmp_path: Path, domain: str
 ) -> None:
     start = checkpoints[domain]
-    answer = cli("train", domain, "--config", configs(domain), "--run.init_from", start)
+    answer = cli("train", domain, "--config", configs(domain), "--run.start.init_from", start)
     assert answer.code == 0, answer.err
     assert f"Starting with the weights of {start}, step 3." in answer.out
     before, after = read_checkpoint(start), best(tmp_path)
     for name, weight in before["state_dict"].items():
         torch.testing.assert_close(after["state_dict"][name], weight, rtol=0, atol=1e-6)
     assert after["triptych"]["vocabulary"] == before["triptych"]["vocabulary"]
-    assert after["triptych"]["run"]["init_from"] == str(start)
+    assert after["triptych"]["run"]["start"]["init_from"] == str(start)
     assert after["triptych"]["step"] == 3
 
 
@@ -69,7 +69,7 @@ def test_a_translator_keeps_its_vocabulary_with_other_sentences(
     answer = cli("train", "translation", "--config", path)
     assert answer.code == 0
     own = best(tmp_path)["triptych"]["vocabulary"]
-    named = ["--run.name", "tuned", "--run.init_from", translation_checkpoint]
+    named = ["--run.name", "tuned", "--run.start.init_from", translation_checkpoint]
     assert cli("train", "translation", "--config", path, *named).code == 0
     kept = read_checkpoint(tmp_path / "runs/tuned/checkpoints/best.ckpt")["triptych"]["vocabulary"]
     assert kept == read_checkpoint(translation_checkpoint)["triptych"]["vocabulary"] != own
@@ -77,7 +77,7 @@ def test_a_translator_keeps_its_vocabulary_with_other_sentences(
 
 def test_other_settings_of_the_model_are_said(cli, configs, image_checkpoint: Path) -> None:
     path = configs("image", dropout=0.25)
-    answer = cli("train", "image", "--config", path, "--run.init_from", image_checkpoint)
+    answer = cli("train", "image", "--config", path, "--run.start.init_from", image_checkpoint)
     assert answer.code == 0
     assert (
         f"Other than in {image_checkpoint}: model.transformer.dropout was 0.0, is 0.25."
@@ -94,7 +94,7 @@ def test_such_a_run_is_resumed_from_its_own_weights(
 ) -> None:
     """The other checkpoint may be gone by then, and need not be named again."""
     other = shutil.copy(checkpoints[domain], tmp_path / "other.ckpt")
-    config, start = ["--config", configs(domain)], ["--run.init_from", other]
+    config, start = ["--config", configs(domain)], ["--run.start.init_from", other]
     if domain == "translation":  # data that would teach another vocabulary
         config += ["--data.vocabulary_size", 300]
     assert cli("train", domain, *config, *start).code == 0
@@ -139,9 +139,9 @@ def test_such_a_run_is_resumed_from_its_own_weights(
             "music",
             ["is of the domain music; expected a", "domain image"],
         ),
-        ("image", {}, "nowhere.ckpt", ["--run.init_from nowhere.ckpt does not exist"]),
+        ("image", {}, "nowhere.ckpt", ["--run.start.init_from nowhere.ckpt does not exist"]),
         ("image", {}, "mnist", ["mnist does not exist", "pretrained:mnist"]),
-        ("image", {}, "", ["--run.init_from is empty"]),
+        ("image", {}, "", ["--run.start.init_from is empty"]),
         ("image", {}, "pretrained:mnits", ["no pretrained model 'mnits'", "did you mean"]),
     ],
 )
@@ -156,14 +156,14 @@ def test_what_does_not_fit_is_refused(
 ) -> None:
     path = configs(domain, **model)
     given = checkpoints.get(start, start)
-    refused("train", domain, "--config", path, "--run.init_from", given, says=says)
+    refused("train", domain, "--config", path, "--run.start.init_from", given, says=says)
 
 
 def test_weights_that_mean_something_else_are_refused(
     cli, configs, image_checkpoint: Path, tmp_path: Path
 ) -> None:
     """Which only the data tell: they are read before, and nothing is written."""
-    start = ["--config", configs("image"), "--run.init_from"]
+    start = ["--config", configs("image"), "--run.start.init_from"]
 
     def changed(change: Callable[[dict[str, Any]], object]) -> str:
         content = read_checkpoint(image_checkpoint)
@@ -189,7 +189,7 @@ def test_music_in_other_symbols_is_refused_before_it_is_read(
     content["triptych"]["vocabulary"]["symbols"].pop()
     torch.save(content, tmp_path / "other.ckpt")
     refused(
-        *("train", "music", "--config", configs("music"), "--run.init_from", "other.ckpt"),
+        *("train", "music", "--config", configs("music"), "--run.start.init_from", "other.ckpt"),
         says=["'events' of 388", "'events' of 389"],
     )
 
@@ -201,7 +201,7 @@ def test_a_decoder_of_unnamed_depth_is_as_deep_as_the_encoder(
     content = yaml.safe_load(path.read_text())
     content["model"]["n_decoder_layers"] = 1
     path.write_text(yaml.safe_dump(content))
-    start = ["--run.init_from", translation_checkpoint]
+    start = ["--run.start.init_from", translation_checkpoint]
     answer = cli("train", "translation", "--config", path, *start)
     assert answer.code == 0, answer.err
 
@@ -210,7 +210,7 @@ def test_sizes_are_compared_in_python_too(image_checkpoint: Path) -> None:
     """Other heads would fit the weights."""
     content = read_checkpoint(image_checkpoint)
     header = content["triptych"]
-    plain = settings_of(header, ("data", "model", "task", "optim", "run"))
+    plain = {name: header[name] for name in ("data", "model", "optim", "run")}
     task = ImageTrainingModule(from_plain(Config, plain), header["vocabulary"])
     task.metadata["model"]["transformer"]["n_heads"] = 4
     with pytest.raises(UserError, match=r"n_heads was 2, is 4"):

@@ -202,8 +202,10 @@ def test_evaluate_refuses_a_split_that_is_not_there(refused, train) -> None:
 def test_a_run_goes_on_with_the_words_of_other_text(cli, train, tmp_path: Path, text: Path) -> None:
     checkpoint = train("masked")
     text.write_text("A bird sings in the tree.\n" * 30, encoding="utf-8")
-    start = ["--run.init_from", checkpoint, "--run.name", "more"]
+    start = ["--run.start.init_from", checkpoint, "--run.name", "more"]
     path = tmp_path / "masked.yaml"
-    answer = cli("train", "language", "--config", path, *start, "--run.init_vocabulary", "data")
+    answer = cli(
+        "train", "language", "--config", path, *start, "--run.start.init_vocabulary", "data"
+    )
     assert answer.code == 0, answer.err
     assert "tokens copied" in answer.out

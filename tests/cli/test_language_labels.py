@@ -131,11 +131,17 @@ def test_weights_are_copied_and_frozen_ones_stay(train, kind: str) -> None:
     base = BASES[kind][0]
     first = pretrain(train, kind)
     wanted = copied(base, weights(first))
-    start = ["--run.init_from", first]
+    start = ["--run.start.init_from", first]
     parts = "[task_head, pooler]" if kind == "masked" else "[task_head]"
     frozen = weights(
         fine_tune(
-            train, "classification", *start, "--run.train_only", parts, base=base, name="frozen"
+            train,
+            "classification",
+            *start,
+            "--run.finetune.train_only",
+            parts,
+            base=base,
+            name="frozen",
         )
     )
     new = {name for name in frozen if name not in wanted}
@@ -160,11 +166,11 @@ def test_a_head_is_taken_over_with_its_labels_alone(train, cli, tmp_path: Path) 
     first = fine_tune(train, "classification")
     rate = ["--optim.learning_rate", 1e-12]
     head = "model.task_head.linear.bias"
-    same = fine_tune(train, "classification", "--run.init_from", first, *rate, name="same")
+    same = fine_tune(train, "classification", "--run.start.init_from", first, *rate, name="same")
     torch.testing.assert_close(weights(same)[head], weights(first)[head], rtol=0, atol=1e-9)
     table = tmp_path / "one.tsv"
     table.write_text(table.read_text().replace("\tdog", "\tzebra"))
-    other = fine_tune(train, "classification", "--run.init_from", first, *rate, name="other")
+    other = fine_tune(train, "classification", "--run.start.init_from", first, *rate, name="other")
     assert weights(other)[head].abs().max() < 1e-9
     assert weights(first)[head].abs().max() > 1e-9
 
@@ -173,8 +179,11 @@ def test_a_head_is_taken_over_with_its_labels_alone(train, cli, tmp_path: Path) 
     ("options", "says"),
     [
         (["--task.base", "decoder"], ["MaskedTokens", "task.base is decoder"]),
-        (["--run.train_only", "[task_head]"], ["reader.pooler", "run.train_only"]),
-        (["--run.train_only", "[nothing]"], ["run.train_only", "'nothing'"]),
+        (
+            ["--run.finetune.train_only", "[task_head]"],
+            ["reader.pooler", "run.finetune.train_only"],
+        ),
+        (["--run.finetune.train_only", "[nothing]"], ["run.finetune.train_only", "'nothing'"]),
         (["--data.max_length", 16], ["positions.table.weight"]),
     ],
 )
@@ -187,7 +196,7 @@ def test_impossible_starts_are_refused(
     masked = train("masked", task, source, *learned, **init)
     fine_tune(train, "classification", *learned)
     command = ["train", "language", "--config", tmp_path / "classification.yaml", *learned]
-    answer = cli(*command, "--run.init_from", masked, "--run.name", "more", *options)
+    answer = cli(*command, "--run.start.init_from", masked, "--run.name", "more", *options)
     assert answer.code == 2
     last = answer.err.splitlines()[-1]
     assert last.startswith("triptych: ")

@@ -209,7 +209,7 @@ def test_training_does_not_go_on_from_one(refused, folder: Path, digits_yaml: Pa
     refused("train", "image", "--config", digits_yaml, *words, says=says)
 
 
-@pytest.mark.parametrize("words", [["--run.init_from", "{}"], ["--run.init_from={}"]])
+@pytest.mark.parametrize("words", [["--run.start.init_from", "{}"], ["--run.start.init_from={}"]])
 def test_training_can_start_from_one(
     cli, folder: Path, digits_yaml: Path, words: list[str]
 ) -> None:

@@ -37,7 +37,12 @@ def test_a_run_starts_from_the_vectors_and_keeps_frozen_ones(freeze, settings, t
     file = tmp_path / "vectors.txt"
     rows_of_file = (f"{word} {' '.join(map(str, row.tolist()))}" for word, row in vectors.items())
     file.write_text("\n".join(rows_of_file))
-    given = ["--run.word_vectors", str(file), "--run.freeze_word_vectors", str(freeze).lower()]
+    given = [
+        "--run.start.word_vectors",
+        str(file),
+        "--run.start.freeze_word_vectors",
+        str(freeze).lower(),
+    ]
     command = ["train", "translation", "--config", str(config), *given]
     assert main(command) == 0
     said = capsys.readouterr().out
@@ -65,9 +70,9 @@ def test_a_run_starts_from_the_vectors_and_keeps_frozen_ones(freeze, settings, t
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--run.word_vectors", "absent.txt"], "absent.txt is no file"),
-        (["--run.freeze_word_vectors", "true"], "needs word_vectors"),
-        (["--run.word_vectors", "a", "--run.init_from", "b"], "expected one"),
+        (["--run.start.word_vectors", "absent.txt"], "absent.txt is no file"),
+        (["--run.start.freeze_word_vectors", "true"], "needs word_vectors"),
+        (["--run.start.word_vectors", "a", "--run.start.init_from", "b"], "expected one"),
     ],
 )
 def test_wrong_options_end_in_one_sentence_and_leave_no_run(

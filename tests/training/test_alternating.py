@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 from toy_task import ToyModel, ToyTask, train, train_loader, validation_loader
-from triptych.training.engine.schedules import Constant
 
 from triptych.errors import UserError
 from triptych.training.engine.alternating import AlternatingModule, Player
-from triptych.training.engine.optim import OptimizerConfig
+from triptych.training.engine.optim import Constant, OptimizerConfig
 from triptych.training.run.settings import OptimConfig, RunConfig
 
 RATE, FACTORS = 0.1, (1.0, 0.5)

@@ -15,7 +15,7 @@ from toy_task import Batch, ToyTask, train, train_loader, validation_loader, wei
 from triptych.errors import Interrupted, UserError
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.checks import check_compiler
-from triptych.training.run.settings import RunConfig
+from triptych.training.run.settings import ComputeConfig, RunConfig
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
 
@@ -54,7 +54,13 @@ def go(
     folder: Path, name: str, *, compile: bool, resume: bool = False, initial: int = 0, **more: Any
 ) -> Pure:
     task = Pure(initial=initial)
-    config = RunConfig(name=name, directory=str(folder), wandb="off", seed=3, compile=compile)
+    config = RunConfig(
+        name=name,
+        directory=str(folder),
+        wandb="off",
+        seed=3,
+        compute=ComputeConfig(compile=compile),
+    )
     with contextlib.suppress(Interrupted):
         loaders = train_loader(uneven=True), validation_loader()
         train(task, *loaders, config, settings(**more), resume)
@@ -115,7 +121,7 @@ def test_no_compiler_is_one_sentence_before_the_first_step(
     check_compiler.cache_clear()
     try:
         with pytest.raises(
-            UserError, match=r"run\.compile needs a working C\+\+ compiler"
+            UserError, match=r"run\.compute\.compile needs a working C\+\+ compiler"
         ) as caught:
             go(tmp_path, "a", compile=True)
     finally:

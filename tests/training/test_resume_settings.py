@@ -121,10 +121,10 @@ def test_another_optimiser_is_refused_and_another_way_to_compute_is_not(tmp_path
         "model": {"transformer": {"activation_checkpointing": True}},
         "optim": {"optimizer": {"class_path": "x.AdamW"}},
     }
-    check_resumable(path, content, domain="toy", config=given, max_epochs=None)
+    check_resumable(path, content, domain="toy", settings=given, max_epochs=None)
     given["optim"]["optimizer"] = {"class_path": "x.Muon"}
     with pytest.raises(UserError, match=r"optimizer\.class_path was x\.AdamW, is x\.Muon.*state"):
-        check_resumable(path, content, domain="toy", config=given, max_epochs=None)
+        check_resumable(path, content, domain="toy", settings=given, max_epochs=None)
 
 
 class InterruptBefore(Callback):

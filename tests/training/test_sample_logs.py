@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 from toy_task import ToyTask, train, train_loader, validation_loader
 
-from triptych.training.run.settings import RunConfig
+from triptych.training.run.settings import LogConfig, RunConfig
 
 pytest.importorskip("tensorboard", reason="the extra tensorboard is not installed")
 
@@ -108,7 +108,9 @@ def test_both_loggers_hold_the_same_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WANDB_MODE", "offline")
-    config = RunConfig(name="toy", directory=str(tmp_path), wandb="offline", tensorboard=True)
+    config = RunConfig(
+        name="toy", directory=str(tmp_path), wandb="offline", log=LogConfig(tensorboard=True)
+    )
     trainer = {
         "max_steps": 4,
         "val_check_interval": 2,

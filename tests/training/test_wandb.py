@@ -17,7 +17,7 @@ from triptych.training.loggers import samples
 from triptych.training.loggers import wandb as module
 from triptych.training.loggers.wandb import WandbMetrics, choose_mode, open_wandb
 from triptych.training.run import trainer as trainer_module
-from triptych.training.run.settings import RunConfig
+from triptych.training.run.settings import LogConfig, RunConfig
 
 
 class FakeRun:
@@ -145,7 +145,7 @@ def test_training_closes_the_run_with_its_status(
 ) -> None:
     run = FakeRun()
     monkeypatch.setattr(trainer_module, "open_wandb", lambda *_, **__: WandbMetrics(run))
-    config = RunConfig(name="toy", directory=str(tmp_path), samples=False)
+    config = RunConfig(name="toy", directory=str(tmp_path), log=LogConfig(samples=False))
     trainer = {"max_steps": 2, "val_check_interval": 2, "accelerator": "cpu"}
     with pytest.raises(ZeroDivisionError) if exit_code else contextlib.nullcontext():
         train(task(), train_loader(), validation_loader(), config, trainer)

@@ -166,47 +166,43 @@ def given_vocabulary(
     """Return the vocabulary that comes with the initial weights, and the settings.
 
     resumed: folder of the run to resume. The vocabulary is None where the run builds its own; the
-    settings of a resumed run keep the `run.init_from` of its start. Raises UserError, before the
+    settings of a resumed run keep the initial weights of its start. Raises UserError, before the
     data are read, where the run cannot be resumed, where the weights belong to another model and
     where a part to train is no part of it.
     """
+    from triptych.training.finetune.initial import is_other_task, read_initial
     from triptych.training.finetune.parts import check_parts
     from triptych.training.run.checkpoint import core_weights
-    from triptych.training.run.resume import (
-        check_resumable,
-        find_checkpoint,
-        is_other_task,
-        read_initial,
-    )
+    from triptych.training.run.resume import check_resumable, find_checkpoint
 
-    start = config.run.init_from
+    start, settings = config.run.start, to_plain(config)
     if resumed is not None:
         latest = find_checkpoint(resumed)
-        check_resumable(*latest, domain=domain, config=to_plain(config), max_epochs=max_epochs)
+        check_resumable(*latest, domain=domain, settings=settings, max_epochs=max_epochs)
         header = latest[1]["triptych"]
-        before = header["run"]
-        if before.get("init_from") is None:
+        before = header["run"]["start"]
+        if before["init_from"] is None:
             return None, config
-        if start is None:
-            start, kind = before["init_from"], before.get("init_vocabulary", "checkpoint")
-            config = replace(config, run=replace(config.run, init_vocabulary=kind))
-    elif start is None:
+        if start.init_from is None:
+            names = ("init_from", "init_vocabulary")
+            start = replace(start, **{name: before[name] for name in names})
+    elif start.init_from is None:
         for name in ("train_only", "lora_rank"):
-            if getattr(config.run, name):
+            if getattr(config.run.finetune, name):
                 raise UserError(
-                    f"run.{name} is set without run.init_from, so that new random weights "
-                    "would never be trained; set run.init_from to a trained model"
+                    f"run.finetune.{name} is set without run.start.init_from, so that new random "
+                    "weights would never be trained; set run.start.init_from to a trained model"
                 )
         return None, config
     else:
-        check_checkpoint(start, "run.init_from")
-        content = read_initial(start, domain=domain, config=to_plain(config))
-        if not is_other_task(content["triptych"], to_plain(config)):
+        check_checkpoint(start.init_from, "run.start.init_from")
+        content = read_initial(start.init_from, domain=domain, settings=settings)
+        if not is_other_task(content["triptych"], settings):
             check_parts(config, core_weights(content["state_dict"]))
-        if config.run.init_vocabulary == "data":
+        if start.init_vocabulary == "data":
             return None, config
         header = content["triptych"]
-    return header["vocabulary"], replace(config, run=replace(config.run, init_from=start))
+    return header["vocabulary"], replace(config, run=replace(config.run, start=start))
 
 
 class Pack:

@@ -74,8 +74,8 @@ class Config(RunSettings):
                 "optim.optimizer Muon and optim.schedule Noam are for Transformers; for a GAN use "
                 "optimizer Adam, and schedule Constant"
             )
-        if self.run.compile:
-            raise ValueError("run.compile is true, which a GAN does not support")
+        if self.run.compute.compile:
+            raise ValueError("run.compute.compile is true, which a GAN does not support")
 
     def model_settings(self) -> GanSettings:
-        return GanSettings(self.model, lora_alpha=self.run.lora_alpha)
+        return GanSettings(self.model, lora_alpha=self.run.finetune.lora_alpha)

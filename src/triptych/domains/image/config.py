@@ -81,4 +81,6 @@ class Config(RunSettings):
     """Transformer, output distribution and classes."""
 
     def model_settings(self) -> ImageSettings:
-        return ImageSettings(self.model, bits=self.data.bits, lora_alpha=self.run.lora_alpha)
+        return ImageSettings(
+            self.model, bits=self.data.bits, lora_alpha=self.run.finetune.lora_alpha
+        )

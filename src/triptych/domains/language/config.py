@@ -57,5 +57,8 @@ class Config(RunSettings):
 
     def model_settings(self) -> LanguageSettings:
         return LanguageSettings(
-            self.model, self.task, max_length=self.data.max_length, lora_alpha=self.run.lora_alpha
+            self.model,
+            self.task,
+            max_length=self.data.max_length,
+            lora_alpha=self.run.finetune.lora_alpha,
         )

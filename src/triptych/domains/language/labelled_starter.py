@@ -81,7 +81,7 @@ def look_at_labels(data: TextData) -> Starter:
     if len(train) < FEW:
         advice.append(
             "few lines: to begin with the weights of a masked-token model of more text, with the "
-            "same sizes under model, set run.init_from to its checkpoint"
+            "same sizes under model, set run.start.init_from to its checkpoint"
         )
     return Starter(TEMPLATE, sentences, settings, advice, sample=" --lines lines.txt")
 

@@ -96,5 +96,5 @@ class Config(RunSettings):
             summaries=source.of_summaries(),
             max_length=self.data.max_length,
             example=source.example(),
-            lora_alpha=self.run.lora_alpha,
+            lora_alpha=self.run.finetune.lora_alpha,
         )

@@ -45,7 +45,7 @@ def portable(value: Any, key: str = "", *, strict: bool = True) -> Any:
     if any(anchored):
         if key in MACHINE:
             return MACHINE[key]
-        if key == "run.init_from" or not strict:
+        if key == "run.start.init_from" or not strict:
             return PureWindowsPath(value).name
         raise UserError(
             f"{key} is {value}, a path of this machine; expected one like ../shared/data/NAME"

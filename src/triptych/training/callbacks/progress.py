@@ -24,7 +24,7 @@ QUIET = (
     r".*`lr_scheduler\.step\(\)` before.*",
     # Its successor is not in the oldest torch that we support.
     r".*`broadcast_buffers` is deprecated.*",
-    # The loaders start workers themselves, see run.data_workers.
+    # The loaders start workers themselves, see run.compute.data_workers.
     r".*does not have many workers.*",
 )
 """Warnings of Lightning that no user can act on."""

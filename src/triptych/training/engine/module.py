@@ -42,10 +42,10 @@ class TrainingModule(pl.LightningModule, ABC):
     """Model with its loss and metrics; a domain implements the abstract methods.
 
     model: the core model; its parameters are `model....` in the checkpoint's "state_dict".
-    config: all settings of the run; what `run.train_only` leaves out is frozen, and the adapters of
-    `run.lora_rank` are added to the model. vocabulary: of the data, of JSON types (TypeError
-    otherwise). The checkpoint's header has both; `Domain.restore` builds the model from those
-    settings that `config.model_settings` returns, and from the vocabulary.
+    config: all settings of the run; what `run.finetune` leaves out is frozen, and its adapters are
+    added to the model. vocabulary: of the data, of JSON types (TypeError otherwise). The
+    checkpoint's header has both; `Domain.restore` builds the model from those settings that
+    `config.model_settings` returns, and from the vocabulary.
     """
 
     domain: ClassVar[str]
@@ -93,7 +93,7 @@ class TrainingModule(pl.LightningModule, ABC):
         return bool(other == self.metadata.get("vocabulary"))
 
     def initial_weights(self, header: dict[str, Any], weights: dict[str, Tensor]) -> InitialWeights:
-        """Return what the model takes from the checkpoint of `run.init_from`; all by default.
+        """Return what the model takes from the checkpoint of `run.start.init_from`; all by default.
 
         header, weights: of the checkpoint. Raises UserError for a model without a part that fits.
         """
@@ -105,13 +105,14 @@ class TrainingModule(pl.LightningModule, ABC):
         Raises UserError for a vocabulary from which no weights can be taken.
         """
         raise UserError(
-            f"run.init_vocabulary is data, which models of the domain {self.domain} do not support"
+            "run.start.init_vocabulary is data, which models of the domain "
+            f"{self.domain} do not support"
         )
 
     def word_rows(self) -> WordRows:
-        """Return the embedding table that `run.word_vectors` fills, and the words of its rows."""
+        """Return the embedding table that word vectors fill, and the words of its rows."""
         raise UserError(
-            f"run.word_vectors is set, and models of the domain {self.domain} read no words"
+            f"run.start.word_vectors is set, and models of the domain {self.domain} read no words"
         )
 
     @abstractmethod

@@ -16,7 +16,7 @@ from triptych.errors import UserError, nearest
 from triptych.training.finetune.lora import add_adapters, is_adapter, linear_layers
 
 if TYPE_CHECKING:
-    from triptych.training.run.settings import RunConfig, RunSettings
+    from triptych.training.run.settings import FineTuneConfig, RunSettings
 
 
 class InitialWeights(NamedTuple):
@@ -55,43 +55,44 @@ def select(option: str, patterns: Iterable[str], names: Iterable[str]) -> list[s
     return [name for name in names if any(matches(name, pattern) for pattern in patterns)]
 
 
-def adapted_layers(run: RunConfig, weights: Mapping[str, Tensor]) -> list[str]:
+def adapted_layers(settings: FineTuneConfig, weights: Mapping[str, Tensor]) -> list[str]:
     """Return the names of the layers that get adapters; UserError as in `check_parts`."""
-    if not run.lora_rank:
+    rank = settings.lora_rank
+    if not rank:
         return []
     layers = linear_layers(weights)
-    if run.lora_layers is not None:
-        layers = select("run.lora_layers", run.lora_layers, layers)
+    if settings.lora_layers is not None:
+        layers = select("run.finetune.lora_layers", settings.lora_layers, layers)
     for name in layers:
-        if run.lora_rank > (most := min(weights[f"{name}.weight"].shape)):
+        if rank > (most := min(weights[f"{name}.weight"].shape)):
             raise UserError(
-                f"run.lora_rank is {run.lora_rank}, but the matrix of {name} has at most rank "
+                f"run.finetune.lora_rank is {rank}, but the matrix of {name} has at most rank "
                 f"{most}; expected a smaller rank, such as 8"
             )
     return layers
 
 
-def is_restricted(run: RunConfig) -> bool:
+def is_restricted(settings: FineTuneConfig) -> bool:
     """Return whether a run leaves weights of the model as they are."""
-    return run.train_only is not None or run.lora_rank > 0
+    return settings.train_only is not None or settings.lora_rank > 0
 
 
 def check_parts(config: RunSettings, weights: Mapping[str, Tensor]) -> list[str]:
-    """Return the names of the weights that `run.train_only` selects, of a model without adapters.
+    """Return the names of the weights that train_only selects, of a model without adapters.
 
     weights: of the model by name. Raises UserError where a pattern matches none of them, where the
     rank of the adapters is too large, and for Muon without a matrix to train.
     """
-    run = config.run
-    chosen = select("run.train_only", run.train_only or (), weights)
-    adapted_layers(run, weights)
+    settings = config.run.finetune
+    chosen = select("run.finetune.train_only", settings.train_only or (), weights)
+    adapted_layers(settings, weights)
     matrices = {f"{layer}.weight" for layer in linear_layers(weights)}
     optimizer = config.optim.optimizer
-    if optimizer.needs_blocks and is_restricted(run) and not matrices & {*chosen}:
+    if optimizer.needs_blocks and is_restricted(settings) and not matrices & {*chosen}:
         raise UserError(
             f"optim.optimizer is {type(optimizer).__name__}, which trains matrices of the blocks, "
-            "and run.train_only selects none (adapters are none either); set optim.optimizer to "
-            "AdamW"
+            "and run.finetune.train_only selects none (adapters are none either); set "
+            "optim.optimizer to AdamW"
         )
     return chosen
 
@@ -102,12 +103,13 @@ def restrict_training(model: nn.Module, config: RunSettings) -> None:
     A matrix that several parts share is trained if one of them is. Raises UserError as in
     `check_parts`.
     """
-    run = config.run
-    if not is_restricted(run):
+    settings = config.run.finetune
+    if not is_restricted(settings):
         return
     before = model.state_dict()
     chosen = check_parts(config, before)
-    add_adapters(model, adapted_layers(run, before), rank=run.lora_rank, alpha=run.lora_alpha)
+    layers = adapted_layers(settings, before)
+    add_adapters(model, layers, rank=settings.lora_rank, alpha=settings.lora_alpha)
     model.requires_grad_(False)
     for name, weight in model.named_parameters(remove_duplicate=False):
         if name in chosen or is_adapter(name):

@@ -12,8 +12,8 @@ NEW = -1
 
 
 OTHER_VOCABULARY = (
-    "; run.init_vocabulary data keeps the weights of the symbols that both have and starts the "
-    "others anew"
+    "; run.start.init_vocabulary data keeps the weights of the symbols that both have and starts "
+    "the others anew"
 )
 """End of the refusal of initial weights that belong to another vocabulary."""
 

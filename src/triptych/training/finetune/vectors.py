@@ -19,7 +19,7 @@ from triptych.errors import UserError
 
 FIXED_ROWS = "triptych_fixed_rows"
 """Key of a checkpoint with the numbers of the rows that the training leaves as they are."""
-OPTION = "run.word_vectors"
+OPTION = "run.start.word_vectors"
 """Setting that names the file."""
 
 

@@ -72,7 +72,7 @@ def check_tensorboard() -> None:
     """Raise UserError if the package tensorboard is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise UserError(
-            "run.tensorboard is true, and the package tensorboard is not installed; expected "
+            "run.log.tensorboard is true, and the package tensorboard is not installed; expected "
             "`pip install triptych[tensorboard]`"
         )
 

@@ -83,7 +83,7 @@ def open_wandb(
 
         init = functools.partial(
             wandb.init,
-            project=settings.wandb_project,
+            project=settings.log.wandb_project,
             name=settings.name,
             id=identity,
             dir=str(folder),

@@ -35,8 +35,8 @@ FORMAT = 2
 """Version of the checkpoint's layout; others are refused."""
 
 ZIP_START = b"PK\x03\x04"
-NEEDED = ("format", "domain")
-"""Keys of the header in every format."""
+NEEDED = ("domain", "model", "vocabulary")
+"""Keys of the header without which no model opens."""
 
 
 def run_metadata(domain: str, config: RunSettings, vocabulary: Any) -> dict[str, Any]:
@@ -142,16 +142,13 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Any]:
     header = content.get("triptych") if isinstance(content, dict) else None
     if not isinstance(header, dict) or "state_dict" not in content:
         raise refusal("was not written by Triptych (it has no header 'triptych')")
-    if missing := [key for key in NEEDED if key not in header]:
-        raise refusal(f"was not written by Triptych (its header has no {missing[0]})")
-    if header["format"] != FORMAT:
+    if header.get("format") != FORMAT:
         version = header.get("versions", {}).get("triptych", "of another version")
-        older = ", and scripts/convert_checkpoints of its repository converts older ones"
         raise refusal(
-            f"has format {header['format']}, written by Triptych {version}; this version reads "
-            f"format {FORMAT}{older if header['format'] < FORMAT else ''}"
+            f"has format {header.get('format')}, written by Triptych {version}; this version reads "
+            f"format {FORMAT}"
         )
-    if missing := [key for key in ("model", "vocabulary") if key not in header]:
+    if missing := [key for key in NEEDED if key not in header]:
         raise refusal(f"was not written by Triptych (its header has no {missing[0]})")
     found: dict[str, Any] = content
     return found

@@ -117,7 +117,7 @@ def check_settings(config: RunSettings, trainer: dict[str, Any]) -> dict[str, An
             f"run.early_stopping_patience is {patience} validations, but "
             "trainer.limit_val_batches is 0; set one of them to null"
         )
-    if run.compile:
+    if run.compute.compile:
         check_compiler("cuda" if uses_cuda(trainer) else "cpu")
     kept = {name: v for name, v in trainer.items() if name not in {*NOT_ALLOWED, *OBJECTS}}
     # One validation batch before the first step shows errors in validation early.
@@ -154,8 +154,8 @@ def check_compiler(device: str) -> None:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         needs = "a working C++ compiler (g++)" if device == "cpu" else "Triton and a C compiler"
         raise UserError(
-            f"run.compile needs {needs} on this machine, and compiling a small function failed: "
-            f"{reason[:200].rstrip('. :')}; install it, or leave run.compile off"
+            f"run.compute.compile needs {needs} on this machine, and compiling a small function "
+            f"failed: {reason[:200].rstrip('. :')}; install it, or leave run.compute.compile off"
         ) from error
 
 

@@ -54,13 +54,9 @@ class ModelSettings(Checked):
 
 
 @dataclass(frozen=True)
-class RunConfig(Checked):
-    """Name, folder, seed and logging of a run."""
+class StartConfig(Checked):
+    """Weights that a new run starts with."""
 
-    name: str = "run"
-    """Name of the run; its folder is <directory>/<name>."""
-    directory: str = "runs"
-    """Folder that contains the folders of all runs."""
     init_from: str | None = None
     """Checkpoint (.ckpt), or pretrained:NAME, that gives the initial weights; null for new
     weights."""
@@ -73,19 +69,42 @@ class RunConfig(Checked):
     translation the embeddings of the source."""
     freeze_word_vectors: bool = False
     """Leave the vectors of word_vectors as they are; the other embeddings are trained."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.freeze_word_vectors and self.word_vectors is None:
+            raise ValueError("freeze_word_vectors needs word_vectors, a file of vectors")
+        if self.word_vectors is not None and self.init_from is not None:
+            raise ValueError("word_vectors and init_from both give initial weights; expected one")
+
+
+@dataclass(frozen=True)
+class FineTuneConfig(Checked):
+    """Part of a trained model that a run trains; needs run.start.init_from."""
+
     train_only: list[str] | None = None
     """Parts of the model to train, by their names or parts of these, such as [decoder, head] or
-    ["*embedding"]; all other weights are frozen. Needs init_from; null trains all."""
+    ["*embedding"]; all other weights are frozen. null trains all."""
     lora_rank: NonNegativeInt = 0
     """Rank of low-rank adapters (LoRA), which are trained in place of the weights; weights of
-    train_only are trained in addition. Needs init_from; 0 for no adapters."""
+    train_only are trained in addition. 0 for no adapters."""
     lora_alpha: PositiveFloat = 16.0
     """Factor of the adapters: their output is multiplied by lora_alpha / lora_rank."""
     lora_layers: list[str] | None = None
     """Linear layers of the blocks that get adapters, by names as in train_only, such as
     [qkv_proj, feed_forward]; null for all of them."""
-    seed: Seed = 0
-    """Seed of weights, data order, augmentation and dropout."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("train_only", "lora_layers"):
+            if getattr(self, name) == []:
+                raise ValueError(f"{name} needs at least one name, or null; got an empty list")
+
+
+@dataclass(frozen=True)
+class ComputeConfig(Checked):
+    """How a run computes; the numbers of its steps hardly change."""
+
     data_workers: NonNegativeInt = 0
     """Processes that make batches ahead of the training; 0 makes them between the steps."""
     compile: bool = False
@@ -93,31 +112,50 @@ class RunConfig(Checked):
     tf32: bool = False
     """Multiply float32 matrices in TF32 on an NVIDIA GPU: faster, with factors of 11 significant
     bits. It concerns training in 32-true, and every validation."""
-    wandb: Literal["auto", "online", "offline", "off"] = "auto"
-    """Mode of Weights & Biases; auto is online if a key is found, otherwise offline."""
+
+
+@dataclass(frozen=True)
+class LogConfig(Checked):
+    """What a run logs besides metrics.csv."""
+
     wandb_project: str = "triptych"
     """Name of the Weights & Biases project."""
     tensorboard: bool = False
     """Write event files for TensorBoard into the run's folder; needs the extra tensorboard."""
     samples: bool = True
     """Write samples (images, sounds, sentences) into the run's folder after each validation."""
+
+
+@dataclass(frozen=True)
+class RunConfig(Checked):
+    """Name, folder and seed of a run, its start, and how it trains, computes and logs."""
+
+    name: str = "run"
+    """Name of the run; its folder is <directory>/<name>."""
+    directory: str = "runs"
+    """Folder that contains the folders of all runs."""
+    seed: Seed = 0
+    """Seed of weights, data order, augmentation and dropout."""
+    wandb: Literal["auto", "online", "offline", "off"] = "auto"
+    """Mode of Weights & Biases; auto is online if a key is found, otherwise offline."""
     save_minutes: NonNegativeFloat = 10.0
     """Minutes of training between two writes of last.ckpt; 0 writes it after validations only."""
     early_stopping_patience: PositiveInt | None = None
     """Validations without a better score after which the run ends; null for no limit."""
+    start: StartConfig = field(default_factory=StartConfig)
+    """Weights that a new run starts with."""
+    finetune: FineTuneConfig = field(default_factory=FineTuneConfig)
+    """Part of a trained model that the run trains."""
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+    """Workers of the data, compilation and number formats."""
+    log: LogConfig = field(default_factory=LogConfig)
+    """Loggers and samples."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         parts = self.name.split("/")
         if any(part in ("", ".", "..") for part in parts) or "\0" in self.name:
             raise ValueError(f"name is {self.name!r}; the name of a folder is needed")
-        for name in ("train_only", "lora_layers"):
-            if getattr(self, name) == []:
-                raise ValueError(f"{name} needs at least one name, or null; got an empty list")
-        if self.freeze_word_vectors and self.word_vectors is None:
-            raise ValueError("freeze_word_vectors needs word_vectors, a file of vectors")
-        if self.word_vectors is not None and self.init_from is not None:
-            raise ValueError("word_vectors and init_from both give initial weights; expected one")
 
 
 @dataclass(frozen=True)
@@ -150,7 +188,7 @@ class RunSettings(Checked):
 
     def model_settings(self) -> ModelSettings:
         """Return what use of the trained model needs; the rest of the settings is for training."""
-        return ModelSettings(self.model, lora_alpha=self.run.lora_alpha)
+        return ModelSettings(self.model, lora_alpha=self.run.finetune.lora_alpha)
 
     def build_model(self, vocabulary: Any = None) -> nn.Module:
         """Return a model with initial weights, as `ModelSettings.build_model` does."""

@@ -28,6 +28,7 @@ from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning, say
 from triptych.training.callbacks.signals import Patience, StopOnSignal
 from triptych.training.engine.module import TrainingModule
+from triptych.training.finetune.initial import initialize_from, start_from_vectors
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.tensorboard import check_tensorboard, open_tensorboard
@@ -44,7 +45,7 @@ from triptych.training.run.folder import (
     write_versions,
 )
 from triptych.training.run.processes import decided_by_rank_0, start_processes
-from triptych.training.run.resume import find_checkpoint, initialize_from, start_from_vectors
+from triptych.training.run.resume import find_checkpoint
 from triptych.training.run.resume import resume as resume_run
 
 
@@ -69,7 +70,7 @@ def train(
     # Objects among the Trainer's arguments, such as callbacks, become text.
     task.metadata["trainer"] = json.loads(json.dumps(trainer, default=str))
     run = task.config.run
-    if run.tensorboard:
+    if run.log.tensorboard:
         check_tensorboard()
     arguments = task.trainer_arguments(check_settings(task.config, trainer))
     precision = arguments["precision"]
@@ -110,22 +111,22 @@ def train(
         facts: dict[str, Any] = {"precision": precision}
         if latest is not None:
             step = resume_run(task, train_loader, *latest, arguments.get("max_epochs"))
-        elif run.init_from is not None:
-            initialize_from(task, run.init_from)
-        if run.word_vectors is not None and latest is None:
-            frozen = run.freeze_word_vectors
-            facts["word_vectors"] = start_from_vectors(task, run.word_vectors, freeze=frozen)
-        train_loader.workers = validation_loader.workers = run.data_workers
-        task.samples_folder = folder / "samples" if run.samples else None
+        elif run.start.init_from is not None:
+            initialize_from(task, run.start.init_from)
+        elif run.start.word_vectors is not None:
+            frozen = run.start.freeze_word_vectors
+            facts["word_vectors"] = start_from_vectors(task, run.start.word_vectors, freeze=frozen)
+        train_loader.workers = validation_loader.workers = run.compute.data_workers
+        task.samples_folder = folder / "samples" if run.log.samples else None
         # Compiled is the function, not the module: names in checkpoints and validation stay.
-        task.compiled_loss = torch.compile(task.training_loss) if run.compile else None
+        task.compiled_loss = torch.compile(task.training_loss) if run.compute.compile else None
         if first and not trial:
             own = _open_loggers(task, folder, step, facts)
             lightning.loggers = [*own, *lightning.loggers]
         began = time.monotonic()
         try:
             on_gpu = lightning.strategy.root_device.type == "cuda"
-            if run.tf32 and on_gpu:
+            if run.compute.tf32 and on_gpu:
                 torch.set_float32_matmul_precision("high")
                 precision = f"{precision}, float32 products in TF32"
             _introduce(task, lightning, folder, precision)
@@ -180,7 +181,7 @@ def _open_loggers(
     config = {**settings, "versions": versions(), "commit": code_commit()}
     wandb = open_wandb(task.config.run, folder=folder, identity=identity, config=config)
     loggers: list[Logger] = [CsvMetrics(folder / "metrics.csv", keep_until=step)]
-    if task.config.run.tensorboard:
+    if task.config.run.log.tensorboard:
         loggers.append(open_tensorboard(folder, keep_until=step))
     return loggers if wandb is None else [*loggers, wandb]
 

@@ -266,7 +266,7 @@ class LabelledTask(Task):
         part = f"model.{self.base}."
         if not any(name.startswith(part) for name in weights):
             raise UserError(
-                f"run.init_from is a model of the task {kind.rpartition('.')[2]} without "
+                f"run.start.init_from is a model of the task {kind.rpartition('.')[2]} without "
                 f"{self.base}, and task.base is {self.base}; expected the other base"
             )
         if self.base == "decoder":

@@ -1,0 +1,147 @@
+"""What a new run starts with: the weights of a trained model, or word vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from triptych import pretrained
+from triptych.errors import UserError
+from triptych.training.callbacks.progress import say
+from triptych.training.engine.module import TrainingModule
+from triptych.training.finetune.lora import is_adapter, merge_adapters
+from triptych.training.finetune.rows import RowMap, with_rows
+from triptych.training.finetune.vectors import place_vectors
+from triptych.training.run.checkpoint import check_domain, read_checkpoint
+from triptych.training.run.resume import changes, listed, misfit, settings_of
+from triptych.training.run.settings import ModelSettings
+
+OPTION = "run.start.init_from"
+"""Setting that names the checkpoint."""
+
+SIZES = ("n_layers", "d_model", "n_heads", "d_ff")
+"""Last parts of the names of settings that determine a model's sizes."""
+
+
+def is_other_task(header: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Return whether the model of a checkpoint has another task than a run of these settings."""
+    return any(change.name == "task.class_path" for change in changes(header, settings))
+
+
+def read_initial(name: str, *, domain: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of the setting `OPTION`: a checkpoint file, or `pretrained:NAME`.
+
+    Its adapters are merged into the weights. settings: of the run, JSON types; needs no data.
+    Raises UserError if there is none, or if its domain or a size of its model differs (another
+    n_heads would fit the weights).
+    """
+    path = pretrained.find(name) if name.startswith(pretrained.PREFIX) else Path(name)
+    content = read_checkpoint(path)
+    header = content["triptych"]
+    check_domain(header, domain, f"{OPTION} {name}")
+    sizes = [
+        change
+        for change in changes(header, settings)
+        if change.alters_model() and change.name.rpartition(".")[2] in SIZES
+    ]
+    if sizes:
+        raise UserError(f"{OPTION} is {name}, a model of other sizes: {listed(sizes)}")
+    alpha = header.get("lora_alpha", ModelSettings.lora_alpha)
+    return {**content, "state_dict": merge_adapters(content["state_dict"], alpha)}
+
+
+def initialize_from(task: TrainingModule, name: str) -> None:
+    """Load the weights of a checkpoint into a new run (of best.ckpt their moving average).
+
+    Optimiser, schedule and data order begin anew. Prints model settings that differ, and with the
+    vocabulary of the data how many of its symbols are new. Raises UserError if a size, the
+    vocabulary or a weight does not fit, and where weights that start anew would not be trained.
+    """
+    settings = settings_of(task)
+    content = read_initial(name, domain=task.domain, settings=settings)
+    header = content["triptych"]
+    altered = [change for change in changes(header, settings) if change.alters_model()]
+    why = listed(altered, "; settings that differ: ")
+    own = task.state_dict()
+    weights, new = task.initial_weights(header, content["state_dict"])
+    maps: list[RowMap] = []
+    if task.config.run.start.init_vocabulary == "data":
+        maps = task.row_maps(header["vocabulary"])
+        weights = with_rows(own, weights, maps)
+    elif not task.same_vocabulary(header["vocabulary"]):
+        raise UserError(
+            f"{OPTION} is {name}, whose vocabulary is another than that of these data{why}; the "
+            "weights would mean something else"
+        )
+    begun = {key: own[key] for key in own if is_adapter(key) or key.startswith(new)}
+    weights = {**begun, **weights}
+    if (wrong := misfit(weights, own)) is not None:
+        raise UserError(f"{OPTION} is {name}, but {wrong}{why}")
+    _check_trained(task, maps, new)
+    _check_shared(task, weights, name)
+    task.load_state_dict(weights)
+    if maps:
+        say(f"Vocabulary of the data: {'; '.join(map(str, maps))}.")
+    if new:
+        say(f"Starting anew: {', '.join(map(_part, new))}.")
+    for change in altered:
+        say(f"Other than in {name}: {change}.")
+    say(f"Starting with the weights of {name}, step {header['step']}.")
+
+
+def start_from_vectors(task: TrainingModule, path: str, *, freeze: bool) -> dict[str, int]:
+    """Fill the embeddings of a run with the vectors of a file and say how many it has.
+
+    Returns how many tokens there are, how many of them are words and how many got a vector.
+    freeze: keep these rows as they are during the training. Raises UserError as `place_vectors`
+    does, and for models of a domain without words.
+    """
+    target = task.word_rows()
+    fixed = place_vectors(target, path)
+    n_words = sum(word is not None for word in target.words)
+    say(
+        f"Word vectors of {path}: {len(fixed.rows):,} of {n_words:,} tokens that are words "
+        f"({len(fixed.rows) / n_words:.1%}){', frozen' if freeze else ''}; "
+        f"{len(target.words) - len(fixed.rows):,} embeddings start at random."
+    )
+    task.fixed_rows = fixed if freeze else None
+    return {"tokens": len(target.words), "words": n_words, "covered": len(fixed.rows)}
+
+
+def _check_trained(task: TrainingModule, maps: list[RowMap], new: tuple[str, ...]) -> None:
+    """Raise UserError where weights that start anew would stay random, because they are frozen.
+
+    maps: rows of symbols, of which some may be new. new: beginnings of the names of new parts.
+    """
+    parameters = task.named_parameters(remove_duplicate=False)
+    frozen = [name for name, parameter in parameters if not parameter.requires_grad]
+    rows = {name for each in maps if each.n_new for name in each.weights}
+    parts = [_part(name.rpartition(".")[0]) for name in frozen if name in rows]
+    parts += [_part(each) for each in new if any(name.startswith(each) for name in frozen)]
+    if parts:
+        named = ", ".join(dict.fromkeys(parts))
+        symbols = [f"{each.n_new:,} new {each.what}" for each in maps if each.n_new]
+        raise UserError(
+            f"run.finetune.train_only leaves out {named}, so that "
+            f"{' and '.join(symbols) or 'what starts anew'} would stay random; add {named} to it"
+        )
+
+
+def _part(prefix: str) -> str:
+    """Return the name of a part for a user: `task_head` for `model.task_head.`."""
+    return prefix.removeprefix("model.").rstrip(".")
+
+
+def _check_shared(task: TrainingModule, weights: dict[str, Tensor], name: str) -> None:
+    """Raise UserError where one matrix of this model is two different ones in the checkpoint."""
+    first: dict[Tensor, str] = {}
+    for key, parameter in task.named_parameters(remove_duplicate=False):
+        other = first.setdefault(parameter, key)
+        if other != key and not weights[other].equal(weights[key]):
+            raise UserError(
+                f"{OPTION} is {name}, in which {other} and {key} are two matrices; in this model "
+                "they are one"
+            )
