@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from triptych.core.models.decoder_only import DecoderOnly
-    from triptych.domains.starter import Starter
+    from triptych.files.user_data import Description
     from triptych.text.tokenizer import TextFormat
     from triptych.training.engine.evaluate import Evaluation
     from triptych.training.engine.module import TrainingModule
@@ -267,7 +267,7 @@ class Domain:
     attention_options: ClassVar[type[FolderOptions] | None] = None
     """Options of `triptych attention`; None where the models have no `write_attention`."""
     new_run_options: ClassVar[type[NewRunOptions] | None] = None
-    """Options of `triptych new-run`; None for a domain without a module `starter`."""
+    """Options of `triptych new-run`; None for a domain without a module `describe`."""
     page: ClassVar[str | None] = None
     """Module with the page of `triptych play`, by its dotted path: it has a
     `triptych.tools.play.Page` named `PAGE`. None for no page."""
@@ -314,14 +314,14 @@ class Domain:
             raise
         return sentence
 
-    def starter(self, options: NewRunOptions) -> Starter:
-        """Look at a user's data; return the settings of a first run on them.
+    def describe(self, options: NewRunOptions) -> Description:
+        """Look at a user's data; return what is in them and a table of sizes for a first run.
 
-        Calls `look` of the module `starter`. options: of the class `new_run_options`. Raises
+        Calls `describe` of the module `describe`. options: of the class `new_run_options`. Raises
         UserError for data that cannot be used.
         """
-        starter: Starter = self._find("starter", "look")(options)
-        return starter
+        description: Description = self._find("describe", "describe")(options)
+        return description
 
     def restore(self, checkpoint: dict[str, Any], device: str = "auto") -> TrainedModel:
         """Return the trained model of a checkpoint's content, on a device.

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from triptych.config.template import Setting
 from triptych.domains.language.model import SPECIALS
 from triptych.domains.language.sources.base import Document
-from triptych.domains.starter import HELD_OUT, letters, span
 from triptych.errors import UserError
+from triptych.files.user_data import HELD_OUT, Setting, letters, span
 from triptych.text.word_piece import WordPiece
 
 LOOKED_AT = 5000

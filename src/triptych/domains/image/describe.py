@@ -1,4 +1,4 @@
-"""Starter config for a folder of images: counts, sizes, modes, classes, and what they suggest."""
+"""What a user's folder of images holds: counts, sizes, colour modes and classes."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from triptych.config.template import Setting
 from triptych.domains.options import NewRunOptions
 from triptych.domains.pictures.image_folder import SUFFIXES, list_split
-from triptych.domains.starter import (
-    HELD_OUT,
-    Size,
-    Starter,
-    held_out_settings,
-    size_for,
-    span,
-    steps,
-)
-from triptych.domains.user_files import ReadFiles, data_files
 from triptych.files.splits import hash_position
+from triptych.files.user_data import (
+    HELD_OUT,
+    Description,
+    ReadFiles,
+    Setting,
+    data_files,
+    held_out,
+    span,
+)
 
+SIZES = Path(__file__).with_name("sizes.yaml")
 KIND = "images"
 LEAST = 4
 """Fewest images of which some can be trained on and others held out."""
@@ -32,13 +31,6 @@ LONGEST_SIDE = 64
 """Height and width up to which images of one size keep it."""
 SIDE = 32
 """Height and width of other images."""
-SIZES = (
-    Size(4, 128, 4, 512, 0.2, batch=8, epochs=60, below=1000, learning_rate=1e-3),
-    Size(6, 256, 8, 1024, 0.1, batch=8, epochs=20, below=6000),
-    Size(6, 256, 8, 1024, 0.1, batch=16, epochs=20, below=20_000),
-    Size(6, 256, 8, 1024, 0.0, batch=16, epochs=5),
-)
-"""By the number of images."""
 GREY = ("1", "L", "LA", "F")
 """Pillow's modes without colour, besides those of integers, which begin with I."""
 
@@ -55,8 +47,8 @@ class Looks(NamedTuple):
     mode: str
 
 
-def look(options: NewRunOptions) -> Starter:
-    """Look at a folder of images; return the settings of a first run.
+def describe(options: NewRunOptions) -> Description:
+    """Look at a folder of images.
 
     Raises UserError for a folder that `image_folder.list_split` refuses, and as `data_files` does.
     """
@@ -66,30 +58,32 @@ def look(options: NewRunOptions) -> Starter:
     every = max(1, -(-len(files) // MOST_LOOKED_AT))
     looked = ReadFiles(partial(_read, folder), files[::every], what="images looked at")
     looked.check(folder, least=LEAST, what=KIND)
-    found = looked.found
     n_images = len(files) - len(looked.reasons) * every
-    n_train = n_images if listing.hashed_splits < {"validation", "test"} else n_images * 0.8
     settings = {"data.source.directory": Setting(options.data)}
     if every == 1:
         training = {path for path, _ in listing.files}
-        places = [image.place for image in found if image.name in training]
-        held_out = [name for name in HELD_OUT if name in listing.hashed_splits]
-        settings |= held_out_settings(places, held_out, KIND, usual=0.1)
-    settings |= _shape(found)
+        places = [image.place for image in looked.found if image.name in training]
+        splits = [name for name in HELD_OUT if name in listing.hashed_splits]
+        for name, share in held_out(places, splits, usual=0.1, what=KIND).items():
+            settings[f"data.source.{name}"] = share
+    settings |= _shape(looked.found)
     if listing.class_names:
         n_classes = len(listing.class_names)
         why = f"{n_classes} sub-folders are classes: sample with --label 0 to {n_classes - 1}"
         settings["model.class_conditional"] = Setting(n_classes > 1, why)
-    size = size_for(n_images, SIZES)
-    settings["data.batch_size"] = Setting(size.batch)
-    settings |= size.settings(f"a size for {n_images:,} images")
-    settings |= steps(batches=n_train / size.batch, epochs=size.epochs, least=300, most=20_000)
-    advice = (
-        "for photographs of more than 32 x 32 pixels raise height and width: time and memory grow "
-        "with their product"
+    return Description(
+        template="folder",
+        sizes=SIZES,
+        unit=KIND,
+        amount=n_images,
+        items=n_images * (1 if listing.hashed_splits < {*HELD_OUT} else 0.8),
+        settings=settings,
+        facts=_facts(looked, listing.class_names, len(files)),
+        advice=[
+            "for photographs of more than 32 x 32 pixels raise height and width: time and memory "
+            "grow with their product"
+        ],
     )
-    sentences = _sentences(looked, listing.class_names, len(files))
-    return Starter("folder", sentences, settings, [advice])
 
 
 def _read(folder: Path, path: Path) -> Looks | str:
@@ -122,9 +116,7 @@ def _shape(found: list[Looks]) -> dict[str, Setting]:
     }
 
 
-def _sentences(
-    looked: ReadFiles[Path, Looks], class_names: tuple[str, ...], n_files: int
-) -> list[str]:
+def _facts(looked: ReadFiles[Path, Looks], class_names: tuple[str, ...], n_files: int) -> list[str]:
     found = looked.found
     all_read = len(found) + len(looked.reasons) == n_files
     part = "" if all_read else f", of which {len(found):,} were looked at"

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
-
-class Setting(NamedTuple):
-    """New value of a setting, and the comment that says why."""
-
-    value: Any
-    why: str = ""
+from triptych.files.user_data import Setting
 
 
 def fill(text: str, settings: Mapping[str, Setting], header: list[str]) -> str:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from triptych.config.template import Setting, fill
+from triptych.files.user_data import Setting
+from triptych.tools.new_run.template import fill
 
 TEXT = """\
 # Old header: gone.

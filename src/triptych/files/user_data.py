@@ -1,16 +1,23 @@
-"""Files of a user's data: which ones a folder has, their splits, and which cannot be used."""
+"""A user's data: what a domain says about them, their files and splits, and what cannot be used.
+
+A domain looks at data in its module `describe`; `triptych new-run` makes settings of what it finds.
+"""
 
 from __future__ import annotations
 
 import re
+import statistics
+import unicodedata
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
+from triptych.files.splits import split_at
 
 Item = TypeVar("Item")
 Found = TypeVar("Found")
@@ -23,11 +30,47 @@ KINDS = {
 """Suffixes of data that do not belong into one folder with each other."""
 NAMED = 5
 """Files that are named where several cannot be used."""
+HELD_OUT = ("validation", "test")
+SHARES = (0.02, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
+"""Shares of held-out items to choose from."""
 SPLIT_WORDS = {
     "train": "train", "training": "train", "val": "validation", "valid": "validation",
     "validation": "validation", "dev": "validation", "test": "test",
 }  # fmt: skip
 """Word for a split in names -> split."""
+
+
+class Setting(NamedTuple):
+    """New value of a setting, and the comment that says why."""
+
+    value: Any
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a source finds in a user's data."""
+
+    template: str
+    """Short name of a shipped config of the domain that reads such data."""
+    sizes: Path
+    """YAML file with the sizes of models and runs for such data, see `triptych.tools.new_run`."""
+    unit: str
+    """What the amount counts: a heading of that file."""
+    amount: float
+    """Images, notes, sentence pairs or tokens."""
+    items: float
+    """What batches are made of, in one pass over the training data."""
+    settings: dict[str, Setting]
+    """What the data determine: source, shape, lengths. By dotted key, without `init_args`."""
+    facts: list[str]
+    """Sentences about numbers, lengths, splits and kinds, and about what cannot be used."""
+    advice: list[str] = field(default_factory=list)
+    """Sentences about what the user may want to change."""
+    passes: float = 1.0
+    """Passes over the data for one of the table of sizes."""
+    sample: str = ""
+    """Further options of `triptych sample` that the model needs, with a space before them."""
 
 
 class ReadFiles(Generic[Item, Found]):
@@ -113,3 +156,57 @@ def split_in_name(name: str) -> str:
     """Return the split that a word of a file's name says, such as `test_2016.en`; else train."""
     words = re.split(r"[^a-z]+", name.lower())
     return next((SPLIT_WORDS[word] for word in words if word in SPLIT_WORDS), "train")
+
+
+def held_out(
+    places: Collection[float],
+    splits: Iterable[str],
+    *,
+    usual: float,
+    least: int = 2,
+    what: str = "items",
+) -> dict[str, Setting]:
+    """Return the setting `NAME_share` of a source for each held-out split, and its number of items.
+
+    The share is `usual`, or a larger one where that would leave a split with fewer than `least`
+    items. places: of all items, as `hash_position` returns them. splits: in the order of the
+    source; none for data that have splits of their own. what: name of the items. Raises UserError
+    where a split stays empty with the largest share too.
+    """
+    names = list(splits)
+    counts: Counter[str] = Counter()
+    for share in (share for share in SHARES if share >= usual and names):
+        counts = Counter(split_at(place, dict.fromkeys(names, share)) for place in places)
+        if min(counts[name] for name in names) >= least and counts["train"]:
+            break
+    if empty := [name for name in ("train", *names) if names and not counts[name]]:
+        raise UserError(
+            f"{len(places)} items are too few: the hash of their content leaves none for "
+            f"{' and '.join(empty)}; add more"
+        )
+    return {f"{name}_share": Setting(share, f"{counts[name]:,} {what}") for name in names}
+
+
+def span(values: Sequence[float], unit: str = "") -> str:
+    """Return smallest, median and largest value: `3 to 40 tokens (median 12)`."""
+    least, most, middle = min(values), max(values), statistics.median(values)
+    if least == most:
+        return f"{least:,.0f}{unit}"
+    return f"{least:,.0f} to {most:,.0f}{unit} (median {middle:,.0f})"
+
+
+def letters(lines: Iterable[str]) -> str:
+    """Return the shares of the two most frequent scripts: `LATIN 98%, GREEK 2%`."""
+    counts = scripts(lines)
+    shares = {script: count / counts.total() for script, count in counts.most_common(2)}
+    shown = (f"{script} {share:.0%}" for script, share in shares.items() if share >= 0.005)
+    return ", ".join(shown) or "none"
+
+
+def scripts(lines: Iterable[str]) -> Counter[str]:
+    """Return the number of letters of each script, as the names of Unicode call it: `LATIN`."""
+    found: Counter[str] = Counter()
+    counts = Counter(letter for line in lines for letter in line if letter.isalpha())
+    for letter, count in counts.items():
+        found[unicodedata.name(letter, "UNKNOWN").split()[0].removesuffix("-UNIFIED")] += count
+    return found

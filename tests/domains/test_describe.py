@@ -11,38 +11,39 @@ from starter_data import sentences, write_lines, write_music, write_pictures
 
 from triptych import shipped_configs
 from triptych.config.schema import from_plain
-from triptych.config.template import fill
 from triptych.domains import find_domain
-from triptych.domains.starter import SHARES, Starter, held_out_share
-from triptych.domains.user_files import KINDS
+from triptych.domains.language.model import SPECIALS
 from triptych.errors import UserError
 from triptych.files.splits import hash_position, split_at
+from triptych.files.user_data import KINDS, SHARES, Description, held_out
+from triptych.tools.new_run.suggest import suggested
+from triptych.tools.new_run.template import fill
 
 
-def look(domain: str, data: Path, **options: Any) -> tuple[Starter, Any]:
-    """The starter of some data, and the settings that its file holds."""
+def look(domain: str, data: Path, **options: Any) -> tuple[Description, Any]:
+    """The description of some data, and the settings that their file holds."""
     found = find_domain(domain)
     assert found.new_run_options is not None
-    starter = found.starter(found.new_run_options(data=str(data), out="x.yaml", **options))
-    template = shipped_configs.find(domain, starter.template)
+    described = found.describe(found.new_run_options(data=str(data), out="x.yaml", **options))
+    template = shipped_configs.find(domain, described.template)
     assert template is not None
-    content = yaml.safe_load(fill(template.read_text(encoding="utf-8"), starter.settings, []))
+    content = yaml.safe_load(fill(template.read_text(encoding="utf-8"), suggested(described), []))
     trainer = content.pop("trainer")
     assert trainer["max_steps"] % trainer["val_check_interval"] == 0
-    return starter, from_plain(found.config_class(), content)
+    return described, from_plain(found.config_class(), content)
 
 
-def text(starter: Starter) -> str:
-    return "\n".join([*starter.found, *starter.advice])
+def text(described: Description) -> str:
+    return "\n".join([*described.facts, *described.advice])
 
 
 def test_pictures(tmp_path: Path) -> None:
     folder = write_pictures(tmp_path / "pictures")
     (folder / "broken.png").write_bytes((folder / "01.png").read_bytes()[:60])
     (folder / "notes.txt").write_text("not a picture, and no other data either")
-    starter, config = look("image", folder)
-    assert "50 images" in text(starter)
-    assert "1 file cannot be used and is left out: broken.png" in text(starter)
+    described, config = look("image", folder)
+    assert "50 images" in text(described)
+    assert "1 file cannot be used and is left out: broken.png" in text(described)
     source = config.data.source
     assert (source.height, source.width, source.channels) == (32, 32, 3)
     assert not config.model.class_conditional
@@ -57,11 +58,11 @@ def test_grey_pictures_of_one_size_with_classes(tmp_path: Path) -> None:
         from PIL import Image
 
         Image.open(path).resize((20, 24)).save(path)
-    starter, config = look("image", folder)
+    described, config = look("image", folder)
     source = config.data.source
     assert (source.width, source.height, source.channels) == (20, 24, 1)
     assert config.model.class_conditional
-    assert "3 classes by sub-folder: class0, class1, class2" in text(starter)
+    assert "3 classes by sub-folder: class0, class1, class2" in text(described)
 
 
 def test_pictures_with_folders_of_splits(tmp_path: Path) -> None:
@@ -75,11 +76,11 @@ def test_pictures_with_folders_of_splits(tmp_path: Path) -> None:
 def test_pieces(tmp_path: Path) -> None:
     folder = write_music(tmp_path / "midi")
     (folder / "noise.mid").write_bytes(b"MThd and then nothing that is music")
-    starter, config = look("music", folder)
-    assert starter.template == "own-midi"
-    assert "20 pieces" in text(starter)
-    assert "acoustic grand piano in 20" in text(starter)
-    assert "1 file cannot be used and is left out: noise.mid" in text(starter)
+    described, config = look("music", folder)
+    assert described.template == "own-midi"
+    assert "20 pieces" in text(described)
+    assert "acoustic grand piano in 20" in text(described)
+    assert "1 file cannot be used and is left out: noise.mid" in text(described)
     sizes = [
         len(config.data.source.load(split, config.model.tokenizer))
         for split in ("train", "validation", "test")
@@ -93,16 +94,16 @@ def test_pieces(tmp_path: Path) -> None:
 def test_pieces_of_several_instruments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("miditok")
     folder = write_music(tmp_path / "band", programs=(0, 33))
-    starter, config = look("music", folder)
-    assert starter.template == "band-midi"
+    described, config = look("music", folder)
+    assert described.template == "band-midi"
     assert len(config.data.source.load("train", config.model.tokenizer)) >= 10
 
-    from triptych.domains.music import starter as module
+    from triptych.domains.music import describe as module
 
     monkeypatch.setattr(module, "find_spec", lambda name: None)
-    starter, _ = look("music", folder)
-    assert starter.template == "own-midi"
-    assert "triptych[instruments]" in text(starter)
+    described, _ = look("music", folder)
+    assert described.template == "own-midi"
+    assert "triptych[instruments]" in text(described)
 
 
 def test_a_csv_of_splits_decides(tmp_path: Path) -> None:
@@ -110,8 +111,8 @@ def test_a_csv_of_splits_decides(tmp_path: Path) -> None:
     splits = ["train"] * 6 + ["validation", "test"]
     rows = [f"piece{number:02}.mid,{split}" for number, split in enumerate(splits)]
     write_lines(folder / "splits.csv", ["midi_filename,split", *rows])
-    starter, config = look("music", folder)
-    assert not any(key.endswith("_share") for key in starter.settings)
+    described, config = look("music", folder)
+    assert not any(key.endswith("_share") for key in described.settings)
     assert len(config.data.source.load("train", config.model.tokenizer)) == 6
 
 
@@ -123,9 +124,9 @@ def pairs_in(config: Any) -> dict[str, int]:
 def test_two_files_of_sentences(tmp_path: Path) -> None:
     for language in ("fr", "en"):
         write_lines(tmp_path / f"news.{language}", sentences(language, 2000))
-    starter, config = look("translation", tmp_path)
-    assert "2,000 sentence pairs" in text(starter)
-    assert "LATIN 100%" in text(starter)
+    described, config = look("translation", tmp_path)
+    assert "2,000 sentence pairs" in text(described)
+    assert "LATIN 100%" in text(described)
     source = config.data.source
     assert (source.source_language, source.target_language) == ("en", "fr")
     sizes = pairs_in(config)
@@ -142,19 +143,19 @@ def test_files_of_all_splits(tmp_path: Path) -> None:
     for split, count in (("train", 200), ("dev", 30), ("test_2016", 20)):
         for language in ("fr", "en"):
             write_lines(tmp_path / f"{split}.{language}", sentences(language, count))
-    starter, config = look("translation", tmp_path)
+    described, config = look("translation", tmp_path)
     assert pairs_in(config) == {"train": 200, "validation": 30, "test": 20}
-    assert "validation, test" in text(starter)
+    assert "validation, test" in text(described)
 
 
 def test_sides_without_a_language(tmp_path: Path) -> None:
     write_lines(tmp_path / "train.tgt", sentences("en", 300))
     write_lines(tmp_path / "train.src", sentences("ko", 300))
-    starter, config = look("translation", tmp_path)
+    described, config = look("translation", tmp_path)
     source = config.data.source
     assert source.source_language == "ko", "its script belongs to one language"
     assert not source.of_summaries()
-    assert source.target_language in text(starter)
+    assert source.target_language in text(described)
     assert source.pairs("train")[0][0][0] > "가"
     _, config = look("translation", tmp_path, target_language="en")
     assert config.data.source.target_language == "en"
@@ -189,14 +190,14 @@ def documents_in(config: Any) -> dict[str, int]:
 
 def test_one_file_of_lines(tmp_path: Path) -> None:
     book = write_lines(tmp_path / "book.txt", sentences("en", 2000))
-    starter, config = look("language", book)
-    assert "2,000 lines of text of book.txt" in text(starter)
+    described, config = look("language", book)
+    assert "2,000 lines of text of book.txt" in text(described)
     assert type(config.task).__name__ == "NextToken"
     assert config.data.source.one_per_line
     sizes = documents_in(config)
     assert sum(sizes.values()) == 2000
     for split in ("validation", "test"):
-        assert starter.settings[f"data.source.{split}_share"].why == f"{sizes[split]} lines"
+        assert described.settings[f"data.source.{split}_share"].why == f"{sizes[split]} lines"
     _, masked = look("language", tmp_path, task="masked")
     assert type(masked.task).__name__ == "MaskedTokens"
     assert documents_in(masked) == sizes
@@ -209,16 +210,18 @@ def test_what_is_said_about_tokens_is_what_training_reads(tmp_path: Path) -> Non
     write_lines(tmp_path / "val.txt", sentences("en", 20, 1))
     write_lines(tmp_path / "test.txt", sentences("en", 20, 2))
     for task, specials in (("next_token", 1), ("masked", 2)):
-        starter, config = look("language", tmp_path, task=task)
+        described, config = look("language", tmp_path, task=task)
         data = config.data
-        tokenizer = data.tokenizer.build(config.task.texts(data.source), data.vocabulary_size)
+        tokenizer = data.tokenizer.build(
+            config.task.texts(data.source), data.vocabulary_size, SPECIALS
+        )
         documents = data.source.documents("train")
         lengths = [len(tokenizer.encode(line)) + specials for (line,) in documents]
         fitting = sum(length <= data.max_length for length in lengths) / 600
-        assert f"about {fitting:.0%} of" in starter.settings["data.max_length"].why
-        assert f"{min(lengths)} to {max(lengths)} tokens" in text(starter)
-        assert f"about {float(f'{sum(lengths):.3g}'):,.0f} tokens" in text(starter)
-        n_steps = starter.settings["trainer.max_steps"]
+        assert f"about {fitting:.0%} of" in described.settings["data.max_length"].why
+        assert f"{min(lengths)} to {max(lengths)} tokens" in text(described)
+        assert f"about {float(f'{sum(lengths):.3g}'):,.0f} tokens" in text(described)
+        n_steps = suggested(described)["trainer.max_steps"]
         passes = round(n_steps.value * data.max_tokens / sum(lengths))
         assert f"about {passes:,} passes" in n_steps.why
 
@@ -229,14 +232,14 @@ def test_blank_lines_and_names_of_splits(tmp_path: Path) -> None:
     write_lines(tmp_path / "part1" / "train.txt", paragraphs[:200])
     write_lines(tmp_path / "more.txt", paragraphs[200:250])
     write_lines(tmp_path / "dev.txt", [*paragraphs[250:], ""])
-    starter, config = look("language", tmp_path)
+    described, config = look("language", tmp_path)
     source = config.data.source
     assert not source.one_per_line
     assert set(source.files["train"]) == {"part1/train.txt", "more.txt"}
     sizes = documents_in(config)
     assert sizes["validation"] == 50
     assert sizes["train"] + sizes["test"] == 250
-    assert "250 documents between blank lines: 3 lines" in text(starter)
+    assert "250 documents between blank lines: 3 lines" in text(described)
     write_lines(tmp_path / "more.txt", ["é" + line for line in lines])
     _, config = look("language", tmp_path / "more.txt")
     assert not config.data.tokenizer.lowercase, "accents are kept"
@@ -259,12 +262,12 @@ def test_lines_with_labels(tmp_path: Path, texts: int, header: bool) -> None:
     names = ["\t".join(["text"] * texts + ["label"])] * header
     data = labelled(tmp_path, [*names, *with_labels(300, texts=texts)])
     for path in (data, tmp_path):
-        starter, config = look("language", path)
+        described, config = look("language", path)
         assert type(config.task).__name__ == ("Classification" if texts == 1 else "Entailment")
         source = config.data.source
         assert sum(len(source.examples(split)) for split in source.splits()) == 300
-        assert "2 labels: a 50%, b 50%" in text(starter)
-        assert "300 lines with labels" in text(starter)
+        assert "2 labels: a 50%, b 50%" in text(described)
+        assert "300 lines with labels" in text(described)
     labelled(tmp_path, [*names, *with_labels(150, texts=texts)])
     data.rename(tmp_path / "dev.tsv")
     labelled(tmp_path, [*names, *with_labels(200, texts=texts)])
@@ -377,13 +380,14 @@ def test_a_folder_that_does_not_exist(tmp_path: Path, domain: str) -> None:
 def test_shares_leave_no_split_empty() -> None:
     for count in (12, 20, 50, 400):
         places = [hash_position(f"{count} {n}".encode()) for n in range(count)]
-        share, counts = held_out_share(places, ("test", "validation"), usual=0.1)
+        settings = held_out(places, ("test", "validation"), usual=0.1)
+        assert list(settings) == ["test_share", "validation_share"]
+        share = settings["test_share"].value
         shares = {"test": share, "validation": share}
-        assert counts == {
-            split: sum(split_at(place, shares) == split for place in places)
-            for split in ("train", "test", "validation")
-        }
-        assert min(counts["test"], counts["validation"]) >= 2
+        found = [split_at(place, shares) for place in places]
+        for split in shares:
+            assert settings[f"{split}_share"] == (share, f"{found.count(split)} items")
+            assert found.count(split) >= 2
         smaller = [other for other in SHARES if 0.1 <= other < share]
         for other in smaller:
             shares = dict.fromkeys(shares, other)
@@ -391,9 +395,10 @@ def test_shares_leave_no_split_empty() -> None:
             assert min(found.count("test"), found.count("validation")) < 2
     # With 0.1 and 0.15 one item is below the first share; with 0.2 both splits have two or more.
     places = [0.05, 0.16, 0.17, 0.25, 0.35, 0.5, 0.6, 0.7]
-    assert held_out_share(places, ("test", "validation"), usual=0.1)[0] == 0.2
+    assert held_out(places, ("test", "validation"), usual=0.1)["test_share"].value == 0.2
+    assert held_out(places, (), usual=0.1) == {}
     with pytest.raises(UserError, match="too few"):
-        held_out_share([0.9, 0.95], ("test", "validation"), usual=0.1)
+        held_out([0.9, 0.95], ("test", "validation"), usual=0.1)
 
 
 def test_the_kinds_of_files_are_those_that_the_domains_read() -> None:

@@ -1,4 +1,4 @@
-"""Starter config for a folder of MIDI files: pieces, lengths and instruments, and their meaning."""
+"""What a user's folder of MIDI files holds: pieces, lengths and instruments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-from triptych.config.template import Setting
 from triptych.domains.music.midi import MIDI_SUFFIXES, parse_midi
 from triptych.domains.music.notes import DRUMS
 from triptych.domains.music.sources.midi_folder import (
@@ -19,11 +18,18 @@ from triptych.domains.music.sources.midi_folder import (
 )
 from triptych.domains.music.tokenizers.instruments import program_names
 from triptych.domains.options import NewRunOptions
-from triptych.domains.starter import Size, Starter, held_out_settings, span, steps
-from triptych.domains.user_files import ReadFiles, data_files
 from triptych.errors import UserError
 from triptych.files.splits import hash_position
+from triptych.files.user_data import (
+    Description,
+    ReadFiles,
+    Setting,
+    data_files,
+    held_out,
+    span,
+)
 
+SIZES = Path(__file__).with_name("sizes.yaml")
 KIND = "MIDI files"
 LEAST = 4
 """Fewest pieces of which some can be trained on and others held out."""
@@ -31,9 +37,6 @@ TOKENS_PER_NOTE = {"own-midi": 4, "band-midi": 5}
 """Rough number of tokens of a note, by template."""
 LONGEST_WINDOW = {"own-midi": 2048, "band-midi": 1024}
 SHORTEST_WINDOW = 256
-FEW = Size(3, 128, 4, 512, 0.2, batch=4, epochs=60, below=50_000)
-"""For fewer notes than these; for more the template's own."""
-MANY_EPOCHS = 20
 ORDER = ("test", "validation")
 """Of the held-out splits in `HashedSource`."""
 
@@ -50,8 +53,8 @@ class Looks(NamedTuple):
     """General MIDI programs; DRUMS for drums."""
 
 
-def look(options: NewRunOptions) -> Starter:
-    """Look at a folder of MIDI files; return the settings of a first run.
+def describe(options: NewRunOptions) -> Description:
+    """Look at a folder of MIDI files.
 
     Raises UserError for a damaged csv of splits and as `data_files` does.
     """
@@ -63,24 +66,26 @@ def look(options: NewRunOptions) -> Starter:
     pieces = looked.found
     band, advice = _is_band(pieces)
     template = "band-midi" if band else "own-midi"
-    n_notes = sum(piece.n_notes for piece in pieces)
     tokens = [TOKENS_PER_NOTE[template] * piece.n_notes for piece in pieces]
     length = _window(tokens, LONGEST_WINDOW[template])
-    settings = {"data.source.directory": Setting(options.data)}
     splits = () if read_split_table(folder) else ORDER
-    places = [piece.place for piece in pieces]
-    settings |= held_out_settings(places, splits, "pieces", usual=0.1)
+    shares = held_out([piece.place for piece in pieces], splits, usual=0.1, what="pieces")
     notes = f"tokens of a window, about {length // TOKENS_PER_NOTE[template]} notes"
-    settings |= {
-        "data.sequence_length": Setting(length, notes),
-        "data.overlap": Setting(length // 2),
-    }
-    few = n_notes < FEW.below
-    settings |= FEW.settings(f"a size for {n_notes:,} notes") if few else {}
-    windows = sum(max(1.0, count / length) for count in tokens) * 0.8
-    epochs = FEW.epochs if few else MANY_EPOCHS
-    settings |= steps(batches=windows / FEW.batch, epochs=epochs, least=200, most=20_000)
-    return Starter(template, _sentences(looked), settings, advice)
+    return Description(
+        template=template,
+        sizes=SIZES,
+        unit="notes",
+        amount=sum(piece.n_notes for piece in pieces),
+        items=sum(max(1.0, count / length) for count in tokens) * 0.8,
+        settings={
+            "data.source.directory": Setting(options.data),
+            **{f"data.source.{name}": share for name, share in shares.items()},
+            "data.sequence_length": Setting(length, notes),
+            "data.overlap": Setting(length // 2),
+        },
+        facts=_facts(looked),
+        advice=advice,
+    )
 
 
 def _read(content: Content) -> Looks | str:
@@ -118,7 +123,7 @@ def _window(tokens: list[int], longest: int) -> int:
     return max(SHORTEST_WINDOW, min(longest, 1 << max(1, middle).bit_length() - 1))
 
 
-def _sentences(looked: ReadFiles[Content, Looks]) -> list[str]:
+def _facts(looked: ReadFiles[Content, Looks]) -> list[str]:
     pieces = looked.found
     seconds = [piece.seconds for piece in pieces]
     names = program_names()

@@ -1,0 +1,274 @@
+"""What a user's text in one language holds, or lines with labels: amount, lengths and labels."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from triptych.config.schema import to_plain
+from triptych.domains.language.domain import LanguageNewRunOptions
+from triptych.domains.language.sources.labelled import Labelled
+from triptych.domains.language.sources.tab_separated import TabSeparated
+from triptych.domains.language.sources.text_files import TextFiles
+from triptych.domains.language.tasks.labelled import Classification, Entailment, LabelledTask
+from triptych.domains.language.user_text import TextData, measure
+from triptych.domains.options import counted
+from triptych.errors import UserError
+from triptych.files.results import read_lines
+from triptych.files.splits import hash_position
+from triptych.files.user_data import (
+    HELD_OUT,
+    Description,
+    Setting,
+    data_files,
+    held_out,
+    span,
+    split_in_name,
+    visible,
+)
+
+SIZES = Path(__file__).with_name("sizes.yaml")
+TEXTS = (".txt", ".txt.gz")
+TABLES = (".tsv", ".tsv.gz")
+LEAST = 100
+"""Fewest lines, and fewest documents, of which a vocabulary and a model can be learnt."""
+LONG_LINE = 5000
+"""Characters above which a line is no sentence."""
+LITTLE = 200_000
+"""Tokens below which a model repeats its text."""
+TASKS: dict[int, type[LabelledTask]] = {1: Classification, 2: Entailment}
+"""Task by the number of texts of an example."""
+REPEATED = 3
+"""Mean number of lines of a label, below which the last column holds no labels."""
+SHOWN = 8
+"""Labels that are shown."""
+FEW = 5000
+"""Lines below which weights of a model of plain text help."""
+MASKED_PASSES = 2
+"""Passes of a masked-token model for each of a next-token model, as it predicts fewer tokens."""
+
+
+def describe(options: LanguageNewRunOptions) -> Description:
+    """Look at text, or at lines with labels.
+
+    Raises UserError as `data_files` does, for text that is not UTF-8, for too little of it, and for
+    labels that cannot be learnt.
+    """
+    data = Path(options.data).expanduser()
+    task = options.task or ("classification" if _is_table(data) else "next_token")
+    text = _find(data, options, labelled=task == "classification")
+    if task == "classification":
+        return _describe_labels(text)
+    return _describe_text(text, masked=task == "masked")
+
+
+def _is_table(data: Path) -> bool:
+    """Return whether a path is a .tsv file, or a folder of them; UserError for .txt files too."""
+    files = [data] if data.is_file() else list(visible(data))
+    texts, tables = (any(file.name.endswith(ends) for file in files) for ends in (TEXTS, TABLES))
+    if texts and tables:
+        raise UserError(
+            f"--data {data} holds .txt files and .tsv files; choose some with --task: next_token "
+            "or masked for text, classification for lines with labels"
+        )
+    return tables
+
+
+def _find(data: Path, options: LanguageNewRunOptions, *, labelled: bool) -> TextData:
+    """Return the files of a path; UserError where there are none of this kind."""
+    given = f"--data {options.data}"
+    if data.is_file():
+        if data.suffix == ".csv" or (not labelled and data.name.endswith(TABLES)):
+            raise UserError(
+                f"{given} is a table; expected plain text with a sentence a line, or for --task "
+                "classification a .tsv file: text, tab, label"
+            )
+        return TextData(given, str(Path(options.data).parent), {"train": [data.name]})
+    if not data.exists():
+        raise UserError(f"{given} does not exist; expected a text file or a folder of text files")
+    suffixes, kind = (TABLES, "tables of text and label") if labelled else (TEXTS, "text files")
+    names: dict[str, list[str]] = {split: [] for split in ("train", *HELD_OUT)}
+    for path in data_files(data, suffixes, kind):
+        name = path.relative_to(data).as_posix()
+        names[split_in_name(name)].append(name)
+    if not names["train"]:
+        names = {"train": sorted(chain.from_iterable(names.values()))}
+    return TextData(given, options.data, {split: found for split, found in names.items() if found})
+
+
+def _describe_text(data: TextData, *, masked: bool) -> Description:
+    """Return what plain text holds, for a model that fills gaps or continues."""
+    source = TextFiles(data.directory, data.names)
+    every = {split: source.read(split) for split in data.names}
+    counts = {split: sum(map(len, documents)) for split, documents in every.items()}
+    data.check_filled(counts)
+    documents = every["train"]
+    lines = list(chain.from_iterable(documents))
+    _check_text(data, source, lines)
+    one_per_line = len(documents) < LEAST
+    if one_per_line:
+        documents = [[line] for line in lines]
+    texts = measure(documents, n_specials=2 if masked else 1)
+    places = [hash_position(source.key(document).encode()) for document in documents]
+    kind = "lines" if one_per_line else "documents"
+    shares = held_out(places, data.missing(), usual=0.05, least=10, what=kind)
+    n_tokens = texts.n_tokens * (1 - sum(share.value for share in shares.values()))
+    why = "each line by itself" if one_per_line else "blank lines separate documents"
+    facts = [data.sentence(counts, "lines of text"), texts.sentence]
+    other = "next_token" if masked else "masked"
+    does = "continues text" if masked else "fills gaps (BERT)"
+    advice = [f"for a model that {does}: --task {other}"]
+    if one_per_line:
+        advice.append(
+            "each line is read by itself; if lines belong together, put blank lines between the "
+            f"documents, {LEAST} or more, and write this file again"
+        )
+    else:
+        size_of = span([len(document) for document in documents], " lines")
+        facts.insert(1, f"{len(documents):,} documents between blank lines: {size_of}")
+    if (longest := max(map(len, lines))) > LONG_LINE:
+        facts.append(f"the longest line has {longest:,} characters; expected a sentence a line")
+    if n_tokens < LITTLE:
+        facts.append("little text: the model will repeat it, or write sentences without sense")
+    return Description(
+        template="bert-multi30k" if masked else "lm-multi30k",
+        sizes=SIZES,
+        unit="tokens",
+        amount=n_tokens,
+        items=n_tokens,
+        passes=MASKED_PASSES if masked else 1,
+        settings={
+            "data.source.directory": Setting(data.directory),
+            "data.source.files": Setting(data.names),
+            "data.source.one_per_line": Setting(one_per_line, why),
+            **{f"data.source.{split}_share": Setting(0.0, "has files") for split in HELD_OUT},
+            **{f"data.source.{name}": share for name, share in shares.items()},
+            **texts.settings,
+        },
+        facts=facts,
+        advice=advice,
+        sample=f" --prompt {shlex.quote(_with_mask(lines))}" if masked else "",
+    )
+
+
+def _check_text(data: TextData, source: TextFiles, lines: list[str]) -> None:
+    """Raise UserError for too few lines and for text that is no text."""
+    for name in chain.from_iterable(data.names.values()):
+        if any("\0" in line for line in read_lines(source.path(name))):
+            raise UserError(
+                f"{source.path(name)} has NUL characters, as UTF-16 and binary files have; "
+                "expected text in UTF-8"
+            )
+    if len(lines) < LEAST:
+        raise UserError(
+            f"{data.given} has {counted(len(lines), 'line', 'lines')} of text to train on, the "
+            f"longest of {max(map(len, lines)):,} characters; expected {LEAST} or more, a sentence "
+            "each"
+        )
+
+
+def _with_mask(lines: Sequence[str]) -> str:
+    """Return the first words of a line of usual length, one of them masked."""
+    words = sorted(lines, key=len)[len(lines) // 2].split()[:8]
+    words[len(words) // 2] = "[MASK]"
+    return " ".join(words)
+
+
+def _describe_labels(data: TextData) -> Description:
+    """Return what lines with labels hold.
+
+    Raises UserError for too few lines, for lines of different numbers of texts, and for labels that
+    cannot be learnt.
+    """
+    source = TabSeparated(data.directory, data.names)
+    own = {split: len(source.read(split)) for split in data.names}
+    data.check_filled(own)
+    rows = source.read("train")
+    header = rows[0].label not in {row.label for row in rows[1:]}
+    rows = rows[header:]
+    _check_labels(data, rows)
+    places = [hash_position(source.key(row).encode()) for row in rows]
+    shares = {f"{split}_share": 0.0 for split in HELD_OUT}
+    for name, share in held_out(places, data.missing(), usual=0.1, least=10).items():
+        shares[name] = share.value
+    source = TabSeparated(data.directory, data.names, header, **shares)
+    train = source.examples("train")
+    _check_held_out(source, {row.label for row in train})
+    n_texts = len(train[0].texts)
+    texts = measure([list(row.texts) for row in rows], n_specials=1 + n_texts)
+    task = TASKS[n_texts]
+    labels = Counter(row.label for row in rows)
+    counts = {split: own[split] - header * len(names) for split, names in data.names.items()}
+    facts = [
+        data.sentence(counts, "lines with labels"),
+        f"{len(labels)} labels: {_shares(labels)}",
+        texts.sentence,
+    ]
+    if header:
+        facts.append("the first line of each file names the columns; the data leave it out")
+    advice = []
+    if n_texts == 2:
+        advice.append("each line has two texts, whose relation the label is taken for")
+    if len(train) < FEW:
+        advice.append(
+            "few lines: to begin with the weights of a masked-token model of more text, with the "
+            "same sizes under model, set run.start.init_from to its checkpoint"
+        )
+    return Description(
+        template="multi30k-languages",
+        sizes=SIZES,
+        unit="lines with labels",
+        amount=len(train),
+        items=texts.n_tokens * len(train) / len(rows),
+        settings={
+            "data.source": Setting(to_plain(source)),
+            "task.class_path": Setting(f"{task.__module__}.{task.__qualname__}"),
+            **texts.settings,
+        },
+        facts=facts,
+        advice=advice,
+        sample=" --lines lines.txt",
+    )
+
+
+def _check_labels(data: TextData, rows: list[Labelled]) -> None:
+    """Raise UserError for lines that no task with labels reads."""
+    labels = Counter(row.label for row in rows)
+    if len(rows) < LEAST:
+        raise UserError(
+            f"{data.given} has {len(rows)} lines with labels to train on; expected {LEAST} or more"
+        )
+    first = rows[0]
+    odd = next((row for row in rows if len(row.texts) != len(first.texts)), None)
+    if odd is not None or len(first.texts) not in TASKS:
+        usual = f"; {first.where} has {len(first.texts) + 1}" if odd else ""
+        odd = odd or first
+        raise UserError(
+            f"{odd.where} has {len(odd.texts) + 1} cells{usual}; expected a text and its label, or "
+            "two texts and their label, in every line"
+        )
+    if len(labels) < 2 or len(rows) < REPEATED * len(labels):
+        raise UserError(
+            f"{data.given} has {len(labels)} different values in the last column of {len(rows):,} "
+            f"lines, such as {first.label!r}; expected two labels or more, each in several lines"
+        )
+
+
+def _check_held_out(source: TabSeparated, known: set[str]) -> None:
+    """Raise UserError for an empty split, and for labels that no training line has."""
+    for split in source.splits():
+        for row in source.examples(split):
+            if row.label not in known:
+                raise UserError(
+                    f"{row.where} has the label {row.label!r}, which is in no line that is left to "
+                    "train on; expected each label in more lines"
+                )
+
+
+def _shares(labels: Counter[str]) -> str:
+    """Return the most frequent labels with their shares."""
+    shown = (f"{label} {count / labels.total():.0%}" for label, count in labels.most_common(SHOWN))
+    return ", ".join(shown) + (", ..." if len(labels) > SHOWN else "")
