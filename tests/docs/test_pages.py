@@ -1,9 +1,15 @@
-"""The pages of docs/: links, included code, and Python blocks, which are run."""
+"""README and the pages of docs/: links, included code, commands, settings, and Python blocks."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
+import io
+import itertools
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,18 +29,26 @@ from site_hooks import (
 
 from triptych.tools.explain.figure import descriptions, find_figure
 
+README = ROOT / "README.md"
 PAGES = sorted(DOCS.rglob("*.md"))
 IDEAS = sorted(path for path in (DOCS / "learn").glob("*.md") if path.stem != "index")
-PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
+KINDS = ("bash", "python", "sh", "yaml")
+"""Kinds of blocks; `sh` and `text` are not checked."""
 
 
 def name_of(page: Path) -> str:
-    return page.relative_to(DOCS).with_suffix("").as_posix()
+    return page.relative_to(DOCS if DOCS in page.parents else ROOT).with_suffix("").as_posix()
+
+
+def blocks_of(page: Path, kind: str) -> list[str]:
+    found = BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [block for kind_of_block, block in found if kind_of_block == kind]
 
 
 def code_of(page: Path) -> str:
-    return "\n".join(PYTHON.findall(page.read_text(encoding="utf-8")))
+    return "\n".join(blocks_of(page, "python"))
 
 
 def is_slow(page: Path) -> bool:
@@ -42,35 +56,101 @@ def is_slow(page: Path) -> bool:
     return any(word in code_of(page) for word in ("pretrained:", ".task import"))
 
 
-def heading_ids(page: Path) -> set[str]:
+def ids_of(page: Path) -> set[str]:
     """Ids of the headings, as the site and GitHub write them."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     titles = re.findall(r"^#+ (.*)$", text, re.M)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_and_image_leads_somewhere(page: Path) -> None:
+def faults_of_links(page: Path) -> Iterator[str]:
+    """Links and images that lead nowhere, and code, included or in a link, that is not there."""
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    targets = [target for _, target in LINK.findall(text)] + IMAGE.findall(text)
-    for target in targets:
-        if "://" in target:
-            continue
+    images = [("", target) for target in IMAGE.findall(text)]
+    for name, target in [*LINK.findall(text), *images]:
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
-        assert file.is_file(), target
-        if anchor:
-            assert anchor in heading_ids(file), target
+        if "://" not in target and not (file.is_file() and (not anchor or anchor in ids_of(file))):
+            yield target
+        elif path.endswith(".py") and name.startswith("`") and not name.endswith(".py`"):
+            with contextlib.suppress(ValueError):
+                source_of(file, name.strip("`"))
+                continue
+            yield name
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_all_included_code_is_there(page: Path) -> None:
+@functools.cache
+def options_of(*words: str) -> frozenset[str]:
+    """The options that the help of a command names."""
+    from triptych.cli.main import main
+
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        main([*words, "--help"])  # argparse leaves so after printing the help
+    return frozenset(re.findall(r"--[\w.]+", out.getvalue()))
+
+
+def commands_of(page: Path) -> list[str]:
+    """The commands of Triptych in the bash blocks of a page, without what they are piped to."""
+    lines = [
+        line
+        for block in blocks_of(page, "bash")
+        for line in block.replace("\\\n", " ").splitlines()
+    ]
+    commands = [part.strip() for line in lines for part in re.split(r"(?<!\|)\|(?!\|)", line)]
+    return [command for command in commands if command.startswith("triptych ")]
+
+
+def faults_of_commands(page: Path) -> Iterator[str]:
+    """Options that a command shown does not know, and configs and scripts that are not there."""
+    for command in commands_of(page):
+        _, *words = shlex.split(command.replace(" DOMAIN ", " translation "), comments=True)
+        known = options_of(*itertools.takewhile(lambda word: word[0] not in "-<", words))
+        # The settings of a part depend on the class that the YAML names.
+        parts = ("--data.source.", "--optim.optimizer.", "--optim.schedule.")
+        given = [word.partition("=")[0] for word in words if word.startswith("--")]
+        for option in given:
+            if not option.startswith(parts) and option not in known:
+                yield f"{command}: {option}"
     text = page.read_text(encoding="utf-8")
-    assert not INCLUDED.search(with_sources(text, page))
-    # Names of functions and classes in links within the text.
-    for name, target in LINK.findall(text):
-        if target.endswith(".py") and name.startswith("`") and not name.endswith(".py`"):
-            assert source_of((page.parent / target).resolve(), name.strip("`")).text
+    for path in re.findall(r"\bconfigs/[a-z\d/_-]+\.yaml|\bscripts/\w+(?:\.\w+)?", text):
+        if not (ROOT / path).exists():
+            yield path
+
+
+def faults_of_blocks(page: Path) -> Iterator[str]:
+    """Kinds of blocks that no test knows, and settings with classes that do not exist."""
+    fences = FENCE.findall(page.read_text(encoding="utf-8"))
+    plain = {"text", ""} if page == README else {"text"}
+    yield from {fence.partition("\n")[0][3:] for fence in fences} - plain - {*KINDS}
+    for block in blocks_of(page, "yaml"):
+        if not yaml.safe_load(block):
+            yield block
+        for path in re.findall(r"class_path: (triptych\.[\w.]+)", block):
+            module, _, name = path.rpartition(".")
+            if not hasattr(importlib.import_module(module), name):
+                yield path
+
+
+@pytest.mark.parametrize("page", [README, *PAGES], ids=name_of)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    assert [*faults_of_links(page), *faults_of_commands(page), *faults_of_blocks(page)] == []
+
+
+def test_the_faults_of_a_page_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A\n[one](#b) [two](none.md) ![three](none.png)\n"
+        "configs/image/none.yaml scripts/none\n\n"
+        f"[`nothing`]({DOCS}/site/site_hooks.py) [`source_of`]({DOCS}/site/site_hooks.py)\n\n"
+        "```bash\ntriptych train image --config digits --none 1 | triptych explain --all 1\n```\n"
+        "```yaml\nclass_path: triptych.errors.None_\n```\n```perl\n```\n"
+    )
+    assert list(faults_of_links(page)) == ["#b", "none.md", "`nothing`", "none.png"]
+    train, explain, *paths = faults_of_commands(page)
+    assert (train[-6:], explain[-5:]) == ("--none", "--all")
+    assert paths == ["configs/image/none.yaml", "scripts/none"]
+    assert list(faults_of_blocks(page)) == ["perl", "triptych.errors.None_"]
 
 
 def test_code_is_included_with_its_decorators_and_in_its_place() -> None:
@@ -80,6 +160,8 @@ def test_code_is_included_with_its_decorators_and_in_its_place() -> None:
         first, text = source_of(path, name)
         of_file = lines[first - 1 : first - 1 + len(text.splitlines())]
         assert [line.strip() for line in of_file] == [line.strip() for line in text.splitlines()]
+    page = DOCS / "learn/blocks.md"
+    assert source_of(path, "Residual").text in with_sources(page.read_text(encoding="utf-8"), page)
     assert source_of(path, "LayerNorm").text.startswith("@dataclass")
     assert source_of(path, "NormConfig.epsilon").text.endswith('"""')
     with pytest.raises(ValueError, match=r"has no Residual\.backward"):
@@ -101,25 +183,6 @@ def test_a_page_has_formula_code_test_picture_and_exercise(page: Path) -> None:
 def test_every_page_is_listed() -> None:
     listed = (DOCS / "learn/index.md").read_text(encoding="utf-8")
     assert [page.name for page in IDEAS if f"({page.name})" not in listed] == []
-
-
-@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda page: page.stem)
-def test_every_block_says_what_it_is(page: Path) -> None:
-    """Commands are checked by tests/test_readme.py, `sh` and `text` are not."""
-    fences = FENCE.findall(page.read_text(encoding="utf-8"))
-    kinds = {fence.partition("\n")[0].removeprefix("```") for fence in fences}
-    kinds -= {"text"} if page.stem != "README" else {"text", ""}
-    assert kinds <= {"bash", "python", "sh", "yaml"}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_settings_that_are_shown_name_classes_that_exist(page: Path) -> None:
-    for fence in FENCE.findall(page.read_text(encoding="utf-8")):
-        if fence.startswith("```yaml"):
-            assert yaml.safe_load(fence.strip("`").removeprefix("yaml"))
-            for path in re.findall(r"class_path: (triptych\.[\w.]+)", fence):
-                module, _, name = path.rpartition(".")
-                assert hasattr(importlib.import_module(module), name), path
 
 
 def test_figures_that_are_named_and_shown_exist() -> None:
