@@ -8,10 +8,10 @@ from triptych.domains.music.config import Augmentation, DataConfig
 from triptych.domains.music.data import NO_PREVIOUS, PADDING, training_batches
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.model import ModelConfig, MusicSettings
-from triptych.domains.music.notes import Notes, stretch
+from triptych.domains.music.notes import SILENT, Notes, stretch
 from triptych.domains.music.packed import TrainingPieces, crop_start, draw
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.tokenizers.chorale_rules import HIGHEST, LOWEST, SILENT
+from triptych.domains.music.tokenizers.chorale_rules import HIGHEST, LOWEST
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import PIANO_HIGHEST, PIANO_LOWEST
 from triptych.domains.music.tokenizers.events import EventTokenizer

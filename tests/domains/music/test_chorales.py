@@ -6,9 +6,9 @@ import pretty_midi
 import pytest
 
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
+from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.chorales import read_jsb
 from triptych.domains.music.tokenizers import chorale_rules, chorales
-from triptych.domains.music.tokenizers.chorale_rules import SILENT
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
 

@@ -32,9 +32,9 @@ from triptych.domains.music.domain import MusicSampleOptions
 from triptych.domains.music.generation import continue_tokens, sample_pieces
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import midi_bytes, parse_midi
-from triptych.domains.music.notes import Notes, on_grid
+from triptych.domains.music.notes import SILENT, Notes, on_grid, voice_grid
 from triptych.domains.music.sources.base import Piece, PieceSource
-from triptych.domains.music.statistics import SILENT, voice_grid, voice_leading
+from triptych.domains.music.statistics import voice_leading
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import LOWEST, REST, VOICE_RANGES, NoParallels
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer

@@ -21,7 +21,8 @@ from triptych.domains.music.config import Config, DataConfig, ModelConfig
 from triptych.domains.music.generation import complete_tokens
 from triptych.domains.music.metrics import score_given
 from triptych.domains.music.midi import midi_bytes, parse_midi
-from triptych.domains.music.tokenizers.chorale_rules import SILENT, VOICES
+from triptych.domains.music.notes import SILENT
+from triptych.domains.music.tokenizers.chorale_rules import VOICES
 from triptych.domains.music.tokenizers.chorales import SECONDS_PER_STEP, ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError

@@ -31,12 +31,11 @@ from triptych.domains.music.melody import (
 from triptych.domains.music.metrics import token_nll
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.model import MelodyEncoder, ModelConfig, MusicSettings
-from triptych.domains.music.notes import Notes, performance, to_steps
+from triptych.domains.music.notes import SILENT, Notes, performance, to_steps
 from triptych.domains.music.packed import TrainingPieces, Window
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.base import MELODY_REST
-from triptych.domains.music.tokenizers.chorale_rules import SILENT
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import END
 from triptych.domains.music.tokenizers.events import EventTokenizer

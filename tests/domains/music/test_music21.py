@@ -4,8 +4,8 @@ import zipfile
 
 import pytest
 
+from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.music21 import music21_files, read_mxl
-from triptych.domains.music.tokenizers.chorale_rules import SILENT
 from triptych.errors import UserError
 
 needs_music21 = pytest.mark.skipif(

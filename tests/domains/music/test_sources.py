@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from triptych.domains.music.midi import midi_bytes
+from triptych.domains.music.notes import SILENT
 from triptych.domains.music.sources.base import SPLITS, PieceSource
 from triptych.domains.music.sources.chorales import JSBChorales
 from triptych.domains.music.sources.midi_folder import MidiFolder, contents, list_files
@@ -18,7 +19,6 @@ from triptych.domains.music.sources.music21 import (
     find_tunes,
     melody_runs,
 )
-from triptych.domains.music.tokenizers.chorale_rules import SILENT
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.events import EventTokenizer
 from triptych.errors import UserError

@@ -10,10 +10,12 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import mido
+import numpy as np
 
 from triptych.domains.music.notes import DRUMS, Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
@@ -164,29 +166,39 @@ def _pair(messages: list[tuple[int, int]], last_tick: int) -> list[tuple[int, in
     return [*notes, *((onset, last_tick, velocity) for onset, velocity in open_notes)]
 
 
-def instruments_of(score: Score) -> list[pretty_midi.Instrument]:
-    """Return the parts of a score as they are drawn and played; times in seconds."""
+def instruments(notes: Notes, parts: Sequence[tuple[str, int]]) -> list[pretty_midi.Instrument]:
+    """Return the parts of a piece as they are drawn, played and written.
+
+    notes: in seconds. parts: name and program of each, DRUMS for drums.
+    """
     import pretty_midi
 
-    instruments, notes = [], score.notes_in_seconds
-    for number, part in enumerate(score.parts):
+    found = []
+    for number, (name, program) in enumerate(parts):
+        instrument = pretty_midi.Instrument(max(0, program), program == DRUMS, name)
         own = notes[notes.part == number]
-        instrument = pretty_midi.Instrument(max(0, int(own.program[0])), part.is_drum, part.name)
         columns = (own.velocity, own.pitch, own.onset, own.release)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         instrument.notes = [pretty_midi.Note(*row) for row in rows]
-        instruments.append(instrument)
-    return instruments
+        found.append(instrument)
+    return found
+
+
+def _piece(name: str, content: bytes, score: Score) -> Piece:
+    first = np.unique(score.notes.part, return_index=True)[1]
+    programs = score.notes.program[first].tolist()
+    parts = [(part.name, program) for part, program in zip(score.parts, programs, strict=True)]
+    return Piece(name, instruments(score.notes_in_seconds, parts), content)
 
 
 def read_piece(path: Path) -> Piece:
     """Read a MIDI file for a page; raises UserError for one that is damaged or has no notes."""
-    return Piece(path.stem, instruments_of(read_midi(path)), path.read_bytes())
+    return _piece(path.stem, path.read_bytes(), read_midi(path))
 
 
 def parse_piece(content: bytes, name: str) -> Piece:
     """Return the piece of the content of a MIDI file; raises UserError as `read_piece`."""
-    return Piece(name, instruments_of(parse_midi(content, name=name)), content)
+    return _piece(name, content, parse_midi(content, name=name))
 
 
 def new_midi(tempo: float = 120.0) -> pretty_midi.PrettyMIDI:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Ids: TypeAlias = NDArray[np.int64]
 
+N_PITCHES = 128
+SILENT = -1
+"""In place of a pitch, for a rest."""
 STEPS_PER_SECOND = 100
 """Steps of the time grid of performances, 10 ms each."""
 DEFAULT_TEMPO = 500_000
@@ -217,3 +220,25 @@ def on_grid(notes: Notes, steps: float, per: int = 1) -> Notes:
     )
     on_steps = replace(notes, onset=onset, release=np.maximum(release, onset + 1))
     return on_steps.sorted("onset", "pitch", "part")
+
+
+def piece_length(notes: Notes) -> int:
+    """Return the length of a piece up to its last release, in steps."""
+    return int(notes.release.max(initial=0))
+
+
+def piano_roll(notes: Notes) -> NDArray[np.bool_]:
+    """Return which pitches sound in each step, [T, 128]."""
+    roll = np.zeros((piece_length(notes), N_PITCHES), dtype=bool)
+    for pitch, start, stop in zip(notes.pitch, notes.onset, notes.release, strict=True):
+        roll[start:stop, pitch] = True
+    return roll
+
+
+def voice_grid(notes: Notes, n_voices: int) -> Ids:
+    """Return the pitch of each voice in each step, SILENT for a rest, [T, V]."""
+    grid = np.full((piece_length(notes), n_voices), SILENT, dtype=np.int64)
+    columns = (notes.pitch, notes.onset, notes.release, notes.part)
+    for pitch, start, stop, voice in zip(*columns, strict=True):
+        grid[start:stop, voice] = pitch
+    return grid

@@ -20,11 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from triptych.domains.music.notes import Ids, Notes
+from triptych.domains.music.notes import (
+    N_PITCHES,
+    SILENT,
+    Ids,
+    Notes,
+    piano_roll,
+    piece_length,
+    voice_grid,
+)
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 
-N_PITCHES = 128
-SILENT = -1
 MAJOR = (0, 2, 4, 5, 7, 9, 11)
 SCALES = np.array([[(c - root) % 12 in MAJOR for c in range(12)] for root in range(12)])
 """Which pitch classes belong to the major scale of each root, [12, 12]. A natural minor scale has
@@ -33,28 +39,6 @@ MANY = 2
 """`polyphony_rate` counts the steps in which more pitches than these sound, as in MusPy."""
 PERFECT = {"fifths": 7, "octaves": 0}
 """Intervals in semitones, modulo 12, that two voices should not keep while both move."""
-
-
-def piece_length(notes: Notes) -> int:
-    """Return the length of a piece up to its last release, in steps."""
-    return int(notes.release.max(initial=0))
-
-
-def piano_roll(notes: Notes) -> NDArray[np.bool_]:
-    """Return which pitches sound in each step, [T, 128]."""
-    roll = np.zeros((piece_length(notes), N_PITCHES), dtype=bool)
-    for pitch, start, stop in zip(notes.pitch, notes.onset, notes.release, strict=True):
-        roll[start:stop, pitch] = True
-    return roll
-
-
-def voice_grid(notes: Notes, n_voices: int) -> Ids:
-    """Return the pitch of each voice in each step, SILENT for a rest, [T, V]."""
-    grid = np.full((piece_length(notes), n_voices), SILENT, dtype=np.int64)
-    columns = (notes.pitch, notes.onset, notes.release, notes.part)
-    for pitch, start, stop, voice in zip(*columns, strict=True):
-        grid[start:stop, voice] = pitch
-    return grid
 
 
 def piece_statistics(notes: Notes, tokenizer: MusicTokenizer) -> dict[str, float]:

@@ -15,12 +15,13 @@ from markupsafe import Markup
 from triptych.domains.music.inference import MusicModel
 from triptych.domains.music.midi import (
     MIDI_SUFFIXES,
+    instruments,
     midi_bytes,
     new_midi,
     parse_midi,
     parse_piece,
 )
-from triptych.domains.music.notes import Score
+from triptych.domains.music.notes import Notes, Score
 from triptych.errors import UserError
 from triptych.files.piano_roll import Piece
 from triptych.tools.play import Page
@@ -122,13 +123,12 @@ def read_melody(notes: str, program: int = 0) -> pretty_midi.PrettyMIDI:
             "There are no notes yet: play some on the keyboard, press Example melody, or choose a "
             "MIDI file."
         )
-    midi = new_midi(QUARTERS_PER_MINUTE)
-    part = pretty_midi.Instrument(program, name="Melody")
-    part.notes = [
-        pretty_midi.Note(80, pitch, start * STEP_SECONDS, (start + length) * STEP_SECONDS)
+    melody = Notes.of(
+        (pitch, start * STEP_SECONDS, (start + length) * STEP_SECONDS, 80)
         for start, length, pitch in sorted(rows)
-    ]
-    midi.instruments.append(part)
+    )
+    midi = new_midi(QUARTERS_PER_MINUTE)
+    midi.instruments = instruments(melody, [("Melody", program)])
     return midi
 
 

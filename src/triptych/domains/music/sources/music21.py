@@ -21,15 +21,10 @@ from triptych.domains.music.musicxml import (
     read_musicxml,
     score_to_midi,
 )
-from triptych.domains.music.notes import Score
+from triptych.domains.music.notes import SILENT, Score
 from triptych.domains.music.sources.base import HashedSource, Piece
 from triptych.domains.music.tokenizers.base import MusicTokenizer
-from triptych.domains.music.tokenizers.chorale_rules import (
-    N_VOICES,
-    SILENT,
-    STEPS_PER_QUARTER,
-    Grid,
-)
+from triptych.domains.music.tokenizers.chorale_rules import N_VOICES, STEPS_PER_QUARTER, Grid
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order

@@ -36,7 +36,6 @@ N_VOICES = len(VOICES)
 LOWEST, HIGHEST = 36, 81
 REST = HIGHEST - LOWEST + 1
 SYMBOLS = (*(f"pitch_{pitch}" for pitch in range(LOWEST, HIGHEST + 1)), "rest")
-SILENT = -1
 
 STEPS_PER_QUARTER = 4
 STEPS_PER_BAR = 16

@@ -11,7 +11,7 @@ public JSB files. Equal pitches in a row become one note of a MIDI file.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
@@ -21,15 +21,22 @@ from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
-from triptych.domains.music.midi import new_midi
-from triptych.domains.music.notes import Ids, Notes, Score, on_grid
+from triptych.domains.music.midi import instruments, new_midi
+from triptych.domains.music.notes import (
+    SILENT,
+    Ids,
+    Notes,
+    Score,
+    on_grid,
+    piece_length,
+    voice_grid,
+)
 from triptych.domains.music.tokenizers.base import MELODY_REST, GivenPiece, MusicTokenizer
 from triptych.domains.music.tokenizers.chorale_rules import (
     HIGHEST,
     LOWEST,
     N_VOICES,
     REST,
-    SILENT,
     STEPS_PER_BAR,
     STEPS_PER_QUARTER,
     SYMBOLS,
@@ -101,23 +108,20 @@ class ChoraleTokenizer(MusicTokenizer):
 
         struck: bool [T, 4], True where a note begins even if its pitch sounded before.
         """
-        import pretty_midi
-
-        midi = new_midi(QUARTERS_PER_MINUTE)
         grid = self.decode(ids)  # [T, 4]
         begins = np.diff(grid, axis=0, prepend=SILENT) != 0  # [T, 4]
         if struck is not None:
             begins |= struck
-        for voice, name in enumerate(VOICES):
-            line = grid[:, voice]
-            instrument = pretty_midi.Instrument(program=CHOIR_PROGRAM, name=name)
+        rows = []
+        for voice, line in enumerate(grid.T):
             # A note ends where the voice takes another pitch or rests, and at the end of the piece.
             changes = np.flatnonzero(begins[:, voice])
             for start, stop in pairwise(np.unique([0, *changes, len(line)])):
                 if line[start] != SILENT:
                     span = start * SECONDS_PER_STEP, stop * SECONDS_PER_STEP
-                    instrument.notes.append(pretty_midi.Note(VELOCITY, int(line[start]), *span))
-            midi.instruments.append(instrument)
+                    rows.append((line[start], *span, VELOCITY, voice))
+        midi = new_midi(QUARTERS_PER_MINUTE)
+        midi.instruments = instruments(Notes.of(rows), [(name, CHOIR_PROGRAM) for name in VOICES])
         return midi
 
     def from_midi(self, score: Score) -> Grid:
@@ -180,16 +184,12 @@ class ChoraleTokenizer(MusicTokenizer):
                 f"(C2) to {HIGHEST} (A5)"
             )
         notes = on_grid(notes, STEPS_PER_QUARTER, per=score.ticks_per_quarter)
-        grid = np.full((notes.release.max(), N_VOICES), SILENT, dtype=np.int64)
-        struck = np.zeros(grid.shape, dtype=bool)
         voices = _voices_of(score, notes)
+        struck = np.zeros((piece_length(notes), N_VOICES), dtype=bool)
         if voices is not None:
-            for voice, first, stop, pitch in zip(
-                voices, notes.onset, notes.release, notes.pitch, strict=True
-            ):
-                grid[first:stop, voice] = pitch
-                struck[first, voice] = True
-            return grid, struck
+            struck[notes.onset, voices] = True
+            return voice_grid(replace(notes, part=voices), N_VOICES), struck
+        grid = np.full(struck.shape, SILENT, dtype=np.int64)
         for step in range(len(grid)):
             sounding = (notes.onset <= step) & (step < notes.release)
             highest = np.unique(notes.pitch[sounding])[::-1][:N_VOICES]

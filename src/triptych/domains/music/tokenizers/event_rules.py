@@ -23,10 +23,9 @@ from triptych.domains.music.constraints import (
     permitted_pitches,
 )
 from triptych.domains.music.midi import MAX_SECONDS
-from triptych.domains.music.notes import STEPS_PER_SECOND, to_steps
+from triptych.domains.music.notes import N_PITCHES, STEPS_PER_SECOND, to_steps
 from triptych.errors import UserError
 
-N_PITCHES = 128
 N_SHIFTS = 100
 N_VELOCITIES = 32
 

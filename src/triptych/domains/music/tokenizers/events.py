@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
-from triptych.domains.music.midi import MAX_SECONDS, new_midi
+from triptych.domains.music.midi import MAX_SECONDS, instruments, new_midi
 from triptych.domains.music.notes import (
+    N_PITCHES,
     STEPS_PER_SECOND,
     Ids,
     Notes,
@@ -42,7 +43,6 @@ from triptych.domains.music.tokenizers.base import (
 from triptych.domains.music.tokenizers.event_rules import (
     END,
     MAX_STEPS,
-    N_PITCHES,
     N_SHIFTS,
     N_VELOCITIES,
     NOTE_OFF,
@@ -168,14 +168,8 @@ class EventTokenizer(MusicTokenizer):
 
     def to_midi(self, ids: Ids) -> pretty_midi.PrettyMIDI:
         """Play events on one piano, without a pedal."""
-        import pretty_midi
-
-        midi, notes = new_midi(), self.decode(ids)
-        piano = pretty_midi.Instrument(program=0, name="Piano")
-        columns = (notes.velocity, notes.pitch, notes.onset, notes.release)
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        piano.notes += [pretty_midi.Note(*row) for row in rows]
-        midi.instruments.append(piano)
+        midi = new_midi()
+        midi.instruments = instruments(self.decode(ids), [("Piano", 0)])
         return midi
 
     def onsets(self, ids: Ids) -> NDArray[np.bool_]:
