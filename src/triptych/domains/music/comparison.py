@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.domains.music.notes import Ids, Notes, on_grid
-from triptych.domains.music.statistics import means_and_deviations, piece_statistics
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 
 KINDS = ("tokens", "intervals")
@@ -36,8 +35,7 @@ class NamedPiece:
     @classmethod
     def of(cls, name: str, tokens: Ids, tokenizer: MusicTokenizer) -> NamedPiece:
         """Return a piece of ids, which end at the first END."""
-        if tokenizer.end is not None:
-            tokens = tokens[np.cumsum(tokens == tokenizer.end) == 0]
+        tokens = tokenizer.without_end(tokens)
         notes = on_grid(Notes.of_midi(tokenizer.to_midi(tokens)), tokenizer.steps_per_second)
         return cls(name, tokens, notes)
 
@@ -54,19 +52,6 @@ class NamedPiece:
         if kind == "tokens":
             return tokenizer.seconds_and_pitches(self.tokens)[0]
         return self.notes.onset / tokenizer.steps_per_second
-
-
-def compare_statistics(
-    groups: dict[str, list[NamedPiece]], tokenizer: MusicTokenizer
-) -> dict[str, Any]:
-    """Return mean and deviation of each measure of each group of pieces: {group: {measure: ...}}.
-
-    See `statistics.means_and_deviations` for their form.
-    """
-    return {
-        group: means_and_deviations([piece_statistics(piece.notes, tokenizer) for piece in pieces])
-        for group, pieces in groups.items()
-    }
 
 
 def compare_with_training(

@@ -14,7 +14,6 @@ from torch import Tensor
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music.comparison import (
     NamedPiece,
-    compare_statistics,
     compare_with_training,
 )
 from triptych.domains.music.data import Batch, evaluation_batches, read_pieces
@@ -32,6 +31,7 @@ from triptych.domains.music.metrics import (
 )
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import Piece, PieceSource
+from triptych.domains.music.statistics import means_and_deviations, piece_statistics
 from triptych.domains.music.tokenizers.base import MusicTokenizer
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
@@ -172,7 +172,12 @@ def sample_statistics(
         "sample_length": sample_length,
         "sample_unit": tokenizer.unit,
         "seed": request.seed,
-        "groups": compare_statistics(groups, tokenizer),
+        "groups": {
+            group: means_and_deviations(
+                [piece_statistics(piece.notes, tokenizer) for piece in some]
+            )
+            for group, some in groups.items()
+        },
     }
     memorisation: dict[str, Any]
     try:

@@ -222,8 +222,7 @@ class MusicModel(MusicTrained):
         else:
             self.check_melody()
             tokens = sample_pieces(model, settings, SampleRequest(seed=seed), seconds=seconds)[0]
-            if self.tokenizer.end is not None:
-                tokens = tokens[tokens != self.tokenizer.end]
+            tokens = self.tokenizer.without_end(tokens)
         query = find_query(self.tokenizer, tokens, at)
         return note_attention(model, settings, tokens, query, layer=layer, head=head)
 

@@ -72,9 +72,7 @@ class MusicTrainingModule(MusicScores, TrainingModule):
             render.write_piece(midi, path)
             page = piano_roll_page(midi.instruments)
             path.with_suffix(".html").write_text(page, encoding="utf-8")
-        first = pieces[0]
-        if tokenizer.end is not None:
-            first = first[first != tokenizer.end]
+        first = tokenizer.without_end(pieces[0])
         with suppress(UserError):  # a piece without notes
             query = find_query(tokenizer, first, None)
             attention = note_attention(self.model, self.settings, first, query)

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import ConstraintOptions
@@ -25,6 +26,41 @@ Cycles: TypeAlias = tuple[tuple[int, int], ...]
 MELODY_REST = 128
 """Stands for a rest in a melody, whose other values are MIDI pitches."""
 N_MELODY_SYMBOLS = 129
+
+
+class Grammar(ABC):
+    """Rule of forbidden ids that reads each id once and never waits for the device.
+
+    n_prompt: number of ids at the start that belong to the prompt.
+    """
+
+    state: dict[str, Tensor]
+    """What is known of the ids so far, one row each."""
+    tables: dict[str, Tensor]
+    """What is known of each id."""
+
+    def __init__(self, n_prompt: int) -> None:
+        self.n_prompt, self.n_read, self.state, self.tables = n_prompt, 0, {}, {}
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Mark the ids that may not come next, bool [B, V].
+
+        values: all ids so far, int64 [B, t]; t grows from call to call, and each is read once.
+        """
+        for tensors in (self.state, self.tables):
+            tensors.update({name: tensor.to(values.device) for name, tensor in tensors.items()})
+        for index in range(self.n_read, values.shape[1]):
+            self.read(values[:, index], new=index >= self.n_prompt)
+        self.n_read = values.shape[1]
+        return self.forbidden()
+
+    @abstractmethod
+    def read(self, token: Tensor, *, new: bool) -> None:
+        """Update the state by one id per row, int64 [B]; new: it follows the prompt."""
+
+    @abstractmethod
+    def forbidden(self) -> Tensor:
+        """Mark the ids that may not come next, bool [B, V]."""
 
 
 IsKept: TypeAlias = Callable[[int, float], bool]
@@ -206,6 +242,10 @@ class MusicTokenizer(Checked, ABC):
         """Return the ids of a whole piece, its end mark included."""
         ids = self.encode(content)
         return ids if self.end is None else np.append(ids, self.end)
+
+    def without_end(self, ids: Ids) -> Ids:
+        """Return the ids before the end of a piece."""
+        return ids if self.end is None else ids[np.cumsum(ids == self.end) == 0]
 
     def trim(self, ids: Ids, *, seconds: float | None, n_prompt: int) -> Ids:
         """Cut what was sampled after a prompt to `seconds` of new music."""

@@ -24,6 +24,7 @@ from triptych.domains.music.constraints import (
 )
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import N_PITCHES, STEPS_PER_SECOND, to_steps
+from triptych.domains.music.tokenizers.base import Grammar
 from triptych.errors import UserError
 
 N_SHIFTS = 100
@@ -49,7 +50,7 @@ PIANO_LOWEST, PIANO_HIGHEST = 21, 108
 """MIDI pitches A0 to C8, the keys of a piano."""
 
 
-class EventGrammar:
+class EventGrammar(Grammar):
     """Constraint on sampled events: forbids those without an effect and contradictory ones.
 
     A note-off needs a sounding pitch. A velocity precedes a note-on. A shift of less than a second
@@ -60,55 +61,43 @@ class EventGrammar:
     would move the probability of a model that forgets note-offs to pitches outside every piano,
     until all keys are held. A shift beyond `seconds` stays allowed too, since forbidding it would
     crowd notes into the last instant; `EventTokenizer.trim` shortens it.
-
-    n_prompt: number of events at the start that belong to the prompt.
     """
 
     def __init__(self, batch: int, *, seconds: float | None = None, n_prompt: int = 0) -> None:
+        super().__init__(n_prompt)
         self.max_steps = None if seconds is None else round(seconds * STEPS_PER_SECOND)
-        self.n_prompt = n_prompt
-        self.n_read = 0
-        self.sounding = torch.zeros(batch, N_PITCHES, dtype=torch.bool)
-        self.struck = torch.zeros(batch, dtype=torch.bool)  # a note-on in this instant
-        self.steps = torch.zeros(batch, dtype=torch.int64)  # time steps of new music
-        self.last = torch.full((batch,), -1)
+        self.state = {
+            "sounding": torch.zeros(batch, N_PITCHES, dtype=torch.bool),
+            "struck": torch.zeros(batch, dtype=torch.bool),  # a note-on in this instant
+            "steps": torch.zeros(batch, dtype=torch.int64),  # time steps of new music
+            "last": torch.full((batch,), -1),
+        }
 
-    def __call__(self, values: Tensor) -> Tensor:
-        """Mark the ids that may not come next, bool [B, V].
-
-        values: all events so far, int64 [B, t]; t grows from call to call, and each event is read
-        once.
-        """
-        for name in ("sounding", "struck", "steps", "last"):
-            setattr(self, name, getattr(self, name).to(values.device))
-        for index in range(self.n_read, values.shape[1]):
-            self._read(values[:, index], new=index >= self.n_prompt)
-        self.n_read = values.shape[1]
-        forbidden = values.new_zeros(len(values), len(SYMBOLS), dtype=torch.bool)  # [B, V]
-        forbidden[:, NOTE_OFF:SHIFT] = ~self.sounding | self.struck[:, None]
-        short = (self.last >= SHIFT) & (self.last < VELOCITY - 1)
+    def forbidden(self) -> Tensor:
+        sounding, struck, last = (self.state[name] for name in ("sounding", "struck", "last"))
+        forbidden = sounding.new_zeros(len(last), len(SYMBOLS))  # [B, V]
+        forbidden[:, NOTE_OFF:SHIFT] = ~sounding | struck[:, None]
+        short = (last >= SHIFT) & (last < VELOCITY - 1)
         forbidden[:, SHIFT:VELOCITY] = short[:, None]
-        after_velocity = (self.last >= VELOCITY) & (self.last < END)
+        after_velocity = (last >= VELOCITY) & (last < END)
         forbidden[:, NOTE_OFF:] |= after_velocity[:, None]
         if self.max_steps is not None:
-            over = self.steps >= self.max_steps
+            over = self.state["steps"] >= self.max_steps
             forbidden[:, :END] |= over[:, None]
             forbidden[:, END] &= ~over
         return forbidden
 
-    def _read(self, event: Tensor, *, new: bool) -> None:
-        """Update the state by one event per row, int64 [B], without waiting for the device."""
-        is_note = event < SHIFT
-        is_on = event < NOTE_OFF
-        is_shift = (event >= SHIFT) & (event < VELOCITY)
-        pitch = torch.where(is_note, event % N_PITCHES, 0)[:, None]
-        before = self.sounding.gather(1, pitch)
+    def read(self, token: Tensor, *, new: bool) -> None:
+        state, is_note, is_on = self.state, token < SHIFT, token < NOTE_OFF
+        is_shift = (token >= SHIFT) & (token < VELOCITY)
+        pitch = torch.where(is_note, token % N_PITCHES, 0)[:, None]
+        before = state["sounding"].gather(1, pitch)
         after = torch.where(is_note[:, None], is_on[:, None], before)
-        self.sounding = self.sounding.scatter(1, pitch, after)
-        self.struck = (self.struck | is_on) & ~is_shift
+        state["sounding"] = state["sounding"].scatter(1, pitch, after)
+        state["struck"] = (state["struck"] | is_on) & ~is_shift
         if new:
-            self.steps = self.steps + torch.where(is_shift, event - SHIFT + 1, 0)
-        self.last = event
+            state["steps"] = state["steps"] + torch.where(is_shift, token - SHIFT + 1, 0)
+        state["last"] = token
 
 
 class Onsets(AnyForbids):

@@ -14,6 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from triptych.domains.music.tokenizers.base import Grammar
+
 DRUM_RANGE = (27, 88)
 """Lowest and highest drum of General MIDI 2."""
 DEFAULT_TEMPO = 120.0
@@ -44,7 +46,7 @@ class Meaning:
     """Length of a quarter at the tempo, in seconds."""
 
 
-class RemiGrammar:
+class RemiGrammar(Grammar):
     """Constraint on sampled ids: what it allows is what encoding the decoded music gives again.
 
     A bar has a time signature. Its positions rise and lie in the bar; notes of a position rise by
@@ -54,8 +56,7 @@ class RemiGrammar:
 
     Notes of one pitch may overlap: `RemiTokenizer.to_midi` cuts the first.
 
-    meaning: of the ids. is_drum: whether each instrument is the drums. n_prompt: number of ids at
-    the start that belong to the prompt.
+    meaning: of the ids. is_drum: whether each instrument is the drums.
     """
 
     START = len(KINDS)
@@ -84,7 +85,8 @@ class RemiGrammar:
         seconds: float | None = None,
         n_prompt: int = 0,
     ) -> None:
-        self.max_seconds, self.n_prompt, self.n_read = seconds, n_prompt, 0
+        super().__init__(n_prompt)
+        self.max_seconds = seconds
         follows = np.zeros((len(KINDS) + 1, len(KINDS)), dtype=bool)
         for before, after in self.FOLLOWING.items():
             follows[before, list(after)] = True
@@ -117,16 +119,7 @@ class RemiGrammar:
             "seconds": real,  # of new music
         }
 
-    def __call__(self, values: Tensor) -> Tensor:
-        """Mark the ids that may not come next, bool [B, V].
-
-        values: all ids so far, int64 [B, t]; t grows from call to call, and each is read once.
-        """
-        self.tables = {name: table.to(values.device) for name, table in self.tables.items()}
-        self.state = {name: state.to(values.device) for name, state in self.state.items()}
-        for index in range(self.n_read, values.shape[1]):
-            self._read(values[:, index], new=index >= self.n_prompt)
-        self.n_read = values.shape[1]
+    def forbidden(self) -> Tensor:
         kind, number = self.tables["kind"], self.tables["number"]  # [V]
         state = {name: value[:, None] for name, value in self.state.items()}  # [B, 1]
         player = state["player"].clamp(min=0)
@@ -149,8 +142,7 @@ class RemiGrammar:
             forbidden = torch.where(state["seconds"] >= self.max_seconds, kind != EOS, forbidden)
         return forbidden
 
-    def _read(self, token: Tensor, *, new: bool) -> None:
-        """Update the state by one id per row, int64 [B], without waiting for the device."""
+    def read(self, token: Tensor, *, new: bool) -> None:
         state = self.state
         kind, number, bar, step, quarter = (
             self.tables[name][token] for name in ("kind", "number", "bar", "step", "quarter")
