@@ -173,15 +173,15 @@ def instruments(notes: Notes, parts: Sequence[tuple[str, int]]) -> list[pretty_m
     """
     import pretty_midi
 
-    found = []
+    written = []
     for number, (name, program) in enumerate(parts):
         instrument = pretty_midi.Instrument(max(0, program), program == DRUMS, name)
         own = notes[notes.part == number]
         columns = (own.velocity, own.pitch, own.onset, own.release)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         instrument.notes = [pretty_midi.Note(*row) for row in rows]
-        found.append(instrument)
-    return found
+        written.append(instrument)
+    return written
 
 
 def _piece(name: str, content: bytes, score: Score) -> Piece:

@@ -79,11 +79,9 @@ class Ensemble:
         chosen: list[int] = []
         for instrument in instruments:
             name = instrument.strip().lower()
-            players = [self.names.index(name)] if name in self.names else []
-            if not players or players[0] in chosen:
-                players = players or self.players(program_of(instrument))
-                if players:
-                    players = self.players(self.programs[players[0]])
+            named = self.names.index(name) if name in self.names else None
+            program = program_of(instrument) if named is None else self.programs[named]
+            players = self.players(program)
             free = [index for index in players if index not in chosen]
             if not free:
                 some = ", ".join(self.names[:12]) + (", ..." if len(self.names) > 12 else "")
@@ -92,7 +90,7 @@ class Ensemble:
                     + (" too many times" if players else "")
                     + f", but this model plays {some}"
                 )
-            chosen.append(free[0])
+            chosen.append(named if named in free else free[0])
         return chosen
 
     def assign(self, score: Score) -> Ids:

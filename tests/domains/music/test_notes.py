@@ -1,0 +1,39 @@
+"""The note table: rows, units of time, and the way to instruments and back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from triptych.domains.music.midi import instruments, new_midi
+from triptych.domains.music.notes import DRUMS, Notes, on_grid, one_string_per_key, voice_grid
+
+
+def rows(notes: Notes) -> list[tuple[float, ...]]:
+    columns = (notes.pitch, notes.onset, notes.release, notes.velocity, notes.part, notes.program)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_notes_become_instruments_and_come_back() -> None:
+    written = [(60, 0.0, 0.5, 80, 0, 40), (64, 0.25, 1.0, 70, 0, 40), (36, 0.5, 0.6, 90, 1, DRUMS)]
+    midi = new_midi()
+    midi.instruments = instruments(Notes.of(written), [("violin", 40), ("", DRUMS), ("rests", 7)])
+    assert [(part.name, part.program, part.is_drum) for part in midi.instruments] == [
+        ("violin", 40, False), ("", 0, True), ("rests", 7, False),
+    ]  # fmt: skip
+    assert rows(Notes.of_midi(midi)) == written
+    assert len(Notes.of_midi(new_midi())) == len(on_grid(Notes.of([]), 4)) == 0
+
+
+def test_steps_of_a_grid_have_no_drums_and_no_empty_note() -> None:
+    notes = Notes.of([(62, 30, 31, 80), (60, 0, 61, 80), (36, 0, 60, 80, 1, DRUMS)])
+    steps = on_grid(notes, 4, per=60)
+    assert rows(steps) == [(60, 0, 4, 80, 0, 0), (62, 2, 3, 80, 0, 0)]
+    assert voice_grid(steps, 1)[:, 0].tolist() == [60, 60, 62, 60]  # the later note on top
+
+
+def test_a_string_sounds_once_in_each_part() -> None:
+    notes = Notes.of([(60, 0, 9, 50), (60, 4, 5, 60), (60, 4, 8, 70), (60, 2, 9, 80, 1)])
+    joined = one_string_per_key(notes, notes.onset, least=1)
+    assert rows(joined) == [(60, 0, 4, 50, 0, 0), (60, 4, 8, 70, 0, 0), (60, 2, 9, 80, 1, 0)]
+    loud = one_string_per_key(notes[np.array([0, 1])], np.array([0, 0]), least=1)
+    assert rows(loud) == [(60, 0, 9, 60, 0, 0)]
