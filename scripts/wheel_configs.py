@@ -1,7 +1,8 @@
-"""Build backend (see pyproject.toml): setuptools, which also puts configs/ into wheel and sdist.
+"""Build backend (see pyproject.toml): setuptools, which also adds configs and recipes.
 
-The settings files lie at the top of the repository and inside the package `triptych` of a wheel. An
-editable install copies nothing: `triptych.shipped_configs` finds the folder of the repository.
+The settings files lie in configs/ of the repository, the recipes in scripts/recipes/, and both in
+the package `triptych` of a wheel. An editable install copies nothing: `triptych.shipped_configs`
+and `triptych.cli.recipes` find the folders of the repository.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ OTHERS = ("scripts/wheel_configs.py",)
 
 
 class BuildWithConfigs(build_py):
-    """Build of the package that also copies the settings files."""
+    """Build of the package that also copies the settings files and the recipes."""
 
     def run(self) -> None:
         super().run()
@@ -34,8 +35,10 @@ class BuildWithConfigs(build_py):
         return [*super().get_source_files(), *self._copies(), *OTHERS]
 
     def _copies(self) -> dict[str, str]:
-        """Where each settings file goes, both paths relative to the repository."""
+        """Where each settings file and recipe goes, both paths relative to the repository."""
         folder = Path(self.build_lib) / "triptych"
-        files = sorted((ROOT / "configs").rglob("*.yaml"))
-        names = [file.relative_to(ROOT) for file in files]
-        return {str(name): str(folder / name) for name in names}
+        configs = sorted((ROOT / "configs").rglob("*.yaml"))
+        recipes = sorted((ROOT / "scripts/recipes").glob("*.py"))
+        copies = {file: folder / file.relative_to(ROOT) for file in configs}
+        copies |= {file: folder / "recipes" / file.name for file in recipes}
+        return {str(file.relative_to(ROOT)): str(copy) for file, copy in copies.items()}

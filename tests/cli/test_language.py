@@ -183,7 +183,6 @@ def test_a_validation_writes_a_table(train, tmp_path: Path) -> None:
         (["--task.predicted", 1.5], ["predicted", "1.5"]),
         (["--task", "Translate"], ["task", "MaskedTokens"]),
         (["--data.source.files", '{"train": ["a.txt"]}'], ["a.txt does not exist"]),
-        (["--data.source", "Docstrings", "--data.source.packages", "[nothing]"], ["'nothing'"]),
     ],
 )
 def test_impossible_settings_are_refused(

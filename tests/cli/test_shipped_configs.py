@@ -87,7 +87,7 @@ def test_the_text_of_a_file_is_printed(cli, refused) -> None:
         ("music", "jsb", ["triptych data fetch jsb-chorales", "chorales-demo"]),
         ("music", "maestro-small", ["triptych data fetch maestro`"]),
         ("translation", "multi30k-en-de", ["triptych data fetch multi30k", "numbers-en-de"]),
-        ("language", "lm-multi30k", ["train.en.gz does not exist", "lm-docstrings"]),
+        ("language", "lm-multi30k", ["train.en.gz does not exist", "data fetch multi30k"]),
     ],
 )
 def test_missing_data_are_named_with_the_ways_to_get_some(
@@ -103,6 +103,11 @@ def test_missing_data_are_named_with_the_ways_to_get_some(
         prepare_data(found, from_plain(found.config_class(), content))
     assert all(part in str(caught.value) for part in says), str(caught.value)
     assert str(caught.value).count("source.directory") == 1, "advice is given once"
+
+
+def test_missing_files_of_a_recipe_are_named_with_its_command(refused) -> None:
+    train = ["train", "language", "--config", "lm-docstrings"]
+    refused(*train, says=["data/docstrings/train.txt", "`triptych data make docstrings` writes it"])
 
 
 def test_a_missing_file_is_named_with_those_that_are_there(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`triptych data list` and `triptych data fetch NAME`: public data sets."""
+"""`triptych data`: lists public data sets and recipes, downloads the former, runs the latter."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from triptych.cli import recipes
 from triptych.cli.main import PlainParser
 from triptych.files.progress import ProgressLine
 from triptych.tools.download import catalogue
@@ -14,13 +15,16 @@ from triptych.tools.download import catalogue
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the command."""
-    parser = PlainParser(prog="triptych data", description="Public data sets.")
-    actions = parser.add_subparsers(dest="action", metavar="list | fetch NAME", required=True)
+    parser = PlainParser(prog="triptych data", description="Data sets to download or to make.")
+    actions = parser.add_subparsers(
+        dest="action", metavar="list | fetch NAME | make NAME", required=True
+    )
     actions.add_parser(
         "list",
         usage="triptych data list",
-        description="Print name, size, content and terms of use of every data set.",
-        help="list the data sets",
+        description="Print name, size, content and terms of use of every data set, and what the "
+        "recipes write.",
+        help="list the data sets and the recipes",
     )
     fetch = actions.add_parser(
         "fetch",
@@ -38,16 +42,29 @@ def parser() -> argparse.ArgumentParser:
         help="Address of another folder that holds the files, http, https or file. The environment "
         "variable TRIPTYCH_DATA_MIRROR names a mirror of all data sets: one folder for each NAME.",
     )
+    make = actions.add_parser(
+        "make",
+        usage="triptych data make NAME [--out DIR] [OPTIONS]",
+        description="Run a recipe, a program that writes the text files of a shipped config into a "
+        "new folder, by default data/NAME. Its recipe.json says how they were made. "
+        "`triptych data make NAME --help` shows the options of a recipe.",
+        help="run a recipe",
+    )
+    make.add_argument("name", metavar="NAME", help="Name of the recipe; see triptych data list.")
     return parser
 
 
 def names() -> list[str]:
-    """Return the names of the data sets."""
-    return list(catalogue.read())
+    """Return the names of the data sets and of the recipes."""
+    return [*catalogue.read(), *recipes.names()]
 
 
 def run(arguments: Sequence[str]) -> int:
-    """List the data sets or download one; raises UserError."""
+    """List the data sets, download one or run a recipe; raises UserError."""
+    if arguments[:1] == ["make"] and len(arguments) > 1 and not arguments[1].startswith("-"):
+        folder = recipes.make(arguments[1], arguments[2:])
+        print(f"{folder}: {recipes.PROVENANCE} says how its files were made", file=sys.stderr)
+        return 0
     options = parser().parse_args(arguments or ["--help"])
     if options.action == "list":
         print_list()
@@ -66,10 +83,14 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def print_list() -> None:
-    """Print name, size, content and terms of every data set."""
+    """Print name, size, content and terms of every data set, and the recipes."""
     sets = catalogue.read()
     width = max(map(len, sets))
     for name, data in sets.items():
         print(f"{name:<{width}}  {data.size / 1e6:6.1f} MB  {data.about}")
         print(f"{'':<{width}}             {data.terms}")
-    print("\ntriptych data fetch NAME downloads one into data/NAME")
+    print("\ntriptych data fetch NAME downloads one into data/NAME\n")
+    width = max(map(len, recipes.names()), default=0)
+    for name in recipes.names():
+        print(f"{name:<{width}}  {recipes.about(name)}")
+    print("\ntriptych data make NAME writes the files of one into data/NAME")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jsonargparse import ArgumentParser
 
 from triptych import __version__
+from triptych.cli import recipes
 from triptych.cli.options import open_model, options_parser, read_options
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import EvaluateOptions, counted
@@ -75,6 +76,7 @@ def score(model: TrainedModel, options: EvaluateOptions, what: str) -> Evaluatio
         with out_of_memory_advice("lower --batch_size"):
             return model.score_split(options, ProgressLine(what))
     except UserError as error:
+        recipes.advise(error)
         source = getattr(model.data_settings, "source", None)
         folder = getattr(source, "directory", None)
         moved = folder is not None and not Path(folder).expanduser().exists()

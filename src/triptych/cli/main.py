@@ -107,8 +107,8 @@ COMMANDS = {
             needs_domain=False, place="triptych.cli.shipped:Configs",
         ),
         Command(
-            "data", "list | fetch NAME",
-            "list public data sets, or download one", needs_domain=False,
+            "data", "list | fetch NAME | make NAME",
+            "list data sets and recipes, download one or run one", needs_domain=False,
         ),
         Command(
             "completion", "bash|zsh|fish",

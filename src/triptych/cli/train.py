@@ -12,6 +12,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from triptych.cli import recipes
 from triptych.cli.options import check_checkpoint
 from triptych.config.files import read_settings_file
 from triptych.config.parser import (
@@ -97,6 +98,7 @@ def prepare_data(domain: Domain, config: Any, vocabulary: Any = None) -> Any:
     try:
         return domain.prepare(config, vocabulary)
     except UserError as error:
+        recipes.advise(error)
         folder = getattr(getattr(config.data, "source", None), "directory", None)
         if folder is None or Path(folder).expanduser().exists():
             raise

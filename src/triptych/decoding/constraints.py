@@ -58,19 +58,6 @@ class Forbidden:
         return self.mask.expand(len(values), -1)  # [B, V]
 
 
-class OnlyAfterFirst(Forbidden):
-    """Forbids all but some tokens, from the second position on."""
-
-    def __init__(self, allowed: Sequence[int], vocabulary: int, device: torch.device) -> None:
-        super().__init__(allowed, vocabulary, device)
-        self.mask = ~self.mask
-        self.nothing = torch.zeros_like(self.mask)
-
-    def __call__(self, values: Tensor) -> Tensor:
-        mask = self.mask if values.shape[1] else self.nothing
-        return mask.expand(len(values), -1)  # [B, V]
-
-
 class MinimumLength(Forbidden):
     """Forbids the end token within the first `length` tokens."""
 

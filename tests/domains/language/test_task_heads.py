@@ -12,15 +12,8 @@ from triptych.core.models.sequence_vector import SequenceTaskModel
 from triptych.domains.language.data import LabelledExamples, join_texts
 from triptych.domains.language.metrics import simple_accuracies, words_of
 from triptych.domains.language.model import CLS, SEP, ModelConfig, Vocabulary
-from triptych.domains.language.sources.docstring_labels import (
-    DocstringChoices,
-    DocstringPackages,
-)
 from triptych.domains.language.sources.labelled import Labelled
-from triptych.domains.language.sources.parallel_lines import Languages, TranslationPairs
-from triptych.domains.language.sources.shuffled_words import ShuffledWords
 from triptych.domains.language.sources.tab_separated import TabSeparated
-from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.tasks.labelled import (
     Classification,
     Entailment,
@@ -264,83 +257,6 @@ def test_training_examples_are_chosen_by_seed(tmp_path: Path, vocabulary: Vocabu
     assert chosen[0] != chosen[1]
     with pytest.raises(UserError, match="train_examples"):
         Classification(train_examples=21).encode(source, "train", words, 32)
-
-
-def test_docstrings_of_two_splits_share_no_text() -> None:
-    source = DocstringPackages(packages=("numpy", "mido"), held_out=0.2)
-    splits = {split: source.examples(split) for split in source.splits()}
-    texts = {split: {each.texts[0] for each in found} for split, found in splits.items()}
-    assert not texts["train"] & texts["test"]
-    assert not texts["train"] & texts["validation"]
-    assert {each.label for each in splits["train"]} == {"numpy", "mido"}
-
-
-def test_the_right_first_sentence_is_among_the_candidates() -> None:
-    source = DocstringChoices(packages=("numpy", "mido"), held_out=0.2)
-    found = source.examples("train")
-    assert found == source.examples("train")
-    places = [int(each.label) for each in found]
-    assert set(places) == {1, 2, 3, 4}
-    for each in found:
-        assert len(set(each.texts[1:])) == 4
-
-
-def parallel(folder: Path) -> dict[str, str]:
-    draw = np.random.default_rng(0)
-    for language in ("en", "de"):
-        lines = [f"{language} {n} {'x' * int(draw.integers(1, 20))}" for n in range(40)]
-        (folder / f"t.{language}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return {"train": "t.{language}"}
-
-
-def test_translation_pairs_are_balanced_and_of_similar_length(tmp_path: Path) -> None:
-    source = TranslationPairs(directory=str(tmp_path), files=parallel(tmp_path))
-    found = source.examples("train")
-    for each in found:
-        same = each.texts[0].split()[1] == each.texts[1].split()[1]
-        assert same == (each.label == "translation")
-    labels = [each.label for each in found]
-    assert labels.count("translation") == labels.count("other") == 40
-    lengths = {kind: [len(e.texts[1]) for e in found if e.label == kind] for kind in set(labels)}
-    difference = np.subtract(lengths["translation"], lengths["other"])
-    assert np.abs(difference).mean() < np.std(lengths["translation"])
-
-
-def test_languages_are_cut_to_windows(tmp_path: Path) -> None:
-    source = Languages(
-        directory=str(tmp_path), files=parallel(tmp_path), languages=("en", "de"), window=4
-    )
-    found = source.examples("train")
-    assert len(found) == 80
-    assert all(0 < len(each.texts[0]) <= 4 for each in found)
-
-
-@pytest.mark.parametrize("window", [None, 2])
-def test_shuffled_sentences_have_the_words_of_the_original(
-    tmp_path: Path, window: int | None
-) -> None:
-    draw = np.random.default_rng(0)
-    lines = [" ".join(f"w{n}" for n in draw.integers(0, 50, 8)) + "." for _ in range(200)]
-    bad = ["too few words.", "same " * 8 + "word.", "long " * 40]
-    (tmp_path / "train.txt").write_text("\n".join(lines[:150] + lines[:20] + bad) + "\n")
-    (tmp_path / "test.txt").write_text("\n".join(lines[100:]) + "\n")
-    files = {"train": ["train.txt"], "test": ["test.txt"]}
-    source = ShuffledWords(TextFiles(str(tmp_path), files, one_per_line=True), window)
-    assert source.splits() == ["train", "test"]
-    train, test = source.examples("train"), source.examples("test")
-    assert train == source.examples("train")
-    assert len(train) == 150, "each sentence once"
-    assert len(test) == 50, "no sentence of the training"
-    for line, (texts, label, _) in zip(lines, [*train, *test], strict=True):
-        words, found = line.split(), texts[0].split()
-        assert (found == words) == (label == "original")
-        assert sorted(found) == sorted(words)
-        assert (found[0], found[-1]) == (words[0], words[-1])
-        for start in range(1, 7, window or 6):
-            group = slice(start, start + (window or 6))
-            assert sorted(found[group]) == sorted(words[group])
-    labels = [each.label for each in train]
-    assert 50 < labels.count("shuffled") < 100
 
 
 def examples_of(rows: list[list[int]], labels: list[int], n_rows: int = 1) -> LabelledExamples:

@@ -1,4 +1,4 @@
-"""Sources of text: documents, held-out shares, docstrings, and one sentence for what is wrong."""
+"""Sources of text: documents, held-out shares, and one sentence for what is wrong."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from triptych.domains.docstrings import prose, read_docstrings
 from triptych.domains.language.data import join_sentences
-from triptych.domains.language.sources.docstrings import Docstrings
 from triptych.domains.language.sources.text_files import TextFiles
 from triptych.errors import UserError
 
@@ -47,58 +45,6 @@ def test_what_is_wrong_with_a_file_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n\n", encoding="utf-8")
     with pytest.raises(UserError, match="train split has no text"):
         TextFiles(str(tmp_path), {"train": ["empty.txt"]}).documents("train")
-
-
-DOCSTRING = """Return the sum of two numbers.
-
-The sum is computed in double precision. It never
-overflows; see `other` [1]_ for more.
-
-Parameters
-----------
-x : float
-    The first number of the sum.
-y : float, optional
-
->>> add(1, 2)
-3
-
-.. math:: x + y
-
-short one.
-"""
-
-
-def test_prose_of_a_docstring() -> None:
-    assert list(prose(DOCSTRING)) == [
-        ("Return the sum of two numbers.",),
-        ("The sum is computed in double precision.", "It never overflows; see other for more."),
-        ("The first number of the sum.",),
-    ]
-
-
-def test_docstrings_of_a_package_are_read_in_order() -> None:
-    found = read_docstrings("json")
-    assert found == read_docstrings("json")
-    assert {each.package for each in found} == {"json"}
-    assert any(each.name == "JSONEncoder" for each in found)
-    assert all(sentence for each in found for part in each.paragraphs for sentence in part)
-
-
-def test_no_paragraph_of_docstrings_is_in_two_splits() -> None:
-    source = Docstrings(packages=("email", "json", "asyncio"), held_out=0.2)
-    splits = [source.documents(split) for split in source.splits()]
-    assert all(splits)
-    sentences = [{" ".join(document) for document in part} for part in splits]
-    assert not sentences[0] & sentences[1]
-    assert not sentences[0] & sentences[2]
-    assert sum(map(len, splits)) == sum(map(len, sentences)), "no document occurs twice"
-
-
-@pytest.mark.parametrize("package", ["no_such_package", "os.path", ""])
-def test_a_package_that_is_not_installed_is_refused(package: str) -> None:
-    with pytest.raises(UserError, match="is not installed; expected installed packages"):
-        Docstrings(packages=(package,)).documents("train")
 
 
 def test_sentences_are_joined_up_to_a_length() -> None:

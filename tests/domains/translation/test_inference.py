@@ -16,15 +16,13 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import DecodingState
 from triptych.decoding.beams import SearchResult
 from triptych.domains.translation import inference, translate
-from triptych.domains.translation.config import Config
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.model import END, START
 from triptych.domains.translation.sources import ParallelText
-from triptych.domains.translation.task import TranslationTrainingModule, prepare
+from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.domains.translation.translate import FORBIDDEN, one_line, plan_rows
 from triptych.errors import UserError
-from triptych.text.byte_level import Words
 from triptych.text.tokenizer import PAD
 from triptych.types import Dtype
 
@@ -381,38 +379,12 @@ def test_an_evaluation_searches_as_it_is_told(translator: TranslationModel) -> N
         {"beam": 3, "length_penalty": "gnmt:5", "no_repeat_ngram": 1},
     ):
         result = translator.evaluate("test", **search)
-        unset = {"no_repeat_ngram": None, "frequent_words": None}
+        unset = {"no_repeat_ngram": None}
         assert result.details["search"] == unset | search
         found.append(result.details["hypotheses"])
         assert found[-1] == translator.translate(sources, **search)
     assert found[0] != found[1]
     assert found[1] != found[2]
-
-
-@pytest.mark.parametrize("beam", [1, 3])
-def test_only_words_of_the_source_and_frequent_ones_follow_the_first(
-    tiny_config: Config, beam: int
-) -> None:
-    data = replace(tiny_config.data, tokenizer=Words(min_count=3))
-    task, _, _ = prepare(replace(tiny_config, data=data))
-    model = in_use(task.eval())
-    tokenizer = task.tokenizers.source
-    lines = ["seven", "two hundred and elephants", "ninety-nine"]
-    words = [i for i, text in enumerate(tokenizer.token_bytes) if text]
-    options: dict[str, Any] = {"beam": beam, "min_length": 5, "max_length": 8}
-    free = model.search(lines, **options)
-    for count in (0, 4):
-        found = model.search(lines, frequent_words=count, **options)
-        for line, (best,), (unbound,) in zip(lines, found, free, strict=True):
-            allowed = set(words[:count]) | (set(tokenizer.encode(line)) & set(words)) | {END}
-            assert set(best.tokens[1:]) <= allowed
-            assert best.tokens[0] in words
-            assert not set(unbound.tokens[1:]) <= allowed  # the rule had something to forbid
-
-
-def test_frequent_words_need_a_vocabulary_of_words(translator: TranslationModel) -> None:
-    with pytest.raises(UserError, match=r"frequent_words needs .* whole words"):
-        translator.search(["seven"], frequent_words=5)
 
 
 def test_a_limit_scores_the_first_lines(translator: TranslationModel) -> None:

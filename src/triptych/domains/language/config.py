@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from triptych.domains.language.model import N_SPECIALS, LanguageSettings, ModelConfig, Task
 from triptych.domains.language.sources.base import Source
-from triptych.domains.language.sources.docstrings import Docstrings
+from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.errors import at_least
 from triptych.text.tokenizer import TokenizerConfig
@@ -21,10 +21,8 @@ MIN_LENGTH = 8
 class DataConfig:
     """Source of the text, vocabulary and batches."""
 
-    source: Source = field(default_factory=Docstrings)
-    """Source of the text, by class path: Docstrings or TextFiles; for a task with labels
-    TabSeparated, DocstringPackages, DocstringChoices, ShuffledWords, Languages or
-    TranslationPairs."""
+    source: Source = field(default_factory=TextFiles)
+    """Source of the text, by class path: TextFiles; for a task with labels TabSeparated."""
     tokenizer: TokenizerConfig = field(default_factory=WordPiece)
     """Kind of tokens, by class path: WordPiece."""
     vocabulary_size: int = 8_000

@@ -271,6 +271,6 @@ def text_source(source: Source, task: Task) -> TextSource:
     if not isinstance(source, TextSource):
         raise UserError(
             f"the task {type(task).__name__} reads plain text, and data.source is "
-            f"{type(source).__name__}; expected TextFiles or Docstrings"
+            f"{type(source).__name__}; expected TextFiles"
         )
     return source

@@ -19,8 +19,7 @@ class DataConfig(Checked):
     """Settings of the corpus, the vocabulary, the batches and the decoding in validation."""
 
     source: Corpus = field(default_factory=NumberWords)
-    """Corpus: NumberWords, ReversedSentences, ParallelText, TabSeparated, TwoLanguages or
-    DocstringSummaries."""
+    """Corpus: NumberWords, ReversedSentences, ParallelText, TabSeparated or TwoLanguages."""
     packed: str | None = None
     """Folder that `triptych pack translation` has written, from which training and validation pairs
     and the vocabulary are read in place of the source; null for none."""

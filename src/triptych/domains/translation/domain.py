@@ -31,9 +31,6 @@ class TranslationScoreRequest(ScoreRequest):
     gnmt:ALPHA, ((5 + length) / 6)^ALPHA."""
     no_repeat_ngram: PositiveInt | None = None
     """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
-    frequent_words: NonNegativeInt | None = None
-    """Number of the most frequent words of the vocabulary that may be written, after the first
-    word, besides the source's own words; null for all words. For models of whole words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,9 +67,6 @@ class TranslationTranslateOptions(TranslateOptions):
     """Maximum length of a translation in tokens; null for 50 more than the source has."""
     no_repeat_ngram: PositiveInt | None = None
     """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
-    frequent_words: NonNegativeInt | None = None
-    """Number of the most frequent words of the vocabulary that may be written, after the first
-    word, besides the source's own words; null for all words. For models of whole words."""
     sample: bool = False
     """Sample translations instead of a beam search."""
     temperature: NonNegativeFloat = 1.0

@@ -47,7 +47,6 @@ def evaluate_split(
         beam=request.beam,
         length_penalty=request.length_penalty,
         no_repeat_ngram=request.no_repeat_ngram,
-        frequent_words=request.frequent_words,
         batch_size=request.batch_size or TranslateOptions.batch_size,
         progress=progress,
     )
@@ -66,7 +65,6 @@ def evaluate_split(
             "beam": request.beam,
             "length_penalty": str(penalty),
             "no_repeat_ngram": request.no_repeat_ngram,
-            "frequent_words": request.frequent_words,
         },
         "dtype": model.dtype,
         "sentences_per_second": len(pairs) / seconds,

@@ -182,7 +182,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         no effect on the translations if the search is exact. length_penalty: see
         `LengthPenalty.parse`. progress: called with (lines done, lines in all); `translate` counts
         the sentences of a long line as lines. constraints: prefix, require, min_length, max_length,
-        no_repeat_ngram and frequent_words, see `OutputConstraints`; a hypothesis keeps the model's
+        no_repeat_ngram, see `OutputConstraints`; a hypothesis keeps the model's
         log p.
 
         Raises UserError for an n_best outside 1 to beam, for another length penalty and for

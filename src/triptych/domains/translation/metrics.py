@@ -1,4 +1,4 @@
-"""Likelihood, and scores of translations: BLEU, chrF and exact match.
+"""Likelihood, and scores of translations: BLEU, chrF and exact match; of summaries: ROUGE.
 
 BLEU and chrF are sacrebleu's (Post 2018, arXiv 1804.08771) on raw text in true case. Each comes
 with its signature: scores with different signatures cannot be compared.
@@ -6,6 +6,8 @@ with its signature: scores with different signatures cannot be compared.
 
 from __future__ import annotations
 
+import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -29,6 +31,9 @@ LABELS = {
     "on Multi30k report it; mostly above bleu and not to be compared with it",
 }
 """Descriptions of the scores for printing."""
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
+ROUGE = ("rouge1", "rouge2", "rougeL")
+"""Overlap of words, of pairs of words, and longest common subsequence (Lin 2004)."""
 
 
 class LikelihoodScores:
@@ -157,3 +162,31 @@ def papers_bleu_unavailable(language: str, tokenizer: str = "13a") -> str | None
     if primary_subtag(language) not in known:
         return f"Moses has no tokenisation into words for the language {language}"
     return None
+
+
+def character_accuracy(hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    """Return the share of the references' characters that stand in their place."""
+    pairs = zip(hypotheses, references, strict=True)
+    equal = sum(h == r for one, other in pairs for h, r in zip(one, other, strict=False))
+    return equal / sum(map(len, references))
+
+
+def rouge(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+    """Return the mean F1 of each kind of ROUGE, 0 to 100, by torchmetrics, without stemming."""
+    from torchmetrics.functional.text.rouge import rouge_score
+
+    scores = rouge_score(list(hypotheses), list(references), rouge_keys=ROUGE)
+    return {name: 100 * float(scores[f"{name}_fmeasure"]) for name in ROUGE}
+
+
+def rouge_of_baselines(
+    documents: Sequence[str], references: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return `rouge` of the first sentence of each document, and of a random one."""
+    sentences = [SENTENCE_END.split(document) for document in documents]
+    generator = random.Random(0)
+    baselines = {
+        "lead-1": [first for first, *_ in sentences],
+        "random sentence": [generator.choice(each) for each in sentences],
+    }
+    return {name: rouge(chosen, references) for name, chosen in baselines.items()}

@@ -23,9 +23,6 @@ class OutputConstraints(Checked):
     """Maximum number of tokens, without the end; None for a limit that depends on the source."""
     no_repeat_ngram: PositiveInt | None = None
     """Length of the runs of tokens that may occur once only; None for no such rule."""
-    frequent_words: NonNegativeInt | None = None
-    """Number of the most frequent words that may come after the first one besides those of the
-    source; None for all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -42,10 +39,7 @@ class OutputConstraints(Checked):
     @property
     def of_whole_lines(self) -> bool:
         """Whether they concern a line as a whole, which must then not be translated in parts."""
-        of_parts = OutputConstraints(
-            no_repeat_ngram=self.no_repeat_ngram, frequent_words=self.frequent_words
-        )
-        return self != of_parts
+        return self != OutputConstraints(no_repeat_ngram=self.no_repeat_ngram)
 
     @classmethod
     def of(cls, options: dict[str, Any], *, only: bool = False) -> OutputConstraints:

@@ -9,9 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
+from triptych.domains.translation.metrics import character_accuracy, rouge, rouge_of_baselines
 from triptych.domains.translation.model import primary_subtag
-from triptych.domains.translation.rouge import rouge, rouge_of_baselines
 from triptych.errors import UserError
 from triptych.files.results import read_lines
 from triptych.text.files import SPACES, TextFilesOfSplits, read_columns
@@ -23,9 +24,6 @@ Pair = tuple[str, str]
 CHARACTER_LANGUAGES = ("ko", "zh", "ja")
 """Target languages whose BLEU counts characters: sacrebleu's default tokenizer is for languages
 with spaces between words, and a Korean word includes its particles."""
-
-ARTIFICIAL = "art"
-"""ISO 639 code of artificial languages, whose sentences have no summary."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +61,8 @@ class Corpus(Checked, ABC):
         return [self.source_language]
 
     def of_summaries(self) -> bool:
-        """Return whether the targets are summaries: both sides are in one natural language."""
-        source, target = map(primary_subtag, (self.source_language, self.target_language))
-        return source == target != ARTIFICIAL
+        """Return whether the targets are summaries, whose sources are read whole."""
+        return False
 
     def example(self) -> str:
         """Return a source as those of artificial data, without their files; "" for other text."""
@@ -80,13 +77,13 @@ class Corpus(Checked, ABC):
         self, hypotheses: Sequence[str], references: Sequence[str]
     ) -> dict[str, float]:
         """Return scores, by name, of translations of this kind of corpus alone."""
-        return rouge(hypotheses, references) if self.of_summaries() else {}
+        return {}
 
     def baseline_scores(
         self, sources: Sequence[str], references: Sequence[str]
     ) -> dict[str, dict[str, float]]:
         """Return these scores for translations that need no model, by the name of the method."""
-        return rouge_of_baselines(sources, references) if self.of_summaries() else {}
+        return {}
 
 
 @dataclass(frozen=True)
@@ -97,11 +94,35 @@ class FileCorpus(TextFilesOfSplits[Pair], Corpus):
     is trained on; the same target may occur in two splits.
     """
 
+    targets: Literal["translations", "summaries", "symbols"] = field(
+        default="translations", kw_only=True
+    )
+    """What the targets are: translations; summaries, which ROUGE scores and whose sources are read
+    whole; or strings of symbols, which are compared character by character."""
+
     def read(self, split: str) -> Iterator[Pair]:
         return self.items(split)
 
     def key(self, item: Pair) -> str:
         return item[0]
+
+    def of_summaries(self) -> bool:
+        return self.targets == "summaries"
+
+    def bleu_tokenizer(self) -> str:
+        return "char" if self.targets == "symbols" else super().bleu_tokenizer()
+
+    def extra_scores(
+        self, hypotheses: Sequence[str], references: Sequence[str]
+    ) -> dict[str, float]:
+        if self.targets == "symbols":
+            return {"character_accuracy": character_accuracy(hypotheses, references)}
+        return rouge(hypotheses, references) if self.of_summaries() else {}
+
+    def baseline_scores(
+        self, sources: Sequence[str], references: Sequence[str]
+    ) -> dict[str, dict[str, float]]:
+        return rouge_of_baselines(sources, references) if self.of_summaries() else {}
 
     def read_aligned(self, names: Sequence[str]) -> Iterator[Pair]:
         """Yield the pairs of line-aligned files; for names see `ParallelText.files`."""

@@ -9,11 +9,9 @@ import torch
 
 from triptych.decoding.constraints import (
     BEGIN,
-    Forbidden,
     ForcedText,
     MinimumLength,
     NoRepeatedNgrams,
-    OnlyAfterFirst,
     RequiredPhrases,
 )
 from triptych.decoding.sampling import LogitsConstraint
@@ -59,13 +57,8 @@ class TokenConstraints:
         """Number of tokens of the vocabulary."""
         return len(self.tokenizer)
 
-    @property
-    def by_source(self) -> bool:
-        """Whether the rules depend on the source, so that a batch can have one source only."""
-        return self.wanted.frequent_words is not None
-
-    def rules(self, source: Sequence[int], device: torch.device) -> list[LogitsConstraint]:
-        """Return the rules about the next token of a translation of the source."""
+    def rules(self, device: torch.device) -> list[LogitsConstraint]:
+        """Return the rules about the next token of a translation."""
         wanted = self.wanted
         rules: list[LogitsConstraint] = []
         if wanted.prefix is not None:
@@ -74,14 +67,6 @@ class TokenConstraints:
             rules.append(MinimumLength(wanted.min_length, END, self.size, device))
         if wanted.no_repeat_ngram is not None:
             rules.append(NoRepeatedNgrams(wanted.no_repeat_ngram, self.size))
-        if wanted.frequent_words is not None:
-            # Words are numbered by frequency; those without text are special ids and <unk>.
-            texts = self.tokenizer.token_bytes
-            words = [i for i, text in enumerate(texts) if text]
-            others = [i for i, text in enumerate(texts) if not text and i != END]
-            known = {*words[: wanted.frequent_words], *set(source).intersection(words), END}
-            rules.append(Forbidden(others, self.size, device))
-            rules.append(OnlyAfterFirst(sorted(known), self.size, device))
         return rules
 
     def required(self, device: torch.device) -> RequiredPhrases | None:
@@ -97,14 +82,8 @@ def prepare_constraints(
     language: code of the target language. With spaces between words a required phrase begins after
     one, or the translation begins with it.
     Raises UserError for a prefix and phrases that the tokenizer cannot write, that are longer
-    than max_length, or that repeat a run of tokens which no_repeat_ngram forbids; and for
-    frequent_words where the tokens are no whole words.
+    than max_length, or that repeat a run of tokens which no_repeat_ngram forbids.
     """
-    if wanted.frequent_words is not None and tokenizer.unknown is None:
-        raise UserError(
-            "frequent_words needs a model whose tokens are whole words in the order of their "
-            "frequency (data.tokenizer Words), and this one has byte pairs"
-        )
     stem: list[int] = []
     rest = b""
     count = 0

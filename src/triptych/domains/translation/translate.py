@@ -47,14 +47,12 @@ def search_sources(
     """Yield the key and the result of each source (its ids and END), the longest first."""
     device = device_of(model)
     required, n_banks = constraints.required(device), constraints.n_banks
-    if constraints.by_source:
-        batch_size = 1
     lengths = {key: len(source) for key, source in sources.items()}
     most = max_positions(model, beam)
     equal = not model.decodes_padded_sources
     for keys in plan_rows(lengths, max(1, batch_size // n_banks), most, equal_lengths=equal):
         limits = [constraints.limit(sources[key]) for key in keys]
-        rules = constraints.rules(sources[keys[0]], device)
+        rules = constraints.rules(device)
         with scoring(model), threads_of_steps(model, len(keys) * beam * n_banks):
             condition = _encode(model, [sources[key] for key in keys])
             state = model.init_state(len(keys), max(limits), condition=condition)
@@ -87,13 +85,11 @@ def sample_sources(
     device = device_of(model)
     generator = torch.Generator(device).manual_seed(seed)
     forbidden = Forbidden(FORBIDDEN, constraints.size, device)
-    if constraints.by_source:
-        batch_size = 1
     lengths = {key: len(source) for key, source in sources.items()}
     most, equal = max_positions(model, 1), not model.decodes_padded_sources
     for keys in plan_rows(lengths, batch_size, most, equal_lengths=equal):
         limits = [constraints.limit(sources[key]) for key in keys]
-        rules = [forbidden, *constraints.rules(sources[keys[0]], device)]
+        rules = [forbidden, *constraints.rules(device)]
         with scoring(model):
             request = SampleRequest(
                 count=len(keys),

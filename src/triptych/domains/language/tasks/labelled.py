@@ -346,7 +346,6 @@ def labelled_source(source: Source, task: Task) -> LabelledSource:
     if not isinstance(source, LabelledSource):
         raise UserError(
             f"the task {type(task).__name__} reads labelled text, and data.source is "
-            f"{type(source).__name__}; expected TabSeparated, DocstringPackages, "
-            "DocstringChoices, Languages or TranslationPairs"
+            f"{type(source).__name__}; expected TabSeparated"
         )
     return source

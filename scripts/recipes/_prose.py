@@ -1,4 +1,4 @@
-"""Docstrings of installed Python packages as prose: text that needs no download.
+"""Docstrings of installed Python packages as prose.
 
 The files are parsed and not imported. What is read depends on the versions of the packages alone.
 """
@@ -9,11 +9,13 @@ import ast
 import re
 import sysconfig
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from platform import python_version
 
 from triptych.errors import UserError
 from triptych.files.reading import read_in_order
@@ -46,6 +48,11 @@ class Docstring:
     paragraphs: tuple[tuple[str, ...], ...]
     """Sentences of each paragraph, without code, tables and other markup."""
 
+    @property
+    def sentences(self) -> list[str]:
+        """All sentences in order."""
+        return [sentence for paragraph in self.paragraphs for sentence in paragraph]
+
 
 def read_docstrings(package: str) -> list[Docstring]:
     """Return the docstrings of an installed package, or of `python`, in the order of its files.
@@ -53,19 +60,15 @@ def read_docstrings(package: str) -> list[Docstring]:
     Files that this version of Python cannot parse are left out. Raises UserError for a package that
     is not installed.
     """
-    return list(_read_package(package))
-
-
-@lru_cache(maxsize=8)
-def _read_package(package: str) -> tuple[Docstring, ...]:
     root = package_folder(package)
+    inside = (path.relative_to(root) for path in root.rglob("*.py"))
     paths = sorted(
-        (path for path in root.rglob("*.py") if not _omitted(path.relative_to(root))),
-        key=lambda path: path.relative_to(root).parts,
+        (path for path in inside if not OMITTED_FOLDERS.intersection(path.parts)),
+        key=lambda path: path.parts,
     )
     read = partial(_read_file, package, root)
     docstrings = read_in_order(read, paths, count=len(paths), what=f"files of {package}")
-    return tuple(each for of_file in docstrings for each in of_file)
+    return [each for of_file in docstrings for each in of_file]
 
 
 def package_folder(package: str) -> Path:
@@ -81,21 +84,21 @@ def package_folder(package: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-def _omitted(path: Path) -> bool:
-    return bool(OMITTED_FOLDERS.intersection(path.parts))
+def versions(packages: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each package and its version, on which the text depends."""
+    known = metadata.packages_distributions()
+    for package in packages:
+        own = package == STANDARD_LIBRARY or package not in known
+        yield package, python_version() if own else metadata.version(known[package][0])
 
 
 def _read_file(package: str, root: Path, path: Path) -> list[Docstring]:
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse((root / path).read_bytes())
     except (SyntaxError, ValueError, OSError):
         return []
-    docstrings = []
-    for name, text in _texts(tree, ""):
-        if paragraphs := tuple(prose(text)):
-            file = path.relative_to(root).as_posix()
-            docstrings.append(Docstring(package, file, name, paragraphs))
-    return docstrings
+    texts = ((name, tuple(prose(text))) for name, text in _texts(tree, ""))
+    return [Docstring(package, path.as_posix(), name, parts) for name, parts in texts if parts]
 
 
 def _texts(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,135 @@
+"""Recipes by name: programs that write the text files of a config, and the folder that they write.
+
+They lie in `scripts/recipes/` of the repository, which the wheel carries as `triptych/recipes/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import triptych
+from triptych.errors import UserError, meant
+from triptych.files.atomic import TEMPORARY, why_unwritable
+from triptych.files.results import json_bytes
+
+_PACKAGE = Path(__file__).parents[1]
+FOLDER = next(
+    (f for f in (_PACKAGE / "recipes", _PACKAGE.parents[1] / "scripts/recipes") if f.is_dir()), None
+)
+"""Folder of the recipes: of an installation, else of the repository; None without either."""
+PROVENANCE = "recipe.json"
+"""File of a recipe's folder that says how it was made."""
+
+
+def names() -> list[str]:
+    """Return the names of the recipes."""
+    files = sorted(FOLDER.glob("[!_]*.py")) if FOLDER else []
+    return [file.stem for file in files]
+
+
+def about(name: str) -> str:
+    """Return the first sentence of a recipe's docstring, without running it."""
+    assert FOLDER is not None
+    return (FOLDER / f"{name}.py").read_text(encoding="utf-8").split('"""')[1].splitlines()[0]
+
+
+def load(name: str) -> Any:
+    """Return the module of a recipe; UserError for an unknown name."""
+    if name not in names():
+        instead = meant(name, names(), f"there are {', '.join(names())}")
+        raise UserError(f"there is no recipe {name!r}; {instead}")
+    assert FOLDER is not None
+    if str(FOLDER.parent) not in triptych.__path__:  # of the repository
+        triptych.__path__.append(str(FOLDER.parent))
+    return import_module(f"triptych.recipes.{name}")
+
+
+def needed_for(text: str) -> list[str]:
+    """Return the recipes that write a folder which a text, such as a config, names: data/NAME."""
+    found = re.findall(rf"\bdata/({'|'.join(names())})(?![-\w])", text)
+    return list(dict.fromkeys(found))
+
+
+def advise(error: UserError) -> None:
+    """Raise the refusal of a missing file that a recipe writes, with the recipe's command."""
+    recipes = needed_for(str(error))
+    if recipes and "does not exist" in str(error):
+        raise UserError(f"{error}; `triptych data make {recipes[0]}` writes it") from error
+
+
+def make(name: str, words: Sequence[str]) -> Path:
+    """Run a recipe with the options `words` and return the folder that it wrote.
+
+    The folder appears when all files are complete. Raises UserError for a wrong option, for a
+    folder that exists and as the recipe does.
+    """
+    from triptych.config.parser import parse_settings, parser_for
+    from triptych.config.schema import build, to_plain
+
+    recipe = load(name)
+    parser = parser_for(
+        recipe.Options,
+        prog=f"triptych data make {name}",
+        description=recipe.__doc__,
+        config=False,
+    )
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--out", metavar="DIR", default=f"data/{name}", help="Folder to create.")
+    values, locate = parse_settings(parser, words)
+    options, out = build(recipe.Options, values, locate=locate), Path(values["out"])
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists already: delete it, or choose another folder with --out")
+    if (why := why_unwritable(out)) is not None:
+        raise UserError(f"cannot write {out}: {why}; expected a folder to create")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=out.parent, prefix=f".{out.name}.", suffix=TEMPORARY))
+    try:
+        files = {file: _write(folder / file, rows) for file, rows in recipe.main(options)}
+        provenance = {
+            "recipe": name,
+            "about": recipe.__doc__,
+            "options": to_plain(options),
+            "triptych": triptych.__version__,
+            "python": platform.python_version(),
+            "files": files,
+        }
+        (folder / PROVENANCE).write_bytes(json_bytes(provenance))
+        folder.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
+        os.replace(folder, out)
+    except OSError as error:
+        raise UserError(f"{out} cannot be written: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return out
+
+
+def _write(path: Path, rows: Iterable[str | tuple[str, ...]]) -> dict[str, int | str]:
+    """Write the rows of a file; return its number of lines and its hash."""
+    digest = hashlib.sha256()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    n_lines = 0
+    with path.open("wb") as file:
+        for n_lines, row in enumerate(rows, start=1):
+            cells = [row] if isinstance(row, str) else row
+            if any("\n" in cell or (len(cells) > 1 and "\t" in cell) for cell in cells):
+                raise UserError(f"{path.name}, line {n_lines} has a line end or a tab in a cell")
+            line = "\t".join(cells).encode() + b"\n"
+            digest.update(line)
+            file.write(line)
+    return {"lines": n_lines, "sha256": digest.hexdigest()}
+
+
+def _umask() -> int:
+    umask = os.umask(0)
+    os.umask(umask)
+    return umask
