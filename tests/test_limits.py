@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from triptych import domains, types
-from triptych.config.hints import import_kinds
+from triptych.config.messages import import_kinds
 from triptych.config.parser import parser_for
 from triptych.config.schema import from_plain, to_plain
 from triptych.errors import UserError

@@ -15,7 +15,7 @@ import pytest
 from jsonargparse import ArgumentParser
 
 from triptych.config.files import read_settings_file
-from triptych.config.hints import (
+from triptych.config.messages import (
     allows_null,
     class_in,
     in_words,

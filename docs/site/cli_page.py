@@ -199,7 +199,7 @@ def parts_in(cls: type, within: tuple[type, ...] = ()) -> tuple[list[type], list
     within: the classes that hold this one; a part may hold its own kind again.
     """
     from triptych import domains
-    from triptych.config.hints import class_in, is_part, subclass_paths
+    from triptych.config.messages import class_in, is_part, subclass_paths
 
     own: list[type] = []
     shared: list[type] = []
@@ -222,7 +222,7 @@ def parts_in(cls: type, within: tuple[type, ...] = ()) -> tuple[list[type], list
 
 def kinds(part: type) -> str:
     """Every kind of a part with its settings."""
-    from triptych.config.hints import subclass_paths
+    from triptych.config.messages import subclass_paths
     from triptych.config.parser import parser_for
 
     lines = [f"#### Kinds of {part.__name__}\n"]

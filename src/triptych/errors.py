@@ -1,4 +1,4 @@
-"""Ends of a command that are told in one sentence, and checks of what a user wrote."""
+"""Ends of a command that are told in one sentence, and the nearest word to what a user wrote."""
 
 from __future__ import annotations
 
@@ -51,11 +51,3 @@ def meant(word: str, known: Iterable[str], otherwise: str) -> str:
     """Return the end of a sentence on an unknown word: `did you mean NAME?`, or `otherwise`."""
     near = nearest(word, known)
     return f"did you mean {near}?" if near else otherwise
-
-
-def at_least(settings: object, least: int, *names: str) -> None:
-    """Raise ValueError where one of these fields is a number below `least`; None is allowed."""
-    for name in names:
-        value = getattr(settings, name)
-        if value is not None and value < least:
-            raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -73,6 +73,14 @@ else:
     PositiveFraction: TypeAlias = float
 
 
+def at_least(settings: object, least: int, *names: str) -> None:
+    """Raise ValueError where one of these fields is a number below `least`; None is allowed."""
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
 @dataclass(frozen=True)
 class Checked:
     """Base of settings made in Python too: a dataclass whose numbers keep their declared limits.

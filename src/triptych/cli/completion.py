@@ -117,7 +117,7 @@ def _copy_option(action: argparse.Action, target: argparse.ArgumentParser, domai
 
 def _values(hint: Any) -> list[str]:
     """Return the values of a type that can be listed: words, true and false, names of classes."""
-    from triptych.config.hints import class_in, is_part, subclass_paths
+    from triptych.config.messages import class_in, is_part, subclass_paths
 
     part = class_in(hint) if hint is not None else None
     if part is not None and is_part(part):

@@ -14,8 +14,7 @@ import jsonargparse
 from jsonargparse.typing import register_type
 
 from triptych.config.files import SettingsFile, read_settings_file
-from triptych.config.hints import import_kinds
-from triptych.config.messages import Locate, check_keys, sentences
+from triptych.config.messages import Locate, check_keys, import_kinds, sentences
 from triptych.errors import UserError
 from triptych.types import LIMITED
 

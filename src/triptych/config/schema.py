@@ -1,8 +1,8 @@
 """Settings: frozen dataclasses, to plain JSON types and back.
 
 A settings class is a frozen dataclass. Below each field stands one sentence with the unit, which is
-also its `--help` text. A part (see `hints`) in plain form is the dotted path of its class and its
-arguments, so that a new kind needs no entry in any table:
+also its `--help` text. A part (see `messages`) in plain form is the dotted path of its class and
+its arguments, so that a new kind needs no entry in any table:
 
     {"attention": {"class_path": "triptych.core.attention.relative.Relative", "init_args": {...}}}
 
@@ -23,8 +23,16 @@ from typing import Any, TypeVar, get_type_hints
 
 import jsonargparse
 
-from triptych.config.hints import allows_null, class_in, in_words, is_part, subclass_paths
-from triptych.config.messages import Locate, check_keys, sentences
+from triptych.config.messages import (
+    Locate,
+    allows_null,
+    check_keys,
+    class_in,
+    in_words,
+    is_part,
+    sentences,
+    subclass_paths,
+)
 from triptych.config.parser import COMMAND_LINE
 from triptych.errors import UserError
 

@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.errors import at_least
+from triptych.types import at_least
 
 NormPosition = Literal["pre", "post"]
 

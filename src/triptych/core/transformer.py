@@ -35,7 +35,7 @@ from triptych.core.state import (
     ProjectedMemory,
     StepContext,
 )
-from triptych.errors import at_least
+from triptych.types import at_least
 
 MAX_DROPOUT = 0.99
 """Largest share of dropped features and attention weights."""

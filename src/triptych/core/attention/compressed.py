@@ -23,7 +23,7 @@ from triptych.core.state import (
     LayerCache,
     StepContext,
 )
-from triptych.errors import at_least
+from triptych.types import at_least
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import BlockWindow, MaskPattern
-from triptych.errors import at_least
+from triptych.types import at_least
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from triptych.core import generation_order as orders
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import CacheLayout, MaskPattern, Windows
-from triptych.errors import at_least
+from triptych.types import at_least
 
 
 @dataclass(frozen=True)

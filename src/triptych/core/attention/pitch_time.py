@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
 from triptych.core.attention.relative_bias import RelativeBias
-from triptych.errors import at_least
+from triptych.types import at_least
 
 
 @dataclass(frozen=True)

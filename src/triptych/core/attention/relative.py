@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
 from triptych.core.attention.relative_bias import DistanceBias
-from triptych.errors import at_least
+from triptych.types import at_least
 
 
 @dataclass(frozen=True)

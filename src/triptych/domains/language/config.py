@@ -8,10 +8,10 @@ from triptych.domains.language.model import N_SPECIALS, LanguageSettings, ModelC
 from triptych.domains.language.sources.base import Source
 from triptych.domains.language.sources.text_files import TextFiles
 from triptych.domains.language.tasks.masked import MaskedTokens
-from triptych.errors import at_least
 from triptych.text.tokenizer import TokenizerConfig
 from triptych.text.word_piece import WordPiece
 from triptych.training.run.settings import RunSettings
+from triptych.types import at_least
 
 MIN_LENGTH = 8
 """Smallest length of an example: two segments of two tokens each and the special ids."""

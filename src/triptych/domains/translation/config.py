@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from triptych.domains.translation.model import N_SPECIALS, ModelConfig, TranslationSettings
 from triptych.domains.translation.sources import Corpus
 from triptych.domains.translation.synthetic import NumberWords
-from triptych.errors import at_least
 from triptych.text.byte_level import BytePairs
 from triptych.text.tokenizer import TokenizerConfig
 from triptych.training.run.settings import RunSettings
-from triptych.types import Checked, NonNegativeInt, PositiveInt
+from triptych.types import Checked, NonNegativeInt, PositiveInt, at_least
 
 
 @dataclass(frozen=True)
