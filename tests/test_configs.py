@@ -65,7 +65,7 @@ def test_a_config_names_the_trainers_own_arguments(path: Path) -> None:
 @pytest.mark.parametrize("path", OVERLAYS, ids=name)
 def test_an_overlay_changes_the_config_that_its_comment_names(path: Path) -> None:
     from triptych.cli.train import parser
-    from triptych.config.parser import parse_settings
+    from triptych.config.schema import parse_settings
     from triptych.domains import find_domain
 
     domain = path.parent.name

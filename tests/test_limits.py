@@ -12,8 +12,7 @@ import pytest
 
 from triptych import domains, types
 from triptych.config.messages import import_kinds
-from triptych.config.parser import parser_for
-from triptych.config.schema import from_plain, to_plain
+from triptych.config.schema import from_plain, parser_for, to_plain
 from triptych.errors import UserError
 from triptych.types import LIMITED, Checked, FractionBelowOne, NonNegativeFloat, PositiveInt
 

@@ -22,8 +22,14 @@ from triptych.config.messages import (
     is_part,
     subclass_paths,
 )
-from triptych.config.parser import parse_settings, parser_for, prefer_int, split_config
-from triptych.config.schema import from_plain, to_plain
+from triptych.config.schema import (
+    from_plain,
+    parse_settings,
+    parser_for,
+    prefer_int,
+    split_config,
+    to_plain,
+)
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.relative import Relative

@@ -42,7 +42,7 @@ def test_each_domain_has_a_sweep() -> None:
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_its_first_and_last_point_are_parsed(path: Path) -> None:
     from triptych.cli.train import parser
-    from triptych.config.parser import parse_settings
+    from triptych.config.schema import parse_settings
     from triptych.domains import find_domain
 
     sweep = read(path)

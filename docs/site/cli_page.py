@@ -223,7 +223,7 @@ def parts_in(cls: type, within: tuple[type, ...] = ()) -> tuple[list[type], list
 def kinds(part: type) -> str:
     """Every kind of a part with its settings."""
     from triptych.config.messages import subclass_paths
-    from triptych.config.parser import parser_for
+    from triptych.config.schema import parser_for
 
     lines = [f"#### Kinds of {part.__name__}\n"]
     for path in subclass_paths(part):

@@ -13,7 +13,7 @@ from pytorch_lightning.loggers import CSVLogger
 from toy_task import ToyTask, train, train_loader, validation_loader
 
 from triptych.cli.train import parser
-from triptych.config.parser import parse_settings
+from triptych.config.schema import parse_settings
 from triptych.domains import find_domain
 from triptych.training.callbacks.progress import ShowProgress
 from triptych.training.engine import module

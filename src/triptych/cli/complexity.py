@@ -46,8 +46,7 @@ class Options(Checked):
 def run(domain: Domain, arguments: Sequence[str]) -> int:
     """Print the costs; raises UserError."""
     from triptych.cli.train import check_settings_file
-    from triptych.config.parser import parse_settings
-    from triptych.config.schema import build
+    from triptych.config.schema import build, parse_settings
     from triptych.files.results import OutputFolder, json_bytes
 
     check_settings_file("complexity", domain, arguments)

@@ -30,7 +30,7 @@ _OVERWRITE = "overwrite"
 
 def parser() -> ArgumentParser:
     """Return the parser of the name and the options."""
-    from triptych.config.parser import parser_for
+    from triptych.config.schema import parser_for
 
     parser = parser_for(
         ExplainOptions,
@@ -56,8 +56,7 @@ def run(arguments: Sequence[str]) -> int:
     """Draw figures into a folder, or print a text; raises UserError before any file is written."""
     import triptych
     from triptych.cli.options import check_checkpoint
-    from triptych.config.parser import parse_settings
-    from triptych.config.schema import build
+    from triptych.config.schema import build, parse_settings
     from triptych.files.results import OutputFolder
 
     name = arguments[0] if arguments else ""

@@ -90,11 +90,11 @@ COMMANDS = {
         ),
         Command(
             "sample", "DOMAIN --checkpoint FILE",
-            "sample into a folder", place="triptych.cli.sample:SAMPLE",
+            "sample into a folder", place="triptych.cli.options:SAMPLE",
         ),
         Command(
             "attention", "DOMAIN --checkpoint FILE",
-            "draw attention weights", place="triptych.cli.sample:ATTENTION",
+            "draw attention weights", place="triptych.cli.options:ATTENTION",
         ),
         Command(
             "pretrained", "[NAME]",

@@ -10,8 +10,7 @@ from jsonargparse import ArgumentParser
 
 from triptych import shipped_configs
 from triptych.cli.options import OVERWRITE, options_parser
-from triptych.config.parser import parse_settings
-from triptych.config.schema import build
+from triptych.config.schema import build, parse_settings
 from triptych.domains.base import Domain
 from triptych.errors import UserError
 from triptych.files.results import check_result_file

@@ -1,8 +1,13 @@
-"""What commands that use a trained model share: parse options, check files, open the model."""
+"""What commands that use a trained model share: parse options, check files, open the model.
+
+`triptych sample` and `triptych attention` are no more than this and one method of the model.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,12 +17,12 @@ from jsonargparse import ArgumentParser
 import triptych
 from triptych import pretrained
 from triptych.cli.main import COMMANDS
-from triptych.config.parser import parse_settings, parser_for
-from triptych.config.schema import build
+from triptych.config.schema import build, parse_settings, parser_for
 from triptych.domains import module_exists
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import ModelOptions
 from triptych.errors import UserError
+from triptych.files.progress import ProgressLine
 from triptych.files.results import OutputFolder, check_input_file
 
 OVERWRITE = "overwrite"
@@ -109,3 +114,33 @@ def open_model(domain: Domain, options: Any) -> TrainedModel:
     model = triptych.load(options.checkpoint, device=options.device, domain=domain.name)
     dtype: Any = getattr(options, "dtype", "fp32")
     return model if dtype == "fp32" else model.with_dtype(dtype)
+
+
+@dataclass(frozen=True)
+class FolderCommand:
+    """A command whose work is one method of a `TrainedModel`."""
+
+    name: str
+    method: str
+    """Takes the options, the folder and a factory of progress displays; returns a sentence."""
+    advice: str
+    """What to do where memory runs out."""
+
+    def parser(self, domain: Domain) -> ArgumentParser:
+        """Return the parser of the options."""
+        return options_parser(self.name, domain)
+
+    def run(self, domain: Domain, arguments: Sequence[str]) -> int:
+        """Write the files and print one sentence about them; raises UserError for bad input."""
+        options, out = read_folder_options(self.name, domain, arguments)
+        write = getattr(open_model(domain, options), self.method)
+
+        from triptych.training.engine.devices import out_of_memory_advice
+
+        with out_of_memory_advice(self.advice):
+            print(write(options, out, ProgressLine), file=sys.stderr)
+        return 0
+
+
+SAMPLE = FolderCommand("sample", "write_samples", "lower --count or use --device cpu")
+ATTENTION = FolderCommand("attention", "write_attention", "use --device cpu")

@@ -73,8 +73,7 @@ def make(name: str, words: Sequence[str]) -> Path:
     The folder appears when all files are complete. Raises UserError for a wrong option, for a
     folder that exists and as the recipe does.
     """
-    from triptych.config.parser import parse_settings, parser_for
-    from triptych.config.schema import build, to_plain
+    from triptych.config.schema import build, parse_settings, parser_for, to_plain
 
     recipe = load(name)
     parser = parser_for(

@@ -15,14 +15,15 @@ from jsonargparse import ArgumentParser, Namespace
 from triptych.cli import recipes
 from triptych.cli.options import check_checkpoint
 from triptych.config.files import read_settings_file
-from triptych.config.parser import (
+from triptych.config.schema import (
+    build,
     hide_group_options,
     parse_settings,
     parser_for,
     prefer_int,
     split_config,
+    to_plain,
 )
-from triptych.config.schema import build, to_plain
 from triptych.domains.base import Domain
 from triptych.errors import UserError
 from triptych.shipped_configs import without_files

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from triptych.config.parser import parse_settings, parser_for
+from triptych.config.schema import parse_settings, parser_for
 from triptych.core.layers import GELU, LayerNorm, ReLU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import TransformerConfig

@@ -31,7 +31,7 @@ from triptych.types import Checked, OpenUnitInterval, PositiveInt, Seed
 CHUNK = 1024
 """Images that a stream yields at a time."""
 Pixels = NDArray[np.uint8]
-DIGITS = tuple(str(digit) for digit in range(10))
+DIGITS = tuple("0123456789")
 Arrays = tuple[Pixels, NDArray[np.integer]]
 """Pixels [N, H, W, C] and class indices [N]."""
 
