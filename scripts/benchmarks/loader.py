@@ -13,10 +13,9 @@ from benchmarks.measure import Row, Table
 from benchmarks.setting import Setting
 from triptych.domains.music.config import Config as MusicConfig
 from triptych.domains.music.config import DataConfig as MusicData
-from triptych.domains.music.data import training_batches
+from triptych.domains.music.data import TrainingPieces, training_batches
 from triptych.domains.music.model import ModelConfig
 from triptych.domains.music.notes import Notes, settle
-from triptych.domains.music.packed import TrainingPieces
 from triptych.domains.music.sources.base import Piece
 from triptych.domains.music.sources.midi_folder import MidiFolder
 from triptych.domains.music.tokenizers.events import EventTokenizer

@@ -250,7 +250,7 @@ def test_a_folder_packed_in_parts_gives_the_same_batches(
     midi_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each piece at five speeds, three pieces at a time."""
-    monkeypatch.setattr("triptych.domains.music.packed.CHUNK", 3)
+    monkeypatch.setattr("triptych.domains.music.data.CHUNK", 3)
     domain = find_domain("music")
     kind = "triptych.domains.music.sources.midi_folder.MidiFolder"
     source = {"class_path": kind, "init_args": {"directory": str(midi_folder)}}

@@ -5,11 +5,17 @@ import pytest
 import torch
 
 from triptych.domains.music.config import Augmentation, DataConfig
-from triptych.domains.music.data import NO_PREVIOUS, PADDING, training_batches
+from triptych.domains.music.data import (
+    NO_PREVIOUS,
+    PADDING,
+    TrainingPieces,
+    crop_start,
+    draw,
+    training_batches,
+)
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.model import ModelConfig, MusicSettings
 from triptych.domains.music.notes import SILENT, Notes, stretch
-from triptych.domains.music.packed import TrainingPieces, crop_start, draw
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorale_rules import HIGHEST, LOWEST
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer

@@ -9,13 +9,15 @@ from triptych.domains.music.config import Augmentation, Config, DataConfig
 from triptych.domains.music.data import (
     NO_PREVIOUS,
     PADDING,
+    TrainingPieces,
+    Window,
+    crop_start,
     evaluation_batches,
     make_batch,
     training_batches,
     window_starts,
 )
 from triptych.domains.music.model import ModelConfig
-from triptych.domains.music.packed import TrainingPieces, Window, crop_start
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.tokenizers.chorales import ChoraleTokenizer
 from triptych.domains.music.tokenizers.event_rules import END, NOTE_OFF, SYMBOLS

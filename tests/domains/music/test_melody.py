@@ -16,7 +16,13 @@ from triptych.core.positions import Sinusoidal
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.music.config import Augmentation, Config, DataConfig
-from triptych.domains.music.data import evaluation_batches, make_batch, training_batches
+from triptych.domains.music.data import (
+    TrainingPieces,
+    Window,
+    evaluation_batches,
+    make_batch,
+    training_batches,
+)
 from triptych.domains.music.domain import MusicScoreRequest
 from triptych.domains.music.evaluation import sample_statistics
 from triptych.domains.music.generation import continue_tokens
@@ -32,7 +38,6 @@ from triptych.domains.music.metrics import token_nll
 from triptych.domains.music.midi import midi_bytes, parse_midi, write_midi
 from triptych.domains.music.model import MelodyEncoder, ModelConfig, MusicSettings
 from triptych.domains.music.notes import SILENT, Notes, performance, to_steps
-from triptych.domains.music.packed import TrainingPieces, Window
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.task import MusicTrainingModule
 from triptych.domains.music.tokenizers.base import MELODY_REST

@@ -184,7 +184,7 @@ class MusicDomain(Domain):
     """Music as sequences of events or of notes on a grid."""
 
     name = "music"
-    packing = "triptych.domains.music.packed"
+    packing = "triptych.domains.music.data"
     evaluate_options = MusicEvaluateOptions
     sample_options = MusicSampleOptions
     attention_options = MusicAttentionOptions

@@ -14,11 +14,15 @@ from triptych.decoding.sampling import SampleRequest
 from triptych.domains.music import render
 from triptych.domains.music.attention import attention_png, find_query, note_attention
 from triptych.domains.music.config import Config
-from triptych.domains.music.data import Batch, evaluation_batches, training_batches
+from triptych.domains.music.data import (
+    Batch,
+    evaluation_batches,
+    read_training_and_validation,
+    training_batches,
+)
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import MusicScores, count_models, token_nll
 from triptych.domains.music.notes import Ids
-from triptych.domains.music.packed import read_training_and_validation
 from triptych.errors import UserError
 from triptych.files.piano_roll import piano_roll_page
 from triptych.training.engine.module import ATTENTION, TrainingModule
