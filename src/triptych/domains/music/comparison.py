@@ -99,7 +99,7 @@ def compare_with_training(
 def text_lines(details: dict[str, Any]) -> list[str]:
     """Return both comparisons as lines of text.
 
-    details: as `MusicModel.statistics` returns them.
+    details: as `evaluation.sample_statistics` returns them.
     """
     statistics = details["statistics"]
     groups = statistics["groups"]
