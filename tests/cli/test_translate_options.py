@@ -126,7 +126,7 @@ def test_other_tokenizers_from_training_to_translation(
     cli: Any, refused: Any, tiny_settings: Any, tmp_path: Path, kind: str
 ) -> None:
     content = tiny_settings("translation")
-    path = f"triptych.domains.translation.tokenizers.{kind.lower()}.{kind}"
+    path = f"triptych.text.byte_level.{kind}"
     content["data"] |= {"tokenizer": {"class_path": path}, "vocabulary_size": 60}
     (tmp_path / "n.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     assert cli("train", "translation", "--config", "n.yaml").code == 0

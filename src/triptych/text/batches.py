@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from triptych.errors import UserError
-from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import (
     Items,
     Ragged,
@@ -126,9 +123,3 @@ def plan_batches(
     # lexsort is stable: examples of equal lengths keep the shuffled order.
     by_length = np.lexsort((np.where(lengths % 2 == 0, difference, -difference), lengths))
     return batches_by_length(order[by_length], lengths[by_length], max_tokens, generator)
-
-
-def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Return rows of ids as one int64 [B, longest], with PAD after the end of each row."""
-    padded = [torch.tensor(row, dtype=torch.int64) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(padded, batch_first=True, padding_value=PAD)

@@ -12,7 +12,8 @@ import torch
 from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.model import END, SPECIALS, START, Tokenizers
-from triptych.text.batches import pad_rows, plan_batches
+from triptych.domains.translation.search import pad_rows
+from triptych.text.batches import plan_batches
 from triptych.text.byte_level import BytePairs
 from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import cut, padding_share

@@ -20,10 +20,11 @@ from triptych.domains.translation.data import Batch, EncodedPairs
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.model import END, START
 from triptych.domains.translation.render import draw
+from triptych.domains.translation.search import pad_rows
 from triptych.domains.translation.sources import ParallelText
 from triptych.domains.translation.task import TranslationTrainingModule, prepare
 from triptych.errors import UserError
-from triptych.text.batches import evaluation_batches, pad_rows
+from triptych.text.batches import evaluation_batches
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
 

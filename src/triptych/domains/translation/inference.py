@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.beams import Hypothesis, SearchResult
@@ -14,16 +15,22 @@ from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import Sampling
 from triptych.domains.base import TrainedModel, Translation
 from triptych.domains.options import TranslateOptions, check_layer_and_head, counted
+from triptych.domains.synthetic import known_entropy
 from triptych.domains.translation import render
+from triptych.domains.translation.constraints import (
+    NO_SPACES,
+    TokenConstraints,
+    prepare_constraints,
+)
+from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.domain import (
     NUMBERS,
     STEPS,
+    OutputConstraints,
     TranslationAttentionOptions,
     TranslationScoreRequest,
 )
-from triptych.domains.translation.evaluation import evaluate_split
-from triptych.domains.translation.long_lines import split_long
-from triptych.domains.translation.metrics import LikelihoodScores
+from triptych.domains.translation.metrics import LikelihoodScores, score_translations
 from triptych.domains.translation.model import (
     END,
     SPECIALS,
@@ -32,28 +39,32 @@ from triptych.domains.translation.model import (
     TranslationSettings,
     primary_subtag,
 )
-from triptych.domains.translation.output_constraints import OutputConstraints
 from triptych.domains.translation.render import draw, draw_steps_by_length
-from triptych.domains.translation.token_constraints import (
-    NO_SPACES,
-    TokenConstraints,
-    prepare_constraints,
+from triptych.domains.translation.search import (
+    one_line,
+    sample_sources,
+    search_sources,
+    split_long,
+    with_progress,
 )
-from triptych.domains.translation.translate import one_line, sample_sources, search_sources
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes, read_input_lines
+from triptych.files.splits import source_to_score
+from triptych.text.batches import evaluation_batches
 from triptych.text.files import SPACES
 from triptych.text.tokenizer import PAD, TextFormat
 from triptych.training.engine.devices import device_of
-from triptych.training.engine.evaluate import Evaluation
+from triptych.training.engine.evaluate import Evaluation, sum_scores
 from triptych.types import Progress, ProgressFactory
-
-Result = TypeVar("Result")
 
 SAFE_MARGIN = 3e-5
 """Margin in nats per token from which a search in single precision agrees with one in double
 precision. The log p of a translation differs between the two by at most about 2e-6 per token, and a
 margin by at most about 1e-5."""
+MAX_SCORING_TOKENS = 4_096
+"""Maximum number of tokens to score at a time: a training batch for a large GPU may not fit."""
+SAMPLE_ROWS = 20
+"""Number of lines of a split in the details of an evaluation."""
 
 
 class TranslationModel(LikelihoodScores, TrainedModel):
@@ -128,7 +139,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
             return [self._between.join(one_line(next(decoded)) for _ in line) for line in parts]
         found = self.search(every, n_best=n_best, **options)
         self.tokens_written += sum(len(best[0].tokens) + 1 for best in found if best)
-        of_parts = iter(self._translations(found, n_best))
+        of_parts = self._translations(found, n_best)
         translated = [self._joined([next(of_parts) for _ in line]) for line in parts]
         if scores:
             return translated
@@ -142,17 +153,11 @@ class TranslationModel(LikelihoodScores, TrainedModel):
 
     def _translations(
         self, found: Sequence[Sequence[Hypothesis]], n_best: int
-    ) -> list[list[Translation]]:
-        """Return the hypotheses of each line with their texts; empty ones for a blank line."""
-        rows = zip(found, self.texts(found, n_best=n_best), strict=True)
-        return [
-            [
-                Translation(text, one.score, one.log_probability)
-                for one, text in zip(best, texts, strict=True)
-            ]
-            or [Translation("", 0.0, 0.0)] * n_best
-            for best, texts in ((best, texts if best else []) for best, texts in rows)
-        ]
+    ) -> Iterator[list[Translation]]:
+        """Yield the hypotheses of each line with their texts; empty ones for a blank line."""
+        for best, texts in zip(found, self.texts(found, n_best=n_best), strict=True):
+            scores = [(one.score, one.log_probability) for one in best] or [(0.0, 0.0)] * n_best
+            yield [Translation(text, *two) for text, two in zip(texts, scores, strict=True)]
 
     def _joined(self, parts: list[list[Translation]]) -> list[Translation]:
         """Return the n best translations of a line from those of its parts, best first."""
@@ -333,18 +338,61 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         with those of baselines in the details. batch_size: lines to translate at a time, None for
         64. All translations are in the details. Raises UserError for missing data.
         """
-        return evaluate_split(self, request, progress)
-
-
-def with_progress(
-    results: Iterator[tuple[int, Result]], lines: Sequence[str], progress: Progress | None
-) -> Iterator[tuple[int, Result]]:
-    """Yield results by number of their line, and report how many lines are done."""
-    n_blank = sum(not line.strip() for line in lines)
-    for done, result in enumerate(results, start=n_blank + 1):
-        yield result
-        if progress is not None:
-            progress(done, len(lines))
+        penalty, split = LengthPenalty.parse(request.length_penalty), request.split
+        trained_on = self.data_settings
+        corpus = source_to_score(trained_on.source, split, request.data)
+        pairs = corpus.pairs(split)[: request.limit]
+        max_tokens = min(MAX_SCORING_TOKENS, trained_on.max_tokens)
+        totals = sum_scores(
+            self.model,
+            self.score,
+            evaluation_batches(EncodedPairs.of(pairs, self.vocabulary), max_tokens),
+        )
+        sources = [source for source, _ in pairs]
+        references = [target for _, target in pairs]
+        started = time.perf_counter()
+        found = self.search(
+            sources,
+            beam=request.beam,
+            length_penalty=request.length_penalty,
+            no_repeat_ngram=request.no_repeat_ngram,
+            batch_size=request.batch_size or TranslateOptions.batch_size,
+            progress=progress,
+        )
+        seconds = time.perf_counter() - started
+        translations = [best[0] for best in self.texts(found)]
+        scores = score_translations(
+            translations,
+            references,
+            tokenizer=corpus.bleu_tokenizer(),
+            papers_language=corpus.target_language,
+        )
+        samples = zip(sources, references, translations, strict=True)
+        details: dict[str, Any] = {
+            **scores.details,
+            "search": {
+                "beam": request.beam,
+                "length_penalty": str(penalty),
+                "no_repeat_ngram": request.no_repeat_ngram,
+            },
+            "dtype": self.dtype,
+            "sentences_per_second": len(pairs) / seconds,
+            "vocabulary": {
+                "source": len(self.vocabulary.source),
+                "target": len(self.vocabulary.target),
+            },
+            "tokens": int(totals["tokens"]),
+            **known_entropy(corpus),
+            "samples": [
+                {"source": source, "reference": reference, "translation": translation}
+                for source, reference, translation in list(samples)[:SAMPLE_ROWS]
+            ],
+            "hypotheses": translations,
+            "baselines": corpus.baseline_scores(sources, references),
+        }
+        extra = corpus.extra_scores(translations, references)
+        found_metrics = {**self.metrics(totals), **scores.metrics, **extra}
+        return Evaluation(self.domain, split, found_metrics, int(totals["pairs"]), details)
 
 
 restore = TranslationModel.restore

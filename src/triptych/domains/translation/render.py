@@ -20,7 +20,7 @@ from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.core.universal import capture_halting, halts, steps_of
 from triptych.decoding.beams import Hypothesis
 from triptych.domains.translation.model import END, START, Tokenizers
-from triptych.domains.translation.translate import one_line
+from triptych.domains.translation.search import one_line
 from triptych.errors import UserError
 from triptych.files.drawing import GREY, fonts_of_every_script, new_figure, png
 from triptych.text.tokenizer import TextTokenizer

@@ -13,7 +13,7 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.domains.options import check_layer_and_head
 from triptych.domains.translation.model import END, START
 from triptych.domains.translation.render import SentenceAttention, pieces, sentence_attention
-from triptych.domains.translation.translate import FORBIDDEN
+from triptych.domains.translation.search import FORBIDDEN
 from triptych.errors import UserError
 from triptych.files.drawing import BLUE, GREY, new_figure
 from triptych.text.files import SPACES

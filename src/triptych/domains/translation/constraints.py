@@ -15,8 +15,8 @@ from triptych.decoding.constraints import (
     RequiredPhrases,
 )
 from triptych.decoding.sampling import LogitsConstraint
+from triptych.domains.translation.domain import OutputConstraints
 from triptych.domains.translation.model import END
-from triptych.domains.translation.output_constraints import OutputConstraints
 from triptych.errors import UserError
 from triptych.text.tokenizer import TextTokenizer
 

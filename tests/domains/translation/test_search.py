@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from triptych.domains.translation.inference import TranslationModel
-from triptych.domains.translation.long_lines import split_long
 from triptych.domains.translation.model import SPECIALS
+from triptych.domains.translation.search import split_long
 from triptych.domains.translation.task import TranslationTrainingModule
 from triptych.text.byte_level import BytePairs
 from triptych.text.tokenizer import TextTokenizer

@@ -6,9 +6,12 @@ masked, each row has its own length limit and length penalty, and beam search de
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 import torch
+from torch import Tensor
 
 from triptych.core.models.base import Condition
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
@@ -18,11 +21,13 @@ from triptych.decoding.constraints import AnyForbids, ByPriority, Forbidden
 from triptych.decoding.generate import generate, threads_of_steps
 from triptych.decoding.penalty import LengthPenalty
 from triptych.decoding.sampling import SampleRequest, Sampling
+from triptych.domains.translation.constraints import EXTRA_TOKENS, TokenConstraints
 from triptych.domains.translation.model import END, START
-from triptych.domains.translation.token_constraints import EXTRA_TOKENS, TokenConstraints
-from triptych.text.batches import pad_rows
-from triptych.text.tokenizer import PAD
+from triptych.text.tokenizer import PAD, TextTokenizer
 from triptych.training.engine.devices import device_of, scoring
+from triptych.types import Progress
+
+Result = TypeVar("Result")
 
 FORBIDDEN = (PAD, START)
 """Tokens that no translation contains."""
@@ -32,6 +37,8 @@ CUDA; bounds the memory of long lines."""
 SEARCH_SHARE = 0.5
 """Share of a GPU's free memory for the positions of a batch; the rest is for a copy and for logits.
 """
+SENTENCE_END = re.compile(r"""(?<=[.!?…])\s+|(?<=[.!?…]["'”’»)\]])\s+|(?<=[。！？])""")
+"""Where one sentence ends and the next one begins; white space between them belongs to neither."""
 
 
 def search_sources(
@@ -112,6 +119,12 @@ def _encode(model: SequenceToSequence, sources: Sequence[Sequence[int]]) -> Cond
     return model.encode(source, source == PAD)
 
 
+def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:
+    """Return rows of ids as one int64 [B, longest], with PAD after the end of each row."""
+    padded = [torch.tensor(row, dtype=torch.int64) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(padded, batch_first=True, padding_value=PAD)
+
+
 def max_positions(model: SequenceToSequence, beam: int) -> int:
     """Most source and target positions of a batch, before beams: from free memory on CUDA."""
     device = device_of(model)
@@ -149,3 +162,46 @@ def plan_rows(
 def one_line(text: str) -> str:
     """Return the text with a space in place of every line end."""
     return text.replace("\r", " ").replace("\n", " ")
+
+
+def with_progress(
+    results: Iterator[tuple[int, Result]], lines: Sequence[str], progress: Progress | None
+) -> Iterator[tuple[int, Result]]:
+    """Yield results by number of their line, and report how many lines are done."""
+    n_blank = sum(not line.strip() for line in lines)
+    for done, result in enumerate(results, start=n_blank + 1):
+        yield result
+        if progress is not None:
+            progress(done, len(lines))
+
+
+def split_long(line: str, tokenizer: TextTokenizer, max_tokens: int) -> list[str]:
+    """Return the sentences of a line of more than `max_tokens` tokens, or the line alone.
+
+    A model writes little that is useful about a sequence longer than any of its training: it stops
+    after the first sentence, or repeats itself up to the length limit. A sentence that is still too
+    long is halved, at the space nearest to its middle or, in a word,
+    at the middle, as often as it is necessary.
+    """
+    if _fits(line, tokenizer, max_tokens):
+        return [line]
+    sentences = [sentence for sentence in SENTENCE_END.split(line) if sentence.strip()]
+    return [piece for sentence in sentences for piece in _halved(sentence, tokenizer, max_tokens)]
+
+
+def _fits(text: str, tokenizer: TextTokenizer, max_tokens: int) -> bool:
+    # No tokenizer gives more tokens than bytes.
+    return len(text.encode()) <= max_tokens or len(tokenizer.encode(text)) <= max_tokens
+
+
+def _halved(text: str, tokenizer: TextTokenizer, max_tokens: int) -> list[str]:
+    """Return the text in parts of at most `max_tokens` tokens each, or of one character."""
+    if len(text) < 2 or _fits(text, tokenizer, max_tokens):
+        return [text]
+    middle = len(text) // 2
+    spaces = (
+        place for place in (text.rfind(" ", 1, middle), text.find(" ", middle, -1)) if place > 0
+    )
+    cut = min(spaces, key=lambda place: abs(place - middle), default=middle)
+    halves = (text[:cut].strip(" "), text[cut:].strip(" "))
+    return [part for half in halves if half for part in _halved(half, tokenizer, max_tokens)]
