@@ -42,7 +42,7 @@ METRICS = {
 def settings(kind: str, **run: Any) -> dict[str, Any]:
     files = {split: ["text.txt"] for split in ("train", "validation", "test")}
     source = {
-        "class_path": "triptych.domains.language.sources.text_files.TextFiles",
+        "class_path": "triptych.domains.language.sources.TextFiles",
         "init_args": {"directory": ".", "files": files},
     }
     task: dict[str, Any] = {"class_path": TASKS[kind]}

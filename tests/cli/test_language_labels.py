@@ -78,12 +78,12 @@ def train(cli, tmp_path: Path) -> Callable[..., Path]:
 
 def pretrain(train, kind: str) -> Path:
     _, task, init = BASES[kind]
-    return train(kind, task, ("text_files.TextFiles", "text.txt"), **init)
+    return train(kind, task, ("TextFiles", "text.txt"), **init)
 
 
 def fine_tune(train, head: str, *options: Any, name: str | None = None, **init: Any) -> Path:
     task, table = HEADS[head]
-    source = ("tab_separated.TabSeparated", f"{table}.tsv")
+    source = ("TabSeparated", f"{table}.tsv")
     return train(name or head, task, source, *options, **init)
 
 
@@ -192,7 +192,7 @@ def test_impossible_starts_are_refused(
 ) -> None:
     learned = ["--model.transformer.positions", "triptych.core.positions.Learned"]
     _, task, init = BASES["masked"]
-    source = ("text_files.TextFiles", "text.txt")
+    source = ("TextFiles", "text.txt")
     masked = train("masked", task, source, *learned, **init)
     fine_tune(train, "classification", *learned)
     command = ["train", "language", "--config", tmp_path / "classification.yaml", *learned]

@@ -112,7 +112,7 @@ def test_missing_files_of_a_recipe_are_named_with_its_command(refused) -> None:
 
 def test_a_missing_file_is_named_with_those_that_are_there(tmp_path: Path) -> None:
     from triptych.domains.language.config import Config, DataConfig
-    from triptych.domains.language.sources.text_files import TextFiles
+    from triptych.domains.language.sources import TextFiles
 
     config = Config(data=DataConfig(source=TextFiles(str(tmp_path), {"train": ["a.txt"]})))
     for found in ("is empty", "b.txt"):

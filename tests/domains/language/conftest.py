@@ -10,7 +10,7 @@ import pytest
 from triptych.core.layers import GELU
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.language.model import SPECIALS, ModelConfig, Vocabulary
-from triptych.domains.language.sources.text_files import TextFiles
+from triptych.domains.language.sources import TextFiles
 from triptych.text.word_piece import WordPiece
 
 WORDS = ["the dog", "a cat", "my horse", "the red bird", "one fish"]

@@ -14,7 +14,7 @@ from triptych.decoding.sampling import SampleRequest, Sampling
 from triptych.domains.language.data import Windows
 from triptych.domains.language.metrics import pseudo_scores
 from triptych.domains.language.model import CLS, MASK, N_SPECIALS, SEP, ModelConfig, Vocabulary
-from triptych.domains.language.sources.text_files import TextFiles
+from triptych.domains.language.sources import TextFiles
 from triptych.domains.language.tasks.masked import (
     MaskedTokens,
     encode_masked,

@@ -12,8 +12,7 @@ from triptych.core.models.sequence_vector import SequenceTaskModel
 from triptych.domains.language.data import LabelledExamples, join_texts
 from triptych.domains.language.metrics import simple_accuracies, words_of
 from triptych.domains.language.model import CLS, SEP, ModelConfig, Vocabulary
-from triptych.domains.language.sources.labelled import Labelled
-from triptych.domains.language.sources.tab_separated import TabSeparated
+from triptych.domains.language.sources import Labelled, TabSeparated
 from triptych.domains.language.tasks.labelled import (
     Classification,
     Entailment,

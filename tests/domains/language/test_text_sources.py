@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from triptych.domains.language.data import join_sentences
-from triptych.domains.language.sources.text_files import TextFiles
+from triptych.domains.language.sources import TextFiles
 from triptych.errors import UserError
 
 

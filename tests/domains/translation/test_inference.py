@@ -15,7 +15,8 @@ import torch
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import DecodingState
 from triptych.decoding.beams import SearchResult
-from triptych.domains.translation import inference, search
+from triptych.domains.translation import inference
+from triptych.domains.translation import search as searching
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.inference import TranslationModel, restore
 from triptych.domains.translation.model import END, START
@@ -70,7 +71,7 @@ def test_as_many_lines_come_out_as_go_in_and_blank_ones_stay_blank(
 def test_blank_lines_need_no_run_of_the_model(
     translator: TranslationModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(search, "beam_search", None)
+    monkeypatch.setattr(searching, "beam_search", None)
     assert translator.translate(["", "  ", "\r", "\u3000"]) == ["", "", "", ""]
     assert translator.translate(["", ""], n_best=2) == [["", ""], ["", ""]]
 
@@ -192,13 +193,13 @@ def test_a_translation_has_at_most_fifty_tokens_more_than_its_source(
     translator: TranslationModel, taught: TranslationTrainingModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits: list[list[int]] = []
-    search = translate.beam_search
+    search = searching.beam_search
 
     def spy(*arguments: object, **options: object) -> object:
         limits.append(options["max_lengths"])  # type: ignore[attr-defined]
         return search(*arguments, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(search, "beam_search", spy)
+    monkeypatch.setattr(searching, "beam_search", spy)
     lines = ["seven", "nine hundred and ninety-nine"]
     translator.translate(lines)
     ids = taught.tokenizers.source.encode_batch(lines)
@@ -209,12 +210,12 @@ def test_free_memory_limits_a_batch_on_a_gpu(
     translator: TranslationModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = translator.model
-    assert translate.max_positions(model, 4) == search.MAX_POSITIONS
-    monkeypatch.setattr(search, "device_of", lambda _: torch.device("cuda"))
+    assert searching.max_positions(model, 4) == searching.MAX_POSITIONS
+    monkeypatch.setattr(searching, "device_of", lambda _: torch.device("cuda"))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (8_000_000, 16_000_000))
     sizes = translator.settings.model.transformer
     key_and_value = 2 * 4 * sizes.d_model * sizes.n_layers  # bytes
-    assert translate.max_positions(model, 4) == 4_000_000 // (4 * key_and_value)
+    assert searching.max_positions(model, 4) == 4_000_000 // (4 * key_and_value)
 
 
 def test_a_model_that_never_ends_is_stopped(taught: TranslationTrainingModule) -> None:

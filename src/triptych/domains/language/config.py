@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from triptych.domains.language.model import N_SPECIALS, LanguageSettings, ModelConfig, Task
-from triptych.domains.language.sources.base import Source
-from triptych.domains.language.sources.text_files import TextFiles
+from triptych.domains.language.sources import Source, TextFiles
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.text.tokenizer import TokenizerConfig
 from triptych.text.word_piece import WordPiece

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from triptych.domains.language.model import CLS, MASK, N_SPECIALS, SEP
-from triptych.domains.language.sources.base import Document
+from triptych.domains.language.sources import Document
 from triptych.text.batches import Examples
 from triptych.text.tokenizer import PAD, TextTokenizer
 from triptych.training.loading.batches import Items, Ragged, generator_for

@@ -10,9 +10,7 @@ from pathlib import Path
 
 from triptych.config.schema import to_plain
 from triptych.domains.language.domain import LanguageNewRunOptions
-from triptych.domains.language.sources.labelled import Labelled
-from triptych.domains.language.sources.tab_separated import TabSeparated
-from triptych.domains.language.sources.text_files import TextFiles
+from triptych.domains.language.sources import Labelled, TabSeparated, TextFiles
 from triptych.domains.language.tasks.labelled import Classification, Entailment, LabelledTask
 from triptych.domains.language.user_text import TextData, measure
 from triptych.domains.options import counted

@@ -18,8 +18,7 @@ from triptych.domains.language.domain import (
     LanguageScoreRequest,
 )
 from triptych.domains.language.model import SEP, SPECIALS, LanguageSettings, Vocabulary
-from triptych.domains.language.sources.labelled import Labelled
-from triptych.domains.language.sources.tab_separated import filled
+from triptych.domains.language.sources import Labelled, filled
 from triptych.domains.language.tasks.labelled import LabelledTask
 from triptych.domains.options import counted
 from triptych.errors import UserError

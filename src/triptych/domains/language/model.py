@@ -25,7 +25,7 @@ from triptych.core.models.sequence_vector import (
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.domain import LanguageScoreRequest
-from triptych.domains.language.sources.base import Source, TextSource
+from triptych.domains.language.sources import Source, TextSource
 from triptych.errors import UserError
 from triptych.text.batches import Examples
 from triptych.text.tokenizer import TextTokenizer

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from triptych.domains.language.model import SPECIALS
-from triptych.domains.language.sources.base import Document
+from triptych.domains.language.sources import Document
 from triptych.errors import UserError
 from triptych.files.user_data import HELD_OUT, Setting, letters, span
 from triptych.text.word_piece import WordPiece

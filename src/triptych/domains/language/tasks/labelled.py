@@ -26,8 +26,7 @@ from triptych.domains.language.model import (
     Task,
     Vocabulary,
 )
-from triptych.domains.language.sources.base import Source
-from triptych.domains.language.sources.labelled import Labelled, LabelledSource
+from triptych.domains.language.sources import Labelled, LabelledSource, Source
 from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches
 from triptych.training.engine.devices import device_of, scoring, to_device

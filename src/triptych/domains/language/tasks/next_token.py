@@ -28,7 +28,7 @@ from triptych.domains.language.model import (
     text_source,
     training_lines,
 )
-from triptych.domains.language.sources.base import Source
+from triptych.domains.language.sources import Source
 from triptych.errors import UserError
 from triptych.text.counts import CountModels
 from triptych.text.tokenizer import PAD

@@ -1,0 +1,162 @@
+"""Sources of text: documents of sentences, and examples with labels, in files of a folder.
+
+A source is a frozen dataclass that settings name by class path; a new kind is a new subclass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from triptych.errors import UserError
+from triptych.files.results import read_lines
+from triptych.text.files import Row, TextFilesOfSplits, read_table
+from triptych.types import Checked
+
+Document: TypeAlias = list[str]
+"""Sentences of a document in order; none of them is empty."""
+
+
+class Source(Checked, ABC):
+    """Data of a run, by split. A task says which kind it reads, such as `TextSource`."""
+
+    @abstractmethod
+    def splits(self) -> list[str]:
+        """Return the names of all splits: train, validation, test and any others."""
+
+    def check_split(self, split: str) -> None:
+        """Raise UserError for a split that the source does not have."""
+        if split not in self.splits():
+            raise UserError(f"the text has no split {split!r}; it has {', '.join(self.splits())}")
+
+
+class TextSource(Source):
+    """Documents of plain text."""
+
+    @abstractmethod
+    def read(self, split: str) -> list[Document]:
+        """Return the documents of one of the splits, in an order that depends on the data alone."""
+
+    def documents(self, split: str) -> list[Document]:
+        """Return the documents of a split; UserError for an unknown or empty split."""
+        self.check_split(split)
+        documents = self.read(split)
+        if not documents:
+            raise UserError(f"the {split} split has no text; expected a sentence or more")
+        return documents
+
+
+class Labelled(NamedTuple):
+    """Texts of an example and its label."""
+
+    texts: tuple[str, ...]
+    """One text; two texts; or a context and its candidates."""
+    label: str
+    """Name of the class; of candidates the number of the right one, from 1."""
+    where: str = ""
+    """Place of the example for errors, such as `train.tsv, line 3`; empty for none."""
+
+
+class LabelledSource(Source):
+    """Examples with labels."""
+
+    @abstractmethod
+    def read(self, split: str) -> list[Labelled]:
+        """Return the examples of one of the splits, in an order that depends on the data alone."""
+
+    def examples(self, split: str) -> list[Labelled]:
+        """Return the examples of a split; UserError for an unknown or empty split."""
+        self.check_split(split)
+        examples = self.read(split)
+        if not examples:
+            raise UserError(f"the {split} split has no labelled text; expected a line or more")
+        return examples
+
+
+@dataclass(frozen=True)
+class TextFiles(TextFilesOfSplits[Document], TextSource):
+    """UTF-8 text files with one sentence a line; blank lines separate documents.
+
+    The hash of a document's first sentence decides whether it is held out.
+    """
+
+    directory: str = "../shared/data/multi30k"
+    """Folder that holds the files."""
+    files: dict[str, list[str]] = field(
+        default_factory=lambda: {
+            "train": ["train.en.gz"],
+            "validation": ["val.en.gz"],
+            "test": ["test_2016_flickr.en.gz"],
+        }
+    )
+    """Names of the files in the folder by split (train, validation, test, any other name), .gz or
+    not."""
+    one_per_line: bool = False
+    """Whether each line is a document of its own, for lines without a relation to each other."""
+
+    def file_splits(self) -> list[str]:
+        return list(self.files)
+
+    def key(self, item: Document) -> str:
+        return item[0]
+
+    def read(self, split: str) -> list[Document]:
+        return list(self.items(split))
+
+    def read_files(self, split: str) -> Iterator[Document]:
+        for name in self.files[split]:
+            document: Document = []
+            for line in [*read_lines(self.path(name)), ""]:
+                if sentence := line.strip():
+                    document.append(sentence)
+                if document and (not sentence or self.one_per_line):
+                    yield document
+                    document = []
+
+
+@dataclass(frozen=True)
+class TabSeparated(TextFilesOfSplits[Labelled], LabelledSource):
+    """UTF-8 files with an example a line: its text or texts and, last, its label, between tabs.
+
+    For multiple choice the texts are the context and the candidates, and the label is the number of
+    the right candidate, from 1. Quotes have no meaning; blank lines are skipped. The hash of the
+    first text decides whether an example is held out.
+    """
+
+    files: dict[str, list[str]] = field(default_factory=lambda: {"train": ["train.tsv"]})
+    """Names of the files in the folder by split (train, validation, test, any other name), .gz or
+    not."""
+    header: bool = False
+    """Whether the first line of each file names the columns and is skipped."""
+
+    def file_splits(self) -> list[str]:
+        return list(self.files)
+
+    def key(self, item: Labelled) -> str:
+        return item.texts[0]
+
+    def read(self, split: str) -> list[Labelled]:
+        return list(self.items(split))
+
+    def read_files(self, split: str) -> Iterator[Labelled]:
+        for name in self.files[split]:
+            rows = read_table(self.path(name))
+            if self.header:
+                next(rows, None)
+            for row in rows:
+                *texts, label = filled(row, least=2)
+                yield Labelled(tuple(texts), label, row.where)
+
+
+def filled(row: Row, *, least: int) -> list[str]:
+    """Return the cells of a row; UserError for too few or an empty one."""
+    if len(row.cells) < least or not all(row.cells):
+        empty = "" if all(row.cells) else f", cell {row.cells.index('') + 1} is empty"
+        wanted = "a text and a label" if least > 1 else "a text"
+        raise UserError(
+            f"{row.where} has {len(row.cells)} tab-separated cells{empty}; expected {wanted} or "
+            "more, none of them empty"
+        )
+    return row.cells

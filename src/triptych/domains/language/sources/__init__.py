@@ -1,1 +1,0 @@
-"""Sources of text: one file for each kind; `base` has what they share."""
