@@ -34,7 +34,7 @@ TOOLS_BELOW = {"explain": {"complexity"}, "play": {"report"}}
 """Tool -> tools that it builds on."""
 LIGHT = {"core": {"torch", "einops", "triptych"}, "decoding": {"torch", "einops", "triptych"}}
 """Package -> all that it needs besides the standard library."""
-SHARED_ATTENTION = {"base", "mask", "relative_bias", "multihead", "backends", "context", "capture"}
+SHARED_ATTENTION = {"mask", "relative_bias", "multihead", "backends"}
 """Modules of `core/attention` that are no variants."""
 FILES = sorted(SOURCE.rglob("*.py"))
 DOMAINS = {path.parent.name for path in SOURCE.glob("domains/*/domain.py")}

@@ -18,9 +18,9 @@ from benchmarks.goals import FULL, PEAK, RELATIVE, SKEWING
 from benchmarks.measure import Run, Table, measure
 from benchmarks.models import split_heads
 from benchmarks.setting import DTYPES, Setting
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative import Relative
 from triptych.core.attention.relative_local import RelativeLocal
 

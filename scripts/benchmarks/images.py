@@ -8,9 +8,9 @@ from benchmarks.attention import compare
 from benchmarks.goals import FULL
 from benchmarks.measure import Table
 from benchmarks.setting import Setting
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.multihead import AttentionConfig
 
 
 def run(setting: Setting) -> Iterator[Table]:

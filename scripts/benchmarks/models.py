@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster

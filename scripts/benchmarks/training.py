@@ -14,7 +14,7 @@ from benchmarks.goals import GPT2, SDPA
 from benchmarks.measure import Run, Table, measure
 from benchmarks.models import Shape
 from benchmarks.setting import Setting, missing
-from triptych.core.attention.base import AttentionConfig
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative import Relative
 
 

@@ -10,8 +10,7 @@ from attention_cases import EXAMPLES, context, layer_of, length_of, name, step
 from torch import Tensor
 
 from gpu.setting import Row, Setting
-from triptych.core.attention.base import Example
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import Example, MultiHeadAttention
 
 WIDTH, HEADS, BATCH = 64, 2, 2
 """Heads of 32 features; FlexAttention needs 16."""

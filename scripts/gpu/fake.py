@@ -13,7 +13,7 @@ from attention_cases import EXAMPLES, context, layer_of, length_of, name, token_
 from fake_cuda import fake_cuda
 
 from gpu.setting import Row
-from triptych.core.attention.base import Example
+from triptych.core.attention.multihead import Example
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, HEADS = 64, 2

@@ -17,11 +17,10 @@ from torch import Tensor
 from gpu.setting import Row, Setting
 from triptych.core.attention.backends.dispatch import attend, attend_by_sdpa, attend_in_windows
 from triptych.core.attention.backends.tiled import attend_in_tiles
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.sampling import SampleRequest

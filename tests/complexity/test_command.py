@@ -10,9 +10,9 @@ from attention_cases import EXAMPLES
 from torch import nn
 
 from triptych.cli.main import main
-from triptych.core.attention.base import Example
 from triptych.core.attention.compressed import Compressed
 from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.multihead import Example
 from triptych.core.layers import ReLU
 from triptych.core.models.recurrent import recurrent_layers
 from triptych.core.transformer import TransformerConfig

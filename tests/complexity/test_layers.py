@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.compressed import Compressed
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative import Relative
 from triptych.tools.complexity.layers import (
     Attention,

@@ -11,12 +11,11 @@ from typing import Any
 import torch
 
 import triptych.core.attention as package
-from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.generation_order import GenerationOrder

@@ -9,8 +9,8 @@ import torch
 from random_head import with_random_head
 from torch import Tensor
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead

@@ -24,9 +24,8 @@ from attention_cases import (
     step,
 )
 
-from triptych.core.attention.base import Example
 from triptych.core.attention.full import Full
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import Example, MultiHeadAttention
 from triptych.core.state import DecodingState
 
 EXACT = {"rtol": 0.0, "atol": 1e-12}

@@ -7,11 +7,10 @@ import torch
 from attention_cases import EXAMPLES, build, context, inputs, length_of, name
 from random_head import with_random_head
 
-from triptych.core.attention.base import Example
-from triptych.core.attention.capture import capture_attention
 from triptych.core.attention.compressed import CompressedAttention
-from triptych.core.attention.cross import CrossAttention
+from triptych.core.attention.cross import CrossAttention, capture_attention
 from triptych.core.attention.full import Full
+from triptych.core.attention.multihead import Example
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.heads import CategoricalHead

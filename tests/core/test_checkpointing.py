@@ -10,7 +10,7 @@ from attention_cases import CAUSAL, length_of, name
 from saved import saved_bytes
 from torch import Tensor
 
-from triptych.core.attention.base import Example
+from triptych.core.attention.multihead import Example
 from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import ForwardContext

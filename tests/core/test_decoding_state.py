@@ -10,12 +10,11 @@ from attention_cases import CAUSAL, D_MODEL, build, layer_of, length_of, name
 from random_head import with_random_head
 from torch import Tensor, nn
 
-from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import ChannelEmbedding, PixelEmbedding, TokenEmbedding
 from triptych.core.heads import CategoricalHead, MixtureOfLogisticsHead

@@ -7,9 +7,9 @@ import torch
 from attention_cases import layer_of
 
 from triptych.core.attention.backends.dispatch import attend
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative import Relative
 from triptych.core.transformer import TransformerConfig
 

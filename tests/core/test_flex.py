@@ -9,8 +9,7 @@ import torch
 from attention_cases import EXAMPLES, build, context, inputs, layer_of, length_of, name
 
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
-from triptych.core.attention.base import Example
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import Example, MultiHeadAttention
 
 SERVED = [each for each in EXAMPLES if type(build(each)).forward is MultiHeadAttention.forward]
 """Examples whose layers leave the choice of the backend to `dispatch.attend`."""

@@ -8,7 +8,7 @@ import pytest
 import torch
 from attention_cases import CAUSAL, D_MODEL, build, length_of, name, step, token_ids
 
-from triptych.core.attention.base import Example
+from triptych.core.attention.multihead import Example
 
 
 @pytest.mark.parametrize("example", CAUSAL, ids=name)

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from triptych.core.attention.backends import tiled
 from triptych.core.attention.backends.tiled import attend_in_tiles, skewed, tiles_of, unskewed
-from triptych.core.attention.base import Example
 from triptych.core.attention.mask import BlockWindow, MaskPattern, SlidingWindow
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import Example, MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.core.attention.relative_bias import DistanceBias
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 from attention_cases import CAUSAL, length_of, name
 
-from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.multihead import AttentionConfig, Example
 from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU
 from triptych.core.positions import Rotary

@@ -13,8 +13,8 @@ from attention_cases import CAUSAL, length_of, name
 from random_head import with_random_head
 from torch import Tensor
 
-from triptych.core.attention.base import Example
 from triptych.core.attention.full import Full
+from triptych.core.attention.multihead import Example
 from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead

@@ -6,10 +6,10 @@ import pytest
 import torch
 from random_head import with_random_head
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding

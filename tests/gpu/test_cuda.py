@@ -11,8 +11,7 @@ from attention_cases import CAUSAL, EXAMPLES, context, layer_of, length_of, name
 from test_fake_domains import BOUNDS, step_of
 from torch import Tensor
 
-from triptych.core.attention.base import Example
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import Example, MultiHeadAttention
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest
 

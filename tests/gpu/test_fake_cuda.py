@@ -10,9 +10,8 @@ from attention_cases import CAUSAL, EXAMPLES, context, layer_of, length_of, name
 from fake_cuda import fake_cuda
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
-from triptych.core.attention.base import Example
 from triptych.core.attention.compressed import CompressedAttention
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import Example, MultiHeadAttention
 from triptych.core.attention.relative import Relative
 
 WIDTH, HEADS = 64, 2

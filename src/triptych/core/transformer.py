@@ -11,11 +11,10 @@ from typing import Any, cast
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.mask import MaskPattern
-from triptych.core.attention.multihead import head_width
+from triptych.core.attention.multihead import AttentionConfig, head_width
 from triptych.core.generation_order import GenerationOrder
 from triptych.core.layers import (
     GELU,

@@ -9,10 +9,10 @@ import torch
 from random_head import with_random_head
 from torch import Tensor
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.layers import GELU
 from triptych.core.positions import Axial

@@ -10,9 +10,9 @@ import torch
 from random_head import with_random_head
 from torch import nn
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.heads import Categorical, HeadConfig, MixtureOfLogistics
 from triptych.core.layers import GELU
 from triptych.core.models.encoder_only import SequenceEncoder

@@ -11,9 +11,9 @@ import torch
 from random_head import with_random_head
 from torch import nn
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.mask import SlidingWindow
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
 from triptych.core.layers import GELU

@@ -12,10 +12,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from triptych.core.attention.backends import tiled
-from triptych.core.attention.backends.dispatch import attend_by_sdpa
-from triptych.core.attention.base import AttentionConfig, Example
+from triptych.core.attention.backends.dispatch import attend_by_sdpa, attention_weights
 from triptych.core.attention.mask import CacheLayout, MaskPattern, count_pairs
-from triptych.core.attention.multihead import MultiHeadAttention, attention_weights
+from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
 from triptych.core.positions import RotaryEmbedding
 from triptych.core.state import (
     NO_CONTEXT,

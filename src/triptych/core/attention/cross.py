@@ -1,12 +1,17 @@
-"""Cross-attention: the decoder reads the output of the encoder."""
+"""Cross-attention: the decoder reads the output of the encoder. Capture of attention weights."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
 
 from einops import rearrange
 from torch import Tensor, nn
 
-from triptych.core.attention.backends.dispatch import attend_by_sdpa
-from triptych.core.attention.multihead import attention_weights
+from triptych.core.attention.backends.dispatch import attend_by_sdpa, attention_weights
+from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.state import ProjectedMemory
 
 
@@ -55,3 +60,40 @@ class CrossAttention(nn.Module):
         q = rearrange(self.q_proj(x), "b l (h e) -> b h l e", h=self.n_heads)
         mask = None if memory.real is None else memory.real[:, None, None, :]  # [B, 1, 1, K]
         return attention_weights(q, memory.keys, mask)
+
+
+@dataclass
+class CapturedAttention:
+    """Attention weights, in the order in which the layers ran."""
+
+    self_attention: list[Tensor] = field(default_factory=list)
+    """Of self-attention: [B, H, L, L] per layer, queries before keys."""
+    cross: list[Tensor] = field(default_factory=list)
+    """Of cross-attention: [B, H, L, K] per layer."""
+
+
+@contextmanager
+def capture_attention(model: nn.Module) -> Iterator[CapturedAttention]:
+    """Capture the weights of all attention below `model` in passes over whole sequences.
+
+    The weights come from the definition (`MultiHeadAttention.weights`, `CrossAttention.weights`).
+    Memory grows with the square of the length for every layer and head: give one block of a large
+    model. Decoding steps are not for capture: they would give cross-attention alone.
+    """
+    captured = CapturedAttention()
+
+    def capture(layer: Any, arguments: tuple[Any, ...]) -> None:
+        is_cross = isinstance(layer, CrossAttention)
+        kept = captured.cross if is_cross else captured.self_attention
+        kept.append(layer.weights(*arguments[:2]).detach())
+
+    handles = [
+        layer.register_forward_pre_hook(capture)
+        for layer in model.modules()
+        if isinstance(layer, MultiHeadAttention | CrossAttention)
+    ]
+    try:
+        yield captured
+    finally:
+        for handle in handles:
+            handle.remove()

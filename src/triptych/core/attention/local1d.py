@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import BlockWindow, MaskPattern
+from triptych.core.attention.multihead import AttentionConfig, Example
 from triptych.types import at_least
 
 

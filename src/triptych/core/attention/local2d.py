@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from triptych.core import generation_order as orders
-from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import CacheLayout, MaskPattern, Windows
+from triptych.core.attention.multihead import AttentionConfig, Example
 from triptych.types import at_least
 
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core.attention.base import AttentionConfig, Example
 from triptych.core.attention.mask import MaskPattern, SlidingWindow
+from triptych.core.attention.multihead import AttentionConfig, Example
 from triptych.core.attention.relative_bias import RelativeBias
 from triptych.types import at_least
 

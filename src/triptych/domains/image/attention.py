@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from triptych.core.attention.capture import capture_attention
+from triptych.core.attention.cross import capture_attention
 from triptych.domains.image.domain import ImageAttentionOptions
 from triptych.domains.image.model import ImageTransformer
 from triptych.domains.options import check_layer_and_head

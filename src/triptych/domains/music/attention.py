@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from triptych.core.attention.capture import capture_attention
+from triptych.core.attention.cross import capture_attention
 from triptych.core.models.base import NO_CONDITION
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.domains.music.data import NO_PREVIOUS

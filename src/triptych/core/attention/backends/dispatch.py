@@ -13,6 +13,8 @@ of the other devices.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -121,3 +123,22 @@ def attend_in_windows(
     )  # [B N, H, Q, E]
     cells = y.transpose(1, 2).reshape(batch, -1, heads, width)  # [B, N Q, H, E]
     return cells.index_select(1, windows.cell[:length]).transpose(1, 2)  # [B, H, L, E]
+
+
+def attention_weights(
+    q: Tensor, k: Tensor, mask: Tensor | None, bias: Tensor | None = None
+) -> Tensor:
+    """softmax((q k^T + bias) / sqrt(E)) over the visible keys: [..., Q, K].
+
+    q [..., Q, E], k [..., K, E]; mask (bool, True where the key is visible) and bias broadcast to
+    [..., Q, K]. A query without a visible key has weights of zero, in the gradient too.
+    """
+    logits = q @ k.mT  # [..., Q, K]
+    if bias is not None:
+        logits = logits + bias
+    logits = logits / math.sqrt(q.shape[-1])
+    if mask is None:
+        return logits.softmax(-1)
+    # The lowest finite number instead of -inf: a row without a visible key has no NaN.
+    weights = logits.masked_fill(~mask, torch.finfo(logits.dtype).min).softmax(-1)
+    return weights.masked_fill(~mask, 0.0)

@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
+from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.layers import GELU, FeedForward, FeedForwardConfig, LayerNorm, ReLU, SwiGLU
 from triptych.core.universal import AdaptiveDepth, steps_of
 from triptych.files.drawing import BLUE, COLOURS, GREY, new_figure

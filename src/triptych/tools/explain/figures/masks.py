@@ -12,12 +12,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
-from triptych.core.attention.base import AttentionConfig
 from triptych.core.attention.compressed import Compressed, CompressedPattern
 from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.local2d import Local2D
-from triptych.core.attention.multihead import MultiHeadAttention
+from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttention
 from triptych.core.attention.relative import Relative
 from triptych.domains.pictures.render import BLOCK_LINES, outline
 from triptych.files.drawing import RED, new_figure
