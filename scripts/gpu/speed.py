@@ -24,7 +24,7 @@ from triptych.core.attention.multihead import AttentionConfig, MultiHeadAttentio
 from triptych.core.attention.relative import Relative
 from triptych.decoding.generate import CompiledSteps, generate
 from triptych.decoding.sampling import SampleRequest
-from triptych.training.engine.speed import attention_flops, peak_flops
+from triptych.training.engine.flops import peak_flops, training_flops
 
 Way = Callable[..., Tensor]
 """Attention of queries, keys and values."""
@@ -92,8 +92,7 @@ def model_flops(setting: Setting) -> Iterator[Row]:
     for name, (make, shape) in makers.items():
         model = make(shape).to(setting.device).train()
         ids = torch.randint(3, shape.vocabulary, (rows, shape.length), device=setting.device)
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        flops = ids.numel() * (6 * parameters + attention_flops(model, shape.length))
+        flops = ids.numel() * training_flops(model, shape.length)
 
         def loss(model: torch.nn.Module = model, ids: Tensor = ids) -> Tensor:
             if isinstance(model, models.EncoderDecoder):

@@ -21,8 +21,8 @@ from triptych.tools.complexity.layers import (
     path_length,
 )
 from triptych.tools.complexity.measure import kept_bytes
-from triptych.tools.complexity.model import flop_counter
 from triptych.tools.complexity.table import table
+from triptych.training.engine.flops import FlopCounter
 
 WIDTH, HEADS = 8, 2
 
@@ -33,9 +33,9 @@ def attention(config: AttentionConfig, shape=(13,), *, causal=True) -> Attention
 
 
 def counted(run) -> int:
-    with flop_counter() as counter:
+    with FlopCounter(nn.Module()) as counter:
         run()
-    return counter.get_total_flops()
+    return counter.total
 
 
 @pytest.mark.parametrize("length", [1, 13])

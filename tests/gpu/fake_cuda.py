@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from triptych.core.attention.backends import flex
+from triptych.training.engine.flops import sdpa_flops
 
 NO_KERNEL = {
     "alias",
@@ -127,8 +128,7 @@ def attend(
     captured: the tensors that a rule of FlexAttention reads.
     """
     launches.by_name[name] += 1
-    pairs = visible * q.shape[:-1].numel() * k.shape[-2]
-    launches.attention_flops += 2 * pairs * (q.shape[-1] + v.shape[-1])
+    launches.attention_flops += visible * sdpa_flops(q.shape, k.shape, v.shape)
     result: Tensor = KeepsInputs.apply(q, k, v, *captured)  # type: ignore[no-untyped-call]
     return result
 

@@ -16,7 +16,7 @@ from gpu import check
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.transformer import TransformerConfig
-from triptych.training.engine.speed import attention_flops, peak_flops
+from triptych.training.engine.flops import peak_flops, training_flops
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "gpu_check"
 TINY = Setting(torch.device("cpu"), tiny=True)
@@ -74,7 +74,7 @@ def test_the_launches_of_every_causal_example_have_a_pass_and_a_step() -> None:
 def test_the_operations_of_attention_are_those_of_the_visible_pairs() -> None:
     def flops(attention: object) -> float:
         stack = TransformerConfig(3, 8, 2, attention=attention).decoder((10,))  # type: ignore[arg-type]
-        return attention_flops(stack, 10)
+        return training_flops(stack, 10) - training_flops(stack)
 
     assert flops(Full()) == pytest.approx(3 * 12 * 8 * 5.5)
     assert flops(Relative(4, window=1)) == pytest.approx(3 * 12 * 8)

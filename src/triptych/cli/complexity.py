@@ -60,7 +60,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     rows, text = costs(domain, config, options)
     print(text)
     if out is not None:
-        from triptych.tools.complexity.render import plot
+        from triptych.tools.complexity.table import plot
 
         out.write(FILES[0], json_bytes([row._asdict() for row in rows]))
         print(out.write(FILES[1], plot(rows)), file=sys.stderr)
@@ -71,14 +71,14 @@ def costs(domain: Domain, config: Any, options: Options) -> tuple[list[Any], str
     """Return the rows of the table and the text to print."""
     from triptych.cli.train import prepare_data
     from triptych.files.progress import ProgressLine
-    from triptych.tools.complexity import model, render
+    from triptych.tools.complexity import measure
     from triptych.tools.complexity.layers import layer_kinds
-    from triptych.tools.complexity.table import table
+    from triptych.tools.complexity.table import as_text, model_text, table
 
     task, train_loader, _ = prepare_data(domain, config)
-    cost = model.model_cost(task, next(iter(train_loader)))
+    cost = measure.model_cost(task, next(iter(train_loader)))
     try:
-        width, n_heads = model.width_and_heads(task)
+        width, n_heads = measure.width_and_heads(task)
     except ValueError as error:
         raise UserError(f"{error}, whose costs could be compared") from None
     length = options.length or cost.length
@@ -88,14 +88,14 @@ def costs(domain: Domain, config: Any, options: Options) -> tuple[list[Any], str
     )
     progress = ProgressLine("measured layers")
     rows = table(kinds, lengths, timed=options.measure, progress=progress)
-    own = table(model.own_layers(task), (cost.length,), timed=options.measure)
+    own = table(measure.own_layers(task), (cost.length,), timed=options.measure)
     parts = [
-        render.model_text(cost),
+        model_text(cost),
         f"one layer of width {width}, {n_heads} heads, one sequence:",
-        render.as_text(rows),
+        as_text(rows),
     ]
     if own:
-        parts += ["one layer of each attention of the model:", render.as_text(own)]
+        parts += ["one layer of each attention of the model:", as_text(own)]
     return rows, "\n\n".join(parts)
 
 

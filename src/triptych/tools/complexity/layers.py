@@ -1,8 +1,7 @@
 """Kinds of layers that mix positions, and their costs (Vaswani et al. 2017, table 1).
 
 All layers are causal, map [B, L, D] to [B, L, D] and are the ones that models of this project use
-or their equals in torch.nn. An operation is a multiplication or an addition, so that a product of
-an a x b and a b x c matrix has 2abc.
+or their equals in torch.nn.
 """
 
 from __future__ import annotations
@@ -19,9 +18,7 @@ from triptych.core.attention.mask import COUNTED_TOGETHER, MaskPattern
 from triptych.core.attention.multihead import MultiHeadAttention
 from triptych.core.models.recurrent import CellKind, recurrent_layers
 from triptych.core.state import ForwardContext
-
-GATES = {"lstm": 4, "gru": 3}
-"""Matrix products of a cell with its input, and as many with its state."""
+from triptych.training.engine.flops import attention_flops, recurrent_flops
 
 
 class LayerKind(ABC):
@@ -77,8 +74,7 @@ class Attention(LayerKind):
         return y
 
     def flops(self, length: int) -> int:
-        pairs = self.layer.mask_pattern.visible_pairs(length)
-        return 8 * length * self.width**2 + 4 * self.width * pairs
+        return 8 * length * self.width**2 + attention_flops(self.layer, length)
 
     def longest_path(self, length: int) -> int:
         return path_length(self.layer.mask_pattern, length)
@@ -92,7 +88,7 @@ class Recurrent(LayerKind):
     width: int
     order: str = "n d^2"
 
-    def build(self) -> nn.Module:
+    def build(self) -> nn.RNNBase:
         return recurrent_layers(self.cell, self.width, self.width, 1, 0.0)
 
     def run(self, layer: nn.Module, x: Tensor) -> Tensor:
@@ -100,7 +96,7 @@ class Recurrent(LayerKind):
         return states
 
     def flops(self, length: int) -> int:
-        return 4 * GATES[self.cell] * length * self.width**2
+        return recurrent_flops(self.build(), length)
 
     def sequential_operations(self, length: int) -> int:
         return length

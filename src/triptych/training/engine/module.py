@@ -20,8 +20,9 @@ from triptych.files.reading import rank_and_world
 from triptych.training.callbacks.ema import training_weights_first
 from triptych.training.engine.devices import full_precision
 from triptych.training.engine.evaluate import MetricSums
+from triptych.training.engine.flops import peak_flops, training_flops
 from triptych.training.engine.optim import TargetWeights, gradient_norms
-from triptych.training.engine.speed import Throughput, attention_flops, peak_flops, with_repeats
+from triptych.training.engine.speed import Throughput
 from triptych.training.finetune.parts import InitialWeights, restrict_training
 from triptych.training.finetune.rows import RowMap
 from triptych.training.finetune.vectors import FIXED_ROWS, FixedRows, WordRows, fixed_rows_of
@@ -302,19 +303,8 @@ class TrainingModule(pl.LightningModule, ABC):
 
     @cached_property
     def flops_per_target(self) -> float:
-        """Operations of a training step per target: those of the parameters and of attention.
-
-        Each parameter takes 2 in the forward pass and 2 for the gradient of its input; one that is
-        trained takes 2 more for its own gradient.
-        """
-        attention = attention_flops(self.model, self.sequence_length) if self.sequence_length else 0
-        uses = {  # a weight that two modules share counts once
-            parameter: times
-            for part, times in with_repeats(self.model)
-            for parameter in part.parameters(recurse=False)
-        }
-        per_target = (n * p.numel() * (6 if p.requires_grad else 4) for p, n in uses.items())
-        return sum(per_target) + attention
+        """Operations of a training step per target, see `training_flops`."""
+        return training_flops(self.model, self.sequence_length)
 
     # Validation
 
