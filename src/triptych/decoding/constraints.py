@@ -47,14 +47,17 @@ class AnyForbids:
 class Forbidden:
     """Forbids the same tokens everywhere.
 
-    vocabulary: number of tokens.
+    vocabulary: number of tokens. device: of the values, where it is known before the first step.
     """
 
-    def __init__(self, tokens: Sequence[int], vocabulary: int, device: torch.device) -> None:
+    def __init__(
+        self, tokens: Sequence[int], vocabulary: int, device: torch.device | str = "cpu"
+    ) -> None:
         self.mask = torch.zeros(vocabulary, dtype=torch.bool, device=device)
         self.mask[list(tokens)] = True
 
     def __call__(self, values: Tensor) -> Tensor:
+        self.mask = self.mask.to(values.device)
         return self.mask.expand(len(values), -1)  # [B, V]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from triptych.decoding.constraints import AnyForbids, at_the_end, repeated_ngrams
+from triptych.decoding.constraints import AnyForbids, Forbidden, at_the_end, repeated_ngrams
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.constraints import (
     ALL_VOICES,
@@ -110,19 +110,6 @@ class Onsets(AnyForbids):
         return forbidden
 
 
-class OnsetPitches:
-    """Forbids notes of other pitches than some."""
-
-    def __init__(self, permitted: set[int]) -> None:
-        self.forbidden = torch.zeros(len(SYMBOLS), dtype=torch.bool)  # [V]
-        self.forbidden[:NOTE_OFF] = True
-        self.forbidden[list(permitted)] = False
-
-    def __call__(self, values: Tensor) -> Tensor:
-        self.forbidden = self.forbidden.to(values.device)
-        return self.forbidden.expand(len(values), -1)  # [B, V]
-
-
 class TempoGrid:
     """Forbids notes to begin or end at another time than a multiple of `seconds` from the start.
 
@@ -188,7 +175,8 @@ def constraints_of(options: ConstraintOptions) -> list[LogitsConstraint]:
     found: list[LogitsConstraint] = []
     if options.scale is not None or options.ranges is not None:
         span = None if options.ranges is None else _span(options.ranges)
-        found.append(OnsetPitches(permitted_pitches(range(N_PITCHES), options, span, "the piano")))
+        permitted = permitted_pitches(range(N_PITCHES), options, span, "the piano")
+        found.append(Forbidden([*({*range(N_PITCHES)} - permitted)], len(SYMBOLS)))
     if options.grid is not None:
         found.append(TempoGrid(options.grid))
     if options.max_polyphony is not None:

@@ -22,10 +22,9 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
+from triptych.decoding.constraints import Forbidden
 from triptych.decoding.sampling import LogitsConstraint
 from triptych.domains.music.midi import MAX_SECONDS
 from triptych.domains.music.notes import DRUMS, Ids, Score
@@ -310,12 +309,5 @@ class RemiTokenizer(MusicTokenizer):
             chosen = self.ensemble.choose(instruments)
         except ValueError as error:
             raise UserError(str(error)) from error
-        meaning = self.meaning
-        others = (meaning.kind == PROGRAM) & ~np.isin(meaning.number, chosen)
-        forbidden = torch.tensor(others)
-
-        def constraint(values: Tensor) -> Tensor:
-            """Forbid the other instruments."""
-            return forbidden.to(values.device).expand(len(values), -1)
-
-        return constraint
+        others = (self.meaning.kind == PROGRAM) & ~np.isin(self.meaning.number, chosen)
+        return Forbidden(np.flatnonzero(others).tolist(), self.vocabulary_size)
