@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.sampling import SampleRequest
+from triptych.domains.base import TrainedModel
 from triptych.domains.music.comparison import (
     NamedPiece,
     compare_with_training,
@@ -22,13 +24,14 @@ from triptych.domains.music.domain import (
 )
 from triptych.domains.music.generation import sample_pieces
 from triptych.domains.music.metrics import (
-    MusicTrained,
+    MusicScores,
     batch_sums,
     count_models,
     mean_by_position,
     score_given,
     token_nll,
 )
+from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.sources.base import Piece, PieceSource
 from triptych.domains.music.statistics import means_and_deviations, piece_statistics
@@ -38,6 +41,28 @@ from triptych.errors import UserError
 from triptych.files.splits import ALL, source_to_score
 from triptych.training.engine.evaluate import Evaluation, in_double, sum_scores
 from triptych.types import Progress
+
+
+class MusicTrained(MusicScores, TrainedModel):
+    """A trained music model: its windows and its tokenizer."""
+
+    settings_class = MusicSettings
+    settings: MusicSettings
+    full_model: DecoderOnly
+
+    @property
+    def tokenizer(self) -> MusicTokenizer:
+        """Tokenizer of the model's music."""
+        return self.settings.tokenizer
+
+    def check_melody(self) -> None:
+        """Raise UserError for a model that accompanies a melody, where none is given."""
+        if self.settings.model.melody is not None:
+            raise UserError(
+                "this model accompanies a melody, and none is given: give sample a MIDI file as "
+                "melody, or attention one of a whole piece as primer; statistics and kept notes "
+                "are for models without a melody"
+            )
 
 
 def score_split(

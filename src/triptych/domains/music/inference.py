@@ -29,6 +29,7 @@ from triptych.domains.music.domain import (
     MusicScoreRequest,
 )
 from triptych.domains.music.evaluation import (
+    MusicTrained,
     kept_tokens,
     sample_statistics,
     score_given_voices,
@@ -36,7 +37,6 @@ from triptych.domains.music.evaluation import (
 )
 from triptych.domains.music.generation import complete_tokens, sample_pieces
 from triptych.domains.music.melody import melody_of_midi
-from triptych.domains.music.metrics import MusicTrained
 from triptych.domains.music.midi import midi_bytes, parse_midi, read_midi
 from triptych.domains.music.notes import Ids, Score
 from triptych.domains.options import check_layer_and_head, counted

@@ -16,13 +16,10 @@ from torch import Tensor
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.decoding.given import particle_filter
 from triptych.decoding.sampling import Given, SampleRequest
-from triptych.domains.base import TrainedModel
 from triptych.domains.music.data import PADDING, Batch
 from triptych.domains.music.melody import condition_of
-from triptych.domains.music.model import MusicSettings
 from triptych.domains.music.notes import Ids
 from triptych.domains.music.tokenizers.base import Cycles, MusicTokenizer
-from triptych.errors import UserError
 from triptych.training.engine.evaluate import in_double
 from triptych.types import Progress
 
@@ -66,28 +63,6 @@ class MusicScores:
             "nats_per_token": totals["nats"] / totals["tokens"],
             "nats_per_note": totals["nats"] / max(totals["notes"], 1.0),
         }
-
-
-class MusicTrained(MusicScores, TrainedModel):
-    """A trained music model: its windows and its tokenizer."""
-
-    settings_class = MusicSettings
-    settings: MusicSettings
-    full_model: DecoderOnly
-
-    @property
-    def tokenizer(self) -> MusicTokenizer:
-        """Tokenizer of the model's music."""
-        return self.settings.tokenizer
-
-    def check_melody(self) -> None:
-        """Raise UserError for a model that accompanies a melody, where none is given."""
-        if self.settings.model.melody is not None:
-            raise UserError(
-                "this model accompanies a melody, and none is given: give sample a MIDI file as "
-                "melody, or attention one of a whole piece as primer; statistics and kept notes "
-                "are for models without a melody"
-            )
 
 
 def mean_by_position(nats: Tensor, tokens: Tensor, edges: Sequence[int]) -> list[dict[str, Any]]:
