@@ -19,7 +19,8 @@ class Local2D(AttentionConfig):
     """Blocks of pixels read themselves and a halo above and to both sides.
 
     Image Transformer (Parmar et al. 2018), section 3.3, local 2D; causal only. Time and memory
-    grow with the number of pixels.
+    grow with the number of pixels. Blocks and halo are sets of keys, and a key holds the value
+    before its own position: docs/learn/local-attention.md says which pixels they cover.
     """
 
     block_height: int = 8
