@@ -1,6 +1,7 @@
 """`triptych completion SHELL`: a script that completes commands, names and options in a shell.
 
 The script is made once, from the parsers themselves, so that nothing of Triptych runs at a TAB.
+(jsonargparse's own script has every argument of every kind of part: hundreds of megabytes.)
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import argparse
 import shlex
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin
 
 from triptych import domains, pretrained, shipped_configs
 from triptych.cli.main import COMMANDS, PlainParser
+from triptych.config.messages import class_in, is_part, subclass_paths, typed_actions
 from triptych.errors import UserError
 
 SHELLS = ("bash", "zsh", "fish")
@@ -56,69 +58,61 @@ def command_line() -> argparse.ArgumentParser:
     root.add_argument("--version", action="version", version="")
     added = root.add_subparsers()
     for command in COMMANDS.values():
-        target = added.add_parser(command.name, help=command.help.replace("%", "%%"))
         module = command.load()
+        about: dict[str, Any] = {"help": command.help.replace("%", "%%"), "add_help": False}
         if not command.needs_domain:
             names = module.names() if hasattr(module, "names") else []
-            _copy(module.parser(), target, names=names)
+            added.add_parser(command.name, parents=[_with_values(module.parser(), names)], **about)
             continue
-        offering = {name: module.parser(domains.find_domain(name)) for name in command.domains()}
-        inner = target.add_subparsers()
-        if len(offering) == 1:  # the domain may be left out
-            for name, source in offering.items():
-                _copy(source, target, domain=name)
-        for name, source in offering.items():
-            domain_parser = inner.add_parser(name, help=f"{command.name} {name}")
-            _copy(source, domain_parser, domain=name)
+        offering = command.domains()
+        parsers = {
+            name: _with_values(module.parser(domains.find_domain(name)), domain=name)
+            for name in offering
+        }
+        only = [*parsers.values()] if len(offering) == 1 else []  # the domain may be left out
+        inner = added.add_parser(command.name, parents=only, **about).add_subparsers()
+        for name, parser in parsers.items():
+            inner.add_parser(name, parents=[parser], help=f"{command.name} {name}", add_help=False)
     return root
 
 
-def _copy(
-    source: argparse.ArgumentParser,
-    target: argparse.ArgumentParser,
-    *,
-    domain: str = "",
-    names: Sequence[str] = (),
-) -> None:
-    """Add the words and options of a parser to another, with their values; names: of a word."""
-    for action in source._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            inner = target.add_subparsers()
-            for word, parser_of_word in action.choices.items():
-                _copy(parser_of_word, inner.add_parser(word, help=word), names=names)
-        elif not action.option_strings:
-            choices = names if action.dest == "name" else action.choices
-            copied = target.add_argument(action.dest, nargs=action.nargs, choices=choices)
-            if choices is None:
-                _add_files(copied)
-        elif action.help != argparse.SUPPRESS and action.dest != "help":
-            _copy_option(action, target, domain)
+def _with_values(
+    parser: argparse.ArgumentParser, names: Sequence[str] = (), domain: str = ""
+) -> argparse.ArgumentParser:
+    """Return a parser whose arguments say which values they take, with short help texts.
 
+    names: values of an argument `name`. domain: whose shipped configs --config takes.
+    """
+    import shtab
 
-def _copy_option(action: argparse.Action, target: argparse.ArgumentParser, domain: str) -> None:
-    """Add an option with the values that it takes. domain: whose shipped configs it takes."""
-    text = " ".join((action.help or action.dest).split()).partition(". ")[0]
-    text = text.replace("%%", "%").replace("%", "%%")
-    if action.nargs == 0:
-        target.add_argument(*action.option_strings, help=text, action="store_true")
-        return
-    copied = target.add_argument(*action.option_strings, help=text)
-    name = action.dest.rpartition(".")[2]
-    if action.dest == "config":
-        _add_names(copied, f"config_{domain}", shipped_configs.find_all(domain))
-    elif action.dest == "checkpoint":
-        given = [f"{pretrained.PREFIX}{model}" for model in pretrained.names()]
-        _add_names(copied, "checkpoint", given)
-    elif name in FILES or name.endswith(PATH_ENDINGS):
-        _add_files(copied)
-    else:
-        copied.choices = _values(getattr(action, "_typehint", None)) or action.choices
+    for action, hint in typed_actions(parser):
+        if isinstance(action.choices, Mapping):
+            for inner in action.choices.values():
+                _with_values(inner, names)
+            continue
+        if action.help not in (None, argparse.SUPPRESS):
+            short = " ".join(str(action.help).split()).partition(". ")[0]
+            action.help = short.replace("%%", "%").replace("%", "%%")
+        name = action.dest.rpartition(".")[2]
+        complete: Any = None
+        if action.dest == "config":
+            complete = _names(f"config_{domain}", shipped_configs.find_all(domain))
+        elif action.dest == "checkpoint":
+            models = [f"{pretrained.PREFIX}{model}" for model in pretrained.names()]
+            complete = _names("checkpoint", models)
+        elif action.dest == "name" and names:
+            action.choices = names
+        elif action.nargs != 0 and not action.choices:
+            action.choices = _values(hint) or None
+            is_path = name in FILES or name.endswith(PATH_ENDINGS) or not action.option_strings
+            complete = shtab.FILE if is_path and not action.choices else None
+        if complete is not None:
+            action.complete = complete  # type: ignore[attr-defined]
+    return parser
 
 
 def _values(hint: Any) -> list[str]:
     """Return the values of a type that can be listed: words, true and false, names of classes."""
-    from triptych.config.messages import class_in, is_part, subclass_paths
-
     part = class_in(hint) if hint is not None else None
     if part is not None and is_part(part):
         return [path.rpartition(".")[2] for path in subclass_paths(part)]
@@ -129,18 +123,11 @@ def _values(hint: Any) -> list[str]:
     return ["true", "false"] if hint is bool else []
 
 
-def _add_files(action: argparse.Action) -> None:
-    """Let an option complete names of files."""
-    import shtab
-
-    action.complete = shtab.FILE  # type: ignore[attr-defined]
-
-
-def _add_names(action: argparse.Action, kind: str, names: Iterable[str]) -> None:
-    """Let an option complete names as well as files. kind: ends the name of the shell function."""
+def _names(kind: str, names: Iterable[str]) -> dict[str, Any]:
+    """Return how shells complete names as well as files. kind: ends the name of the function."""
     function = f"_triptych_{kind}"
     words = " ".join(map(shlex.quote, names))
-    action.complete = {  # type: ignore[attr-defined]
+    return {
         "bash": function,
         "zsh": function,
         "fish": f"({function})",

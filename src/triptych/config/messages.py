@@ -49,6 +49,14 @@ def in_words(hint: Any) -> str:
     return _ONE.get(origin or hint, str(hint))
 
 
+def typed_actions(parser: argparse.ArgumentParser) -> list[tuple[argparse.Action, Any]]:
+    """Return the arguments of a parser with their types; None for a type that only argparse knows.
+
+    Neither library has a public list of them; nothing else asks for it.
+    """
+    return [(action, getattr(action, "_typehint", None)) for action in parser._actions]
+
+
 def allows_null(hint: Any) -> bool:
     """Return whether null is a value of the type."""
     return hint in (None, type(None), Any) or any(map(allows_null, get_args(hint)))
@@ -100,7 +108,8 @@ Locate = Callable[[str], str]
 
 def check_keys(parser: argparse.ArgumentParser, plain: Any, locate: Locate) -> None:
     """Raise UserError for an unknown key, and for a value in place of a group of settings."""
-    commands = {a.dest for a in parser._actions if a.nargs == 0 or a.default is argparse.SUPPRESS}
+    actions = [action for action, _ in typed_actions(parser)]
+    commands = {a.dest for a in actions if a.nargs == 0 or a.default is argparse.SUPPRESS}
     known = {key: hint for key, hint in _types(parser).items() if key not in commands}
     _check_group(plain, "", known, locate)
 
@@ -192,8 +201,8 @@ def _shown(value: Any) -> str:
 def _types(parser: argparse.ArgumentParser) -> dict[str, Any]:
     """Return the type of every option that holds a setting, by dotted key; None for no type."""
     return {
-        action.dest: getattr(action, "_typehint", None)
-        for action in parser._actions
+        action.dest: hint
+        for action, hint in typed_actions(parser)
         if action.option_strings
         and not action.dest.endswith(".help")
         and not action.dest.startswith(("help", "config", "print_"))

@@ -40,6 +40,7 @@ from triptych.config.messages import (
     is_part,
     sentences,
     subclass_paths,
+    typed_actions,
 )
 from triptych.errors import UserError
 from triptych.types import LIMITED
@@ -202,8 +203,9 @@ def parser_for(
 
 def hide_group_options(parser: jsonargparse.ArgumentParser) -> None:
     """Remove `--model FILE` and its like from the help: one settings file holds all groups."""
-    keys = [action.dest for action in parser._actions if not action.dest.endswith(".help")]
-    for action in parser._actions:
+    actions = [action for action, _ in typed_actions(parser)]
+    keys = [action.dest for action in actions if not action.dest.endswith(".help")]
+    for action in actions:
         if any(key.startswith(action.dest + ".") for key in keys):
             action.help = argparse.SUPPRESS
 
@@ -214,8 +216,8 @@ def prefer_int(parser: jsonargparse.ArgumentParser) -> None:
     `typing` caches types that compare equal, so that `int | float` of one library may come out as
     the `float | int` of another, and jsonargparse tries types in order.
     """
-    for action in parser._actions:
-        hints = get_args(getattr(action, "_typehint", None))
+    for action, hint in typed_actions(parser):
+        hints = get_args(hint)
         if int in hints and float in hints:
             ordered = [int, float, *(hint for hint in hints if hint not in (int, float))]
             action._typehint = functools.reduce(operator.or_, ordered)  # type: ignore[attr-defined]
