@@ -6,11 +6,21 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.data import MaskedBatch, MaskedExamples, MaskRates
-from triptych.domains.language.model import CLS, MASK, N_SPECIALS, SEP, Vocabulary
+from triptych.domains.language.model import (
+    CLS,
+    MASK,
+    N_SPECIALS,
+    SEP,
+    SPECIALS,
+    ModelConfig,
+    Vocabulary,
+)
 from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.errors import UserError
 from triptych.text.batches import evaluation_batches, training_batches
+from triptych.text.byte_level import BytePairs, Characters
 from triptych.text.tokenizer import PAD
 from triptych.training.loading.batches import Ragged
 
@@ -162,3 +172,19 @@ def test_next_sentences_need_documents_of_several_segments(text, vocabulary: Voc
     with pytest.raises(UserError, match="no document of two segments"):
         task.encode(lines, "train", vocabulary, 60)
     assert len(task.encode(text, "train", vocabulary, 24)) > 10
+
+
+def test_any_kind_of_tokenizer_serves(text, model_config: ModelConfig) -> None:
+    """Byte pairs have no unknown token: every id after the special ones may be drawn."""
+    lines = [line for document in text.documents("train") for line in document]
+    words = Vocabulary(BytePairs().build(lines, 280, SPECIALS))
+    assert words.known == range(N_SPECIALS, len(words))
+    assert Vocabulary(Characters().build(lines, 60, SPECIALS)).known.start == N_SPECIALS + 1
+    again = Vocabulary.from_plain(words.to_plain())
+    assert again.tokenizer.decode(again.tokenizer.encode("the [MASK] Ω")) == "the [MASK] Ω"
+    task = MaskedTokens()
+    examples = task.encode(text, "test", words, 60)
+    assert examples.known == words.known
+    model = task.build_model(model_config, words, 60)
+    rows = task.write(model, words, "the [MASK]", SampleRequest(2, seed=0), 60)
+    assert all(row[-2] >= N_SPECIALS for row in rows)

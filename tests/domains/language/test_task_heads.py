@@ -20,6 +20,7 @@ from triptych.domains.language.tasks.labelled import (
     MultipleChoice,
     Similarity,
 )
+from triptych.domains.language.tasks.masked import MaskedTokens
 from triptych.errors import UserError
 from triptych.text.tokenizer import PAD
 from triptych.training.engine.evaluate import sum_scores
@@ -174,7 +175,7 @@ def test_a_pooler_is_taken_over_where_both_models_have_one(
     words = Vocabulary(vocabulary.tokenizer, ("a", "b"))
     own = f"{Classification.__module__}.Classification"
     if language_model:
-        model = model_config.build_masked(len(words), 32, next_sentence=before == "cls")
+        model = MaskedTokens(next_sentence=before == "cls").build_model(model_config, words, 32)
     else:
         model = Classification(pooling=before).build_model(model_config, words, 32)
     weights = {f"model.{name}": weight for name, weight in model.state_dict().items()}

@@ -15,6 +15,7 @@ from triptych.domains.translation.sources import ParallelText, TabSeparated, Two
 from triptych.errors import UserError
 from triptych.files.results import read_lines
 from triptych.files.splits import source_to_score
+from triptych.text.files import read_columns
 
 
 def write(path: Path, content: str | bytes) -> Path:
@@ -185,6 +186,12 @@ def test_tabs_are_the_only_separator_inside_a_row(tmp_path: Path) -> None:
     write(tmp_path / "a.tsv", "split\tko\ten\ntrain\t가\u2028나\ta\x85b, c\n")
     corpus = TabSeparated(directory=str(tmp_path), files=["a.tsv"])
     assert corpus.pairs("train") == [("가\u2028나", "a\x85b, c")]
+
+
+def test_blank_lines_of_a_table_are_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("\nko\ten\n가\tGo\n \n\t\n나\tI\n\n", encoding="utf-8")
+    rows = list(read_columns(tmp_path / "a.tsv", ["en", "ko"]))
+    assert rows == [["Go", "가"], ["", ""], ["I", "나"]]
 
 
 @pytest.mark.parametrize(

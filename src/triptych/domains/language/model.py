@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -13,15 +13,6 @@ from triptych.core.embeddings import TokenEmbedding
 from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.models.encoder_only import EncoderOnly, MaskedTokenModel, Pooler
-from triptych.core.models.sequence_vector import (
-    FirstTokenReader,
-    LastTokenReader,
-    MeanReader,
-    SequenceReader,
-    SequenceTaskModel,
-    TaskHead,
-)
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.domain import LanguageScoreRequest
@@ -37,11 +28,6 @@ CLS, SEP, MASK = 1, 2, 3
 SPECIALS = ("[PAD]", "[CLS]", "[SEP]", "[MASK]")
 """Names of the special ids."""
 N_SPECIALS = len(SPECIALS)
-
-Base: TypeAlias = Literal["encoder", "decoder"]
-"""Model under the head of a task: that of masked tokens or that of the next token."""
-Pooling: TypeAlias = Literal["cls", "mean"]
-"""Vector of a row of tokens that an encoder has read."""
 
 
 @dataclass(frozen=True)
@@ -82,17 +68,6 @@ class ModelConfig:
     """Whether the output layer of a decoder has a bias. Decoders of other libraries have none, see
     `triptych export --format hf`."""
 
-    def build_masked(
-        self, vocabulary: int, max_length: int, *, next_sentence: bool
-    ) -> MaskedTokenModel:
-        """Return an encoder that predicts masked tokens; sizes in tokens."""
-        return MaskedTokenModel(
-            self.transformer,
-            vocabulary=vocabulary,
-            max_length=max_length,
-            next_sentence=next_sentence,
-        )
-
     def build_decoder(self, vocabulary: int, max_length: int) -> DecoderOnly:
         """Return a decoder that predicts the next token; sizes in tokens.
 
@@ -113,26 +88,6 @@ class ModelConfig:
             d_model=parts.d_model,
             dropout=parts.dropout,
         )
-
-    def build_task_model(
-        self, base: Base, pooling: Pooling, vocabulary: int, max_length: int, *, n_outputs: int
-    ) -> SequenceTaskModel:
-        """Return an encoder or decoder with the head of a task; sizes in tokens.
-
-        pooling: ignored by a decoder.
-        """
-        parts = self.transformer
-        reader: SequenceReader
-        if base == "encoder":
-            encoder = EncoderOnly(parts, vocabulary=vocabulary, max_length=max_length)
-            mean = pooling == "mean"
-            reader = (
-                MeanReader(encoder) if mean else FirstTokenReader(encoder, Pooler(parts.d_model))
-            )
-        else:
-            reader = LastTokenReader(self.build_decoder(vocabulary, max_length))
-        head = TaskHead(parts.d_model, n_outputs, dropout=parts.dropout)
-        return SequenceTaskModel(reader, head)
 
 
 @dataclass(frozen=True)

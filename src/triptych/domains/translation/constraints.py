@@ -99,9 +99,9 @@ def prepare_constraints(
                 f"prefix {wanted.prefix!r} repeats a run of {wanted.no_repeat_ngram} tokens, which "
                 "no_repeat_ngram forbids"
             )
-    phrases = [_variants(wanted, phrase, tokenizer, language) for phrase in wanted.require]
+    phrases = [_variants(wanted, phrase, tokenizer, language) for phrase in wanted.phrases]
     given = wanted.prefix or ""
-    for phrase, variants in zip(wanted.require, phrases, strict=True):
+    for phrase, variants in zip(wanted.phrases, phrases, strict=True):
         count += 0 if phrase in given else min(map(len, variants))
     if wanted.max_length is not None and count > wanted.max_length:
         raise UserError(

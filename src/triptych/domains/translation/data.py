@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from triptych.domains.translation.model import END, START, Tokenizers
-from triptych.domains.translation.packed import read_pack
 from triptych.domains.translation.phrases import compounds, phrase_pairs
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
@@ -23,6 +22,7 @@ from triptych.training.loading.batches import (
     Ragged,
 )
 from triptych.training.loading.loader import ResumableLoader
+from triptych.training.loading.packed import Pack
 
 if TYPE_CHECKING:
     from triptych.domains.translation.config import DataConfig
@@ -60,13 +60,15 @@ class EncodedPairs(Examples):
         self.targets = targets
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair], tokenizers: Tokenizers) -> EncodedPairs:
+    def of(
+        cls, pairs: Sequence[Pair], tokenizers: Tokenizers, dtype: DTypeLike = np.int32
+    ) -> EncodedPairs:
         """Return the ids of pairs."""
         sources = tokenizers.source.encode_batch([source for source, _ in pairs])
         targets = tokenizers.target.encode_batch([target for _, target in pairs])
         return cls(
-            Ragged.of(([*row, END] for row in sources), np.int32),
-            Ragged.of(([START, *row, END] for row in targets), np.int32),
+            Ragged.of(([*row, END] for row in sources), dtype),
+            Ragged.of(([START, *row, END] for row in targets), dtype),
         )
 
     def __len__(self) -> int:
@@ -156,3 +158,14 @@ def read_validation_pairs(config: DataConfig) -> list[Pair]:
             strict=True,
         )
     )
+
+
+def read_pack(folder: str, split: str) -> tuple[Tokenizers, Ragged, Ragged, int]:
+    """Return the vocabulary, sources, targets and the number of pairs that were left out.
+
+    Raises UserError for a folder without a pack of sentence pairs.
+    """
+    pack = Pack(folder, "translation")
+    sides = (pack.ragged(f"{split}.{side}") for side in ("sources", "targets"))
+    empty = int(pack.about["counts"][split]["empty"])
+    return (Tokenizers.from_plain(pack.about["vocabulary"]), *sides, empty)  # type: ignore[return-value]

@@ -27,26 +27,27 @@ NUMBERS = "attention.json"
 STEPS = "steps.png"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class OutputConstraints(Checked):
     """What every translation must fulfil; the defaults demand nothing."""
 
     prefix: str | None = None
-    """Text that the translation begins with."""
-    require: tuple[str, ...] = ()
-    """Phrases that the translation contains."""
+    """Text that every translation begins with; it may end inside a word."""
+    require: tuple[str, ...] | str | None = None
+    """Phrase that every translation contains, or a list of phrases, such as '["a dog", "grass"]'.
+    The search takes as many times longer as the phrases have tokens."""
     min_length: NonNegativeInt = 0
-    """Minimum number of tokens, without the end."""
+    """Minimum length of a translation in tokens."""
     max_length: PositiveInt | None = None
-    """Maximum number of tokens, without the end; None for a limit that depends on the source."""
+    """Maximum length of a translation in tokens; null for 50 more than the source has."""
     no_repeat_ngram: PositiveInt | None = None
-    """Length of the runs of tokens that may occur once only; None for no such rule."""
+    """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.prefix == "":
             raise UserError("prefix is empty; expected the beginning of a translation")
-        if any(not phrase.strip() for phrase in self.require):
+        if any(not phrase.strip() for phrase in self.phrases):
             raise UserError("require has an empty phrase; expected text that must appear")
         if self.max_length is not None and self.min_length > self.max_length:
             raise UserError(
@@ -55,22 +56,20 @@ class OutputConstraints(Checked):
             )
 
     @property
+    def phrases(self) -> tuple[str, ...]:
+        """The phrases of `require`."""
+        return (self.require,) if isinstance(self.require, str) else tuple(self.require or ())
+
+    @property
     def of_whole_lines(self) -> bool:
         """Whether they concern a line as a whole, which must then not be translated in parts."""
-        return self != OutputConstraints(no_repeat_ngram=self.no_repeat_ngram)
+        return bool(self.prefix or self.phrases or self.min_length or self.max_length)
 
     @classmethod
-    def of(cls, options: dict[str, Any], *, only: bool = False) -> OutputConstraints:
-        """Return the constraints among the options of a translation by their names.
-
-        only: raise TypeError where another option is among them.
-        """
-        names = {field.name for field in fields(cls)}
-        chosen = {name: value for name, value in options.items() if only or name in names}
-        if "require" in chosen:
-            phrases = chosen["require"]
-            chosen["require"] = (phrases,) if isinstance(phrases, str) else tuple(phrases or ())
-        return cls(**chosen)
+    def of(cls, options: dict[str, Any]) -> OutputConstraints:
+        """Return the constraints among the options of a translation by their names."""
+        names = options.keys() & {field.name for field in fields(OutputConstraints)}
+        return OutputConstraints(**{name: options[name] for name in names})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,23 +102,12 @@ class TranslationEvaluateOptions(TranslationScoreRequest, EvaluateOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationTranslateOptions(TranslateOptions):
+class TranslationTranslateOptions(OutputConstraints, TranslateOptions):
     """Options of `triptych translate`."""
 
     scores: bool = False
     """Write lines of five columns, separated by tabs: number of the input line and rank of the
     translation (both from 1), score, log-probability in nats, text."""
-    prefix: str | None = None
-    """Text that every translation begins with; it may end inside a word."""
-    require: tuple[str, ...] | str | None = None
-    """Phrase that every translation contains, or a list of phrases, such as '["a dog", "grass"]'.
-    The search takes as many times longer as the phrases have tokens."""
-    min_length: NonNegativeInt = 0
-    """Minimum length of a translation in tokens."""
-    max_length: PositiveInt | None = None
-    """Maximum length of a translation in tokens; null for 50 more than the source has."""
-    no_repeat_ngram: PositiveInt | None = None
-    """Length of the runs of tokens that occur at most once in a translation; null for no limit."""
     sample: bool = False
     """Sample translations instead of a beam search."""
     temperature: NonNegativeFloat = 1.0
@@ -134,7 +122,6 @@ class TranslationTranslateOptions(TranslateOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        OutputConstraints.of(vars(self))
         if self.sample:
             for name in ("n_best", "scores", "require", "length_penalty"):
                 if getattr(self, name) != getattr(TranslationTranslateOptions, name):

@@ -187,8 +187,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         no effect on the translations if the search is exact. length_penalty: see
         `LengthPenalty.parse`. progress: called with (lines done, lines in all); `translate` counts
         the sentences of a long line as lines. constraints: prefix, require, min_length, max_length,
-        no_repeat_ngram, see `OutputConstraints`; a hypothesis keeps the model's
-        log p.
+        no_repeat_ngram, see `OutputConstraints`; a hypothesis keeps the model's log p.
 
         Raises UserError for an n_best outside 1 to beam, for another length penalty and for
         constraints that no translation meets.
@@ -249,7 +248,7 @@ class TranslationModel(LikelihoodScores, TrainedModel):
         return {number: [*row, END] for number, row in zip(filled, ids, strict=True)}
 
     def _prepared(self, constraints: dict[str, Any]) -> TokenConstraints:
-        wanted = OutputConstraints.of(constraints, only=True)
+        wanted = OutputConstraints(**constraints)
         return prepare_constraints(wanted, self.vocabulary.target, language=self._language)
 
     @property

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from triptych.config.schema import to_plain
-from triptych.domains.translation.model import END, START, Tokenizers
+from triptych.domains.translation.data import EncodedPairs
+from triptych.domains.translation.model import Tokenizers
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
 from triptych.files.progress import display
-from triptych.training.loading.batches import Ragged
-from triptych.training.loading.packed import Pack, PackWriter
+from triptych.training.loading.packed import PackWriter
 
 if TYPE_CHECKING:
     from triptych.domains.translation.config import Config
@@ -86,23 +86,9 @@ def _write(
     while chunk := list(islice(rest, CHUNK)):
         read += len(chunk)
         chosen = list(_not_empty(chunk)) if split == "train" else chunk
-        sources = tokenizers.source.encode_batch([source for source, _ in chosen])
-        targets = tokenizers.target.encode_batch([target for _, target in chosen])
-        ended = Ragged.of(([*row, END] for row in sources), dtype)
-        writer.append_ragged(f"{split}.sources", ended)
-        marked = Ragged.of(([START, *row, END] for row in targets), dtype)
-        writer.append_ragged(f"{split}.targets", marked)
+        encoded = EncodedPairs.of(chosen, tokenizers, dtype)
+        writer.append_ragged(f"{split}.sources", encoded.sources)
+        writer.append_ragged(f"{split}.targets", encoded.targets)
         written += len(chosen)
         progress(read, 0)
     return read, written
-
-
-def read_pack(folder: str, split: str) -> tuple[Tokenizers, Ragged, Ragged, int]:
-    """Return the vocabulary, sources, targets and the number of pairs that were left out.
-
-    Raises UserError for a folder without a pack of sentence pairs.
-    """
-    pack = Pack(folder, "translation")
-    sides = (pack.ragged(f"{split}.{side}") for side in ("sources", "targets"))
-    empty = int(pack.about["counts"][split]["empty"])
-    return (Tokenizers.from_plain(pack.about["vocabulary"]), *sides, empty)  # type: ignore[return-value]

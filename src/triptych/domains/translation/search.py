@@ -13,7 +13,6 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from triptych.core.models.base import Condition
 from triptych.core.models.sequence_to_sequence import SequenceToSequence
 from triptych.decoding.beam_search import beam_search
 from triptych.decoding.beams import SearchResult
@@ -54,14 +53,11 @@ def search_sources(
     """Yield the key and the result of each source (its ids and END), the longest first."""
     device = device_of(model)
     required, n_banks = constraints.required(device), constraints.n_banks
-    lengths = {key: len(source) for key, source in sources.items()}
-    most = max_positions(model, beam)
-    equal = not model.decodes_padded_sources
-    for keys in plan_rows(lengths, max(1, batch_size // n_banks), most, equal_lengths=equal):
+    for keys, source in _batches(model, sources, max(1, batch_size // n_banks), beam=beam):
         limits = [constraints.limit(sources[key]) for key in keys]
         rules = constraints.rules(device)
         with scoring(model), threads_of_steps(model, len(keys) * beam * n_banks):
-            condition = _encode(model, [sources[key] for key in keys])
+            condition = model.encode(source, source == PAD)
             state = model.init_state(len(keys), max(limits), condition=condition)
             results = beam_search(
                 model,
@@ -92,9 +88,7 @@ def sample_sources(
     device = device_of(model)
     generator = torch.Generator(device).manual_seed(seed)
     forbidden = Forbidden(FORBIDDEN, constraints.size, device)
-    lengths = {key: len(source) for key, source in sources.items()}
-    most, equal = max_positions(model, 1), not model.decodes_padded_sources
-    for keys in plan_rows(lengths, batch_size, most, equal_lengths=equal):
+    for keys, source in _batches(model, sources, batch_size, beam=1):
         limits = [constraints.limit(sources[key]) for key in keys]
         rules = [forbidden, *constraints.rules(device)]
         with scoring(model):
@@ -104,7 +98,7 @@ def sample_sources(
                 sampling=sampling,
                 generator=generator,
                 previous=torch.full((len(keys),), START, device=device),
-                condition=_encode(model, [sources[key] for key in keys]),
+                condition=model.encode(source, source == PAD),
                 end=END,
                 constraint=ByPriority(rules),
             )
@@ -114,9 +108,14 @@ def sample_sources(
             yield key, tokens[: tokens.index(END)] if END in tokens else tokens
 
 
-def _encode(model: SequenceToSequence, sources: Sequence[Sequence[int]]) -> Condition:
-    source = pad_rows(sources).to(device_of(model))  # [B, K]
-    return model.encode(source, source == PAD)
+def _batches(
+    model: SequenceToSequence, sources: Mapping[int, Sequence[int]], batch_size: int, *, beam: int
+) -> Iterator[tuple[list[int], Tensor]]:
+    """Yield the keys of a batch and its sources int64 [B, K] on the model's device."""
+    lengths = {key: len(source) for key, source in sources.items()}
+    most, equal = max_positions(model, beam), not model.decodes_padded_sources
+    for keys in plan_rows(lengths, batch_size, most, equal_lengths=equal):
+        yield keys, pad_rows([sources[key] for key in keys]).to(device_of(model))
 
 
 def pad_rows(rows: Sequence[Sequence[int]]) -> Tensor:

@@ -6,23 +6,29 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from triptych.core.heads import cross_entropy
-from triptych.core.models.sequence_vector import SequenceTaskModel
+from triptych.core.models.encoder_only import EncoderOnly, Pooler
+from triptych.core.models.sequence_vector import (
+    FirstTokenReader,
+    LastTokenReader,
+    MeanReader,
+    SequenceReader,
+    SequenceTaskModel,
+    TaskHead,
+)
 from triptych.core.transformer import take_auxiliary_loss
 from triptych.domains.language.data import LabelledBatch, LabelledExamples, join_texts
 from triptych.domains.language.domain import LanguageScoreRequest
 from triptych.domains.language.metrics import simple_accuracies
 from triptych.domains.language.model import (
-    Base,
     FurtherScores,
     ModelConfig,
-    Pooling,
     Task,
     Vocabulary,
 )
@@ -34,6 +40,11 @@ from triptych.training.engine.evaluate import in_double
 from triptych.training.finetune.parts import InitialWeights
 from triptych.training.loading.batches import Ragged
 from triptych.types import PositiveInt, Progress
+
+Base: TypeAlias = Literal["encoder", "decoder"]
+"""Model under the head of a task: that of masked tokens or that of the next token."""
+Pooling: TypeAlias = Literal["cls", "mean"]
+"""Vector of a row of tokens that an encoder has read."""
 
 HEAD = "model.task_head."
 POOLER = "model.reader.pooler."
@@ -104,13 +115,18 @@ class LabelledTask(Task):
     def build_model(
         self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
     ) -> SequenceTaskModel:
-        return model.build_task_model(
-            self.base,
-            self.pooling,
-            len(vocabulary),
-            max_length,
-            n_outputs=self.n_outputs(vocabulary.labels),
-        )
+        parts, reader = model.transformer, self._reader(model, len(vocabulary), max_length)
+        n_outputs = self.n_outputs(vocabulary.labels)
+        return SequenceTaskModel(reader, TaskHead(parts.d_model, n_outputs, dropout=parts.dropout))
+
+    def _reader(self, model: ModelConfig, vocabulary: int, max_length: int) -> SequenceReader:
+        """Return the model under the head, which gives a vector of a row; sizes in tokens."""
+        if self.base == "decoder":
+            return LastTokenReader(model.build_decoder(vocabulary, max_length))
+        encoder = EncoderOnly(model.transformer, vocabulary=vocabulary, max_length=max_length)
+        if self.pooling == "mean":
+            return MeanReader(encoder)
+        return FirstTokenReader(encoder, Pooler(model.transformer.d_model))
 
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int

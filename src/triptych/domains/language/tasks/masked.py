@@ -79,7 +79,12 @@ class MaskedTokens(Task):
     def build_model(
         self, model: ModelConfig, vocabulary: Vocabulary, max_length: int
     ) -> MaskedTokenModel:
-        return model.build_masked(len(vocabulary), max_length, next_sentence=self.next_sentence)
+        return MaskedTokenModel(
+            model.transformer,
+            vocabulary=len(vocabulary),
+            max_length=max_length,
+            next_sentence=self.next_sentence,
+        )
 
     def encode(
         self, source: Source, split: str, vocabulary: Vocabulary, max_length: int
