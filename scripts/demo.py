@@ -29,8 +29,7 @@ from triptych.cli.main import main as command
 from triptych.domains.pictures.render import to_bytes, write_png
 from triptych.domains.pictures.sources import Digits
 from triptych.errors import UserError
-from triptych.files.atomic import write_atomically
-from triptych.files.results import json_bytes
+from triptych.files.results import json_bytes, write_atomically
 from triptych.tools.report.page import Exhibit, report
 from triptych.tools.report.run import check_is_run, read_run
 from triptych.tools.report.samples import Table, read_items

@@ -14,12 +14,11 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import Learned, NoPositions
+from triptych.core.positions import Learned, NoPositions, raster
 from triptych.core.transformer import TransformerConfig
 
 PAD, END, START = 0, 1, 2

@@ -18,8 +18,7 @@ from triptych.core.attention.mask import MaskPattern
 from triptych.core.attention.multihead import AttentionConfig, Example, MultiHeadAttention
 from triptych.core.attention.pitch_time import PitchTime
 from triptych.core.attention.relative import Relative
-from triptych.core.generation_order import GenerationOrder
-from triptych.core.positions import RotaryEmbedding
+from triptych.core.positions import GenerationOrder, RotaryEmbedding
 from triptych.core.state import ForwardContext, LayerCache
 
 D_MODEL, N_HEADS, BATCH = 12, 3, 2

@@ -12,11 +12,10 @@ from torch import Tensor
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import AttentionConfig
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.positions import AxialEmbedding
+from triptych.core.positions import AxialEmbedding, raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import Given
 

@@ -10,7 +10,7 @@ import torch
 from random_head import with_random_head
 from torch import Tensor, nn
 
-from triptych.core import generation_order as orders
+from triptych.core import positions as orders
 from triptych.core.attention.full import Full
 from triptych.core.attention.local2d import Local2D
 from triptych.core.attention.pitch_time import PitchTime

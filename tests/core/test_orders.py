@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triptych.core import generation_order as orders
+from triptych.core import positions as orders
 from triptych.core.attention.local2d import Local2D
 
 SHAPES = [(4, 6, 3), (5, 7, 1), (7, 5, 2), (1, 9, 1)]

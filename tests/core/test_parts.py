@@ -15,7 +15,6 @@ from triptych.core.attention.full import Full
 from triptych.core.attention.local1d import Local1D
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import (
     GELU,
@@ -37,6 +36,7 @@ from triptych.core.positions import (
     Rotary,
     RotaryEmbedding,
     Sinusoidal,
+    raster,
 )
 from triptych.core.transformer import TransformerConfig
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from triptych.core import generation_order as orders
+from triptych.core import positions as orders
 from triptych.core.layers import GELU
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import (

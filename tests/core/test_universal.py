@@ -16,12 +16,11 @@ from torch import Tensor
 from triptych.core.attention.full import Full
 from triptych.core.attention.multihead import Example
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
-from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding
+from triptych.core.positions import PositionConfig, Rotary, Sinusoidal, SinusoidalEmbedding, raster
 from triptych.core.state import NO_CONTEXT, ForwardContext
 from triptych.core.transformer import Decoder, TransformerConfig, take_auxiliary_loss
 from triptych.core.universal import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from triptych.core import generation_order as orders
+from triptych.core import positions as orders
 from triptych.core.attention.backends import dispatch
 from triptych.core.attention.local2d import Local2D, Local2DPattern
 from triptych.core.attention.mask import Windows

@@ -9,12 +9,11 @@ from random_head import with_random_head
 
 from triptych.core.attention.local2d import Local2D
 from triptych.core.embeddings import PixelEmbedding
-from triptych.core.generation_order import raster
 from triptych.core.heads import MixtureOfLogisticsHead
 from triptych.core.layers import GELU
 from triptych.core.models.base import Condition
 from triptych.core.models.decoder_only import DecoderOnly
-from triptych.core.positions import AxialEmbedding
+from triptych.core.positions import AxialEmbedding, raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.given import resample

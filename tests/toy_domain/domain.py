@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 import torch
 
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.positions import raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.generate import generate
 from triptych.decoding.sampling import SampleRequest, Sampling

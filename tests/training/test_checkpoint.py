@@ -15,7 +15,7 @@ import torch
 from toy_task import ToyTask
 
 from triptych.errors import SaveFailed, UserError
-from triptych.files.atomic import remove_unfinished
+from triptych.files.results import remove_unfinished
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
 from triptych.training.run.checkpoint import (
     FORMAT,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from triptych.errors import UserError
-from triptych.files.atomic import write_atomically
+from triptych.files.results import write_atomically
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

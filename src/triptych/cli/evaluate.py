@@ -15,9 +15,8 @@ from triptych.cli.options import open_model, options_parser, read_options
 from triptych.domains.base import Domain, TrainedModel
 from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
-from triptych.files.atomic import write_atomically
 from triptych.files.progress import ProgressLine
-from triptych.files.results import check_result_file, json_bytes
+from triptych.files.results import check_result_file, json_bytes, write_atomically
 
 if TYPE_CHECKING:
     from triptych.training.engine.evaluate import Evaluation

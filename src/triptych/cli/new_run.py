@@ -29,7 +29,7 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
     options = build(domain.new_run_options, values, locate=locate)
     out = check_result_file(options.out, "out", replaces=bool(values.get(OVERWRITE)))
 
-    from triptych.files.atomic import write_atomically
+    from triptych.files.results import write_atomically
     from triptych.tools.new_run.suggest import estimate, header_lines, suggested
     from triptych.tools.new_run.template import fill
 

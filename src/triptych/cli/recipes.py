@@ -19,8 +19,7 @@ from typing import Any
 
 import triptych
 from triptych.errors import UserError, meant
-from triptych.files.atomic import TEMPORARY, why_unwritable
-from triptych.files.results import json_bytes
+from triptych.files.results import TEMPORARY, json_bytes, why_unwritable
 
 _PACKAGE = Path(__file__).parents[1]
 FOLDER = next(

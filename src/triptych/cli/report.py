@@ -52,7 +52,7 @@ def run(arguments: Sequence[str]) -> int:
         raise UserError(f"--steps must be at least 1, got {options.steps}")
     out = check_result_file(options.out, "out", replaces=options.overwrite)
 
-    from triptych.files.atomic import write_atomically
+    from triptych.files.results import write_atomically
     from triptych.tools.report.page import report
     from triptych.tools.report.run import read_runs
 

@@ -15,7 +15,6 @@ from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full
 from triptych.core.attention.mask import MaskPattern
 from triptych.core.attention.multihead import AttentionConfig, head_width
-from triptych.core.generation_order import GenerationOrder
 from triptych.core.layers import (
     GELU,
     FeedForwardConfig,
@@ -24,7 +23,7 @@ from triptych.core.layers import (
     NormPosition,
     Residual,
 )
-from triptych.core.positions import PositionConfig, Sinusoidal
+from triptych.core.positions import GenerationOrder, PositionConfig, Sinusoidal
 from triptych.core.state import (
     NO_CONTEXT,
     DecodingState,

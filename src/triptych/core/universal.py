@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from triptych.core.generation_order import GenerationOrder
 from triptych.core.heads import at_least_float32
-from triptych.core.positions import NoPositions, SinusoidalEmbedding
+from triptych.core.positions import GenerationOrder, NoPositions, SinusoidalEmbedding
 from triptych.core.state import NO_CONTEXT, DecodingState, ForwardContext, Own, StepContext
 from triptych.core.transformer import Block, Decoder, DepthConfig, Stack, TransformerConfig
 

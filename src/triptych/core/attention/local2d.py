@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from triptych.core import generation_order as orders
 from triptych.core.attention.mask import CacheLayout, MaskPattern, Windows
 from triptych.core.attention.multihead import AttentionConfig, Example
+from triptych.core.positions import GenerationOrder, blocks, raster
 from triptych.types import at_least
 
 
@@ -38,10 +38,10 @@ class Local2D(AttentionConfig):
         at_least(self, 1, "block_height", "block_width")
         at_least(self, 0, "halo_up", "halo_side")
 
-    def order_of(self, shape: tuple[int, ...]) -> orders.GenerationOrder:
+    def order_of(self, shape: tuple[int, ...]) -> GenerationOrder:
         if self.order == "blocks":
-            return orders.blocks(shape, self.block_height, self.block_width)
-        return orders.raster(shape)
+            return blocks(shape, self.block_height, self.block_width)
+        return raster(shape)
 
     def mask_pattern(self, shape: tuple[int, ...], causal: bool) -> MaskPattern:
         if not causal:
@@ -68,7 +68,7 @@ class Local2DPattern(MaskPattern):
     in raster order, and above the block in block order, where the block to the right is later.
     """
 
-    def __init__(self, config: Local2D, order: orders.GenerationOrder) -> None:
+    def __init__(self, config: Local2D, order: GenerationOrder) -> None:
         super().__init__(RowsOfImage(config, order))
         self.config = config
         row, column, _ = order.coordinates.unbind(-1)
@@ -101,7 +101,7 @@ class Local2DPattern(MaskPattern):
 class RowsOfImage(CacheLayout):
     """The last `halo_up + block height` rows of the image, as a ring of cells in raster order."""
 
-    def __init__(self, config: Local2D, order: orders.GenerationOrder) -> None:
+    def __init__(self, config: Local2D, order: GenerationOrder) -> None:
         super().__init__()
         self.block_height, self.halo_up = config.block_height, config.halo_up
         self.height, width, channels = order.shape

@@ -11,7 +11,7 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core.generation_order import GenerationOrder
+from triptych.core.positions import GenerationOrder
 
 Position = TypeVar("Position", int, Tensor)
 COUNTED_TOGETHER = 512

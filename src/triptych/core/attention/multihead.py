@@ -15,11 +15,10 @@ from einops import rearrange
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from triptych.core import generation_order as orders
 from triptych.core.attention.backends.dispatch import attend, attention_weights
 from triptych.core.attention.mask import MaskPattern
 from triptych.core.attention.relative_bias import RelativeBias
-from triptych.core.positions import RotaryEmbedding
+from triptych.core.positions import GenerationOrder, RotaryEmbedding, raster
 from triptych.core.state import NO_CONTEXT, ForwardContext, LayerCache, StepContext
 
 
@@ -287,9 +286,9 @@ class AttentionConfig(ABC):
             raise ValueError(f"{name} attention cannot be combined with rotary positions")
         return MultiHeadAttention(d_model, n_heads, pattern, bias, dropout=dropout, rotary=rotary)
 
-    def order_of(self, shape: tuple[int, ...]) -> orders.GenerationOrder:
+    def order_of(self, shape: tuple[int, ...]) -> GenerationOrder:
         """Order of generation of this variant on a grid of this shape."""
-        return orders.raster(shape)
+        return raster(shape)
 
     @classmethod
     def examples(cls) -> list[Example]:

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.embeddings import TokenEmbedding, ValueEmbedding, embedding_table
-from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.base import inverted
+from triptych.core.positions import raster
 from triptych.core.state import ForwardContext
 from triptych.core.transformer import Stack, TransformerConfig
 

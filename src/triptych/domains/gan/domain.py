@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from triptych.domains.base import Domain
 from triptych.domains.options import FolderOptions
-from triptych.domains.pictures.options import GRID, PixelOptions, image_names
+from triptych.domains.pictures.options import GRID, SAMPLE, PixelOptions
 from triptych.types import PositiveInt, Seed
 
 
@@ -26,7 +26,7 @@ class GanSampleOptions(FolderOptions):
     description = "Generate images from noise."
 
     def output_names(self) -> list[str]:
-        return [GRID, *image_names(self.count)]
+        return [GRID, *map(SAMPLE.format, range(self.count))]
 
 
 @dataclass(frozen=True, kw_only=True)

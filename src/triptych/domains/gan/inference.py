@@ -18,7 +18,7 @@ from triptych.domains.gan.model import SelfAttentionGan
 from triptych.domains.options import EvaluateOptions, ScoreRequest, counted
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import read_to_score
-from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, image_names
+from triptych.domains.pictures.options import DRAWING, GRID, NUMBERS, SAMPLE
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder, json_bytes
 from triptych.training.engine.devices import scoring
@@ -106,9 +106,8 @@ class GanModel(TrainedModel):
         labels = self._labels(options.count, options.label)
         images = self.sample(options.count, seed=options.seed, labels=labels)
         render.write_grid(out.path / GRID, images, model.levels, model.n_classes)
-        scaled = render.to_bytes(images, model.levels)
-        for name, image in zip(image_names(len(images)), scaled, strict=True):
-            render.write_png(out.path / name, image)
+        for number, image in enumerate(render.to_bytes(images, model.levels)):
+            render.write_png(out.path / SAMPLE.format(number), image)
         return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
 
     def attention(

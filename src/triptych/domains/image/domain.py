@@ -8,7 +8,7 @@ from typing import Any
 
 from triptych.domains.base import Domain
 from triptych.domains.options import AttentionOptions, EvaluateOptions, NewRunOptions, SampleOptions
-from triptych.domains.pictures.options import GRID, PixelOptions, image_names
+from triptych.domains.pictures.options import GRID, SAMPLE, PixelOptions
 from triptych.types import NonNegativeInt, PositiveInt, Seed
 
 HALVES = ("top", "bottom", "left", "right")
@@ -91,7 +91,10 @@ class ImageSampleOptions(SampleOptions):
         return files
 
     def output_names(self) -> list[str]:
-        return [GRID, *([] if self.complete or self.upscale else image_names(self.count))]
+        return [
+            GRID,
+            *([] if self.complete or self.upscale else map(SAMPLE.format, range(self.count))),
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from triptych.domains.image.model import average_down
 from triptych.domains.pictures import render
 from triptych.domains.pictures.formats import ImageSizeError, decode_image
 from triptych.domains.pictures.image_folder import find_images
-from triptych.domains.pictures.options import GRID, image_names
+from triptych.domains.pictures.options import GRID, SAMPLE
 from triptych.domains.pictures.render import to_levels
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
@@ -125,7 +125,7 @@ def write_completions(
     model = trained.full_model
     filled = filled_pixels(options.mask, *model.shape[:2]).numpy()
     pictures = _read(trained, options.complete, [model.shape])
-    out.check_free(image_names(len(pictures) * options.count))
+    out.check_free([*map(SAMPLE.format, range(len(pictures) * options.count))])
     images = np.stack([picture.pixels.numpy() for picture in pictures])  # [N, H, W, C]
     made = trained.complete(
         images,
@@ -153,7 +153,7 @@ def write_upscaled(
     model, factor = trained.upscaling_model()
     small_shape = trained.settings.model.super_resolution.small_shape(model.shape)
     pictures = _read(trained, options.upscale, [small_shape, model.shape])
-    out.check_free(image_names(len(pictures) * options.count))
+    out.check_free([*map(SAMPLE.format, range(len(pictures) * options.count))])
     known = [tuple(picture.pixels.shape) == model.shape for picture in pictures]
     small = torch.stack(
         [

@@ -33,7 +33,7 @@ from triptych.domains.options import ScoreRequest, counted
 from triptych.domains.pictures import render
 from triptych.domains.pictures.config import DataConfig, read_to_score
 from triptych.domains.pictures.data import ImageDataset
-from triptych.domains.pictures.options import GRID, image_names
+from triptych.domains.pictures.options import GRID, SAMPLE
 from triptych.domains.synthetic import known_entropy
 from triptych.errors import UserError
 from triptych.files.results import OutputFolder
@@ -286,9 +286,8 @@ class ImageModel(ImageScores, TrainedModel):
             progress = report("sampled positions")
             images = self.sample(**options.arguments_of(self.sample), progress=progress)
             render.write_grid(out.path / GRID, images, levels, n_classes)
-        scaled = render.to_bytes(images, levels)
-        for name, image in zip(image_names(len(images)), scaled, strict=True):
-            render.write_png(out.path / name, image)
+        for number, image in enumerate(render.to_bytes(images, levels)):
+            render.write_png(out.path / SAMPLE.format(number), image)
         return f"{counted(len(images), 'image', 'images')} and {GRID} are in {out}"
 
     def write_attention(

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.models.decoder_only import DecoderOnly
+from triptych.core.positions import raster
 from triptych.core.transformer import TransformerConfig
 from triptych.decoding.sampling import SampleRequest
 from triptych.domains.language.domain import LanguageScoreRequest

@@ -19,8 +19,8 @@ import numpy as np
 
 from triptych.domains.music.notes import DRUMS, Notes, Part, Score, one_string_per_key
 from triptych.errors import UserError
-from triptych.files.atomic import write_atomically
 from triptych.files.piano_roll import Piece
+from triptych.files.results import write_atomically
 
 if TYPE_CHECKING:
     import pretty_midi

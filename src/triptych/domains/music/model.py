@@ -8,7 +8,6 @@ import torch
 from triptych.core.attention.full import Full
 from triptych.core.attention.relative import Relative
 from triptych.core.embeddings import TokenEmbedding
-from triptych.core.generation_order import raster
 from triptych.core.heads import CategoricalHead
 from triptych.core.layers import GELU
 from triptych.core.models.decoder_only import DecoderOnly
@@ -18,6 +17,7 @@ from triptych.core.positions import (
     NoPositions,
     Sinusoidal,
     SumOfEmbeddings,
+    raster,
 )
 from triptych.core.transformer import TransformerConfig
 from triptych.domains.music.melody import MelodyConditioner, WindowMelody

@@ -13,9 +13,9 @@ from triptych.domains.music.midi import write_midi
 from triptych.domains.music.notes import Notes, on_grid
 from triptych.domains.music.statistics import self_similarity
 from triptych.domains.music.tokenizers.base import IsKept, MusicTokenizer
-from triptych.files.atomic import write_atomically
 from triptych.files.drawing import GREY, new_figure, png
 from triptych.files.piano_roll import piano_roll_png
+from triptych.files.results import write_atomically
 
 if TYPE_CHECKING:  # loaded only where a piece is played or drawn
     import pretty_midi

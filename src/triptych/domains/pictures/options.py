@@ -9,11 +9,8 @@ from triptych.errors import UserError
 from triptych.types import Seed
 
 GRID, DRAWING, NUMBERS = "grid.png", "attention.png", "attention.json"
-
-
-def image_names(count: int) -> list[str]:
-    """Return the name of each sampled image's file."""
-    return [f"sample-{index:04d}.png" for index in range(count)]
+SAMPLE = "sample-{:04d}.png"
+"""Name of a sampled image's file, by its number."""
 
 
 @dataclass(frozen=True, kw_only=True)

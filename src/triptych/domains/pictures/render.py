@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from triptych.files.atomic import write_atomically
 from triptych.files.drawing import BLUE, GREEN, new_figure, png
+from triptych.files.results import write_atomically
 
 GRID_LINE_GREY = 96
 """Grey of the lines between the images of a grid, neither black nor white."""

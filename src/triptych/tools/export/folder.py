@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from triptych.errors import UserError
-from triptych.files.atomic import TEMPORARY, why_unwritable
+from triptych.files.results import TEMPORARY, why_unwritable
 
 FILES = frozenset(
     (

@@ -14,7 +14,7 @@ from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from triptych.errors import SaveFailed
-from triptych.files.atomic import atomic_file
+from triptych.files.results import atomic_file
 from triptych.training.engine.module import TrainingModule
 from triptych.training.run.checkpoint import read_checkpoint
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from triptych.errors import UserError
-from triptych.files.atomic import write_atomically
+from triptych.files.results import write_atomically
 from triptych.training.loading.batches import Ragged
 
 DESCRIPTION = "pack.json"

@@ -10,7 +10,7 @@ from typing import Any
 
 from pytorch_lightning.loggers.logger import Logger
 
-from triptych.files.atomic import atomic_file
+from triptych.files.results import atomic_file
 
 
 class RunLogger(Logger):

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import yaml
 
 from triptych.errors import UserError
-from triptych.files.atomic import why_unwritable, write_atomically
+from triptych.files.results import why_unwritable, write_atomically
 from triptych.training.run.checkpoint import code_commit, versions
 
 Resume: TypeAlias = bool | Literal["auto"]

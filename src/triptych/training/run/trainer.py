@@ -22,7 +22,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from triptych.config.schema import to_plain
 from triptych.errors import Interrupted
-from triptych.files.atomic import remove_unfinished
+from triptych.files.results import remove_unfinished
 from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, KeepCheckpoints
 from triptych.training.callbacks.ema import WeightAverage
 from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning, say

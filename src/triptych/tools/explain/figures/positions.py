@@ -13,8 +13,7 @@ from triptych.core.attention.backends.tiled import skewed
 from triptych.core.attention.relative import Relative
 from triptych.core.attention.relative_bias import logits_of_vectors
 from triptych.core.embeddings import embedding_table, level_table
-from triptych.core.generation_order import raster
-from triptych.core.positions import Sinusoidal
+from triptych.core.positions import Sinusoidal, raster
 from triptych.files.drawing import BLUE, COLOURS, RED, new_figure
 from triptych.tools.explain.drawing import matrix
 from triptych.tools.explain.figure import figure
