@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import struct
 
 import pytest
 import torch
@@ -22,14 +21,6 @@ def as_text(vectors: dict[str, list[float]] = VECTORS) -> str:
     return "".join(f"{word} {' '.join(map(str, row))}\n" for word, row in vectors.items())
 
 
-def as_binary(vectors: dict[str, list[float]] = VECTORS) -> bytes:
-    rows = [
-        word.replace(" ", "_").encode() + b" " + struct.pack(f"<{len(row)}f", *row) + b"\n"
-        for word, row in vectors.items()
-    ]
-    return f"{len(rows)} 2\n".encode() + b"".join(rows)
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -38,18 +29,15 @@ def as_binary(vectors: dict[str, list[float]] = VECTORS) -> bytes:
         ("glove.txt.gz", gzip.compress(as_text().encode(), mtime=0)),
         ("tabs.txt", as_text().replace(" ", "\t").replace("w\ty", "w y").encode()),
         ("bom.txt", b"\xef\xbb\xbf" + as_text().encode()),
-        ("word2vec.bin", as_binary()),
-        ("word2vec.bin.gz", gzip.compress(as_binary(), mtime=0)),
     ],
 )
 def test_every_format_gives_the_same_vectors(name, content, tmp_path):
     path = tmp_path / name
     path.write_bytes(content)
-    york = "new_york" if ".bin" in name else "new york"
-    found = read_vectors(str(path), {"one", "the", york, "absent"}, 2)
-    assert found.keys() == {"one", "the", york}
+    found = read_vectors(str(path), {"one", "the", "new york", "absent"}, 2)
+    assert found.keys() == {"one", "the", "new york"}
     for word, vector in found.items():
-        assert torch.equal(vector, torch.tensor(VECTORS[word.replace("_", " ")]))
+        assert torch.equal(vector, torch.tensor(VECTORS[word]))
 
 
 def test_of_equal_words_the_first_counts(tmp_path):
@@ -81,7 +69,6 @@ def test_rows_are_copied_exactly_and_others_stay(tmp_path):
         ("a.txt", b"one 1 x\n", "line 1"),
         ("a.txt", b"two 1 2\none 1 nan\n", "not finite for one"),
         ("a.txt", b"two 1 2\none 1 1e39\n", "not finite for one"),
-        ("a.bin", as_binary({"one": [1.0, float("nan")]}), "not finite for one"),
         ("a.txt", b"two 1 2\none 1 2 3\n", "line 2 has 4 columns"),
         ("a.txt", b"2 2\none 1 2\n", "ends after 1 of 2 words"),
         (
@@ -91,9 +78,7 @@ def test_rows_are_copied_exactly_and_others_stay(tmp_path):
         ),
         ("a.txt", b"one 1 2\n\xff\xfe 1 2\n", "line 2 is not UTF-8"),
         ("a.txt.gz", b"one 1 2\n", "cannot be read"),
-        ("a.bin", b"one 1 2\n", "does not begin with two numbers"),
-        ("a.bin", as_binary()[:-4], "ends within word 4"),
-        ("a.bin", as_binary().replace(b"4 2", b"4 3", 1), "3 numbers; expected 2"),
+        ("a.bin.gz", b"1 2\n", "`triptych data make word2vec --file "),
     ],
 )
 def test_damaged_files_are_told_with_their_place(name, content, said, tmp_path):

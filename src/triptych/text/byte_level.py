@@ -6,11 +6,15 @@ What is in the vocabulary decodes to exactly the text that it came from, in any 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
 
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel, Split
 
+from triptych.errors import UserError
+from triptych.text.files import read_columns
 from triptych.text.tokenizer import TextTokenizer, TokenizerConfig
 from triptych.types import PositiveInt
 
@@ -42,6 +46,38 @@ class BytePairs(TokenizerConfig):
         )
         bpe.train_from_iterator(lines, trainer)
         return TextTokenizer(bpe, specials)
+
+
+@dataclass(frozen=True)
+class ReplacedCharacters(TokenizerConfig):
+    """Tokens of another kind, in text whose characters a table replaces first.
+
+    For Chinese in both scripts: one word then has one spelling. Character by character, in all text
+    of the vocabulary: a shared one also writes replaced characters alone. The checkpoint contains
+    the table.
+    """
+
+    table: str = "data/simplified/characters.tsv"
+    """Tab-separated file with the columns character and read_as, which training needs; the recipe
+    simplified writes that of Chinese."""
+    of: TokenizerConfig = field(default_factory=BytePairs)
+    """Kind of tokens, by class path."""
+
+    min_pieces: ClassVar[int] = BytePairs.min_pieces
+
+    def build(
+        self, lines: Iterable[str], vocabulary_size: int, specials: Sequence[str]
+    ) -> TextTokenizer:
+        table = {}
+        for before, after in read_columns(Path(self.table).expanduser(), ("character", "read_as")):
+            if len(before) != 1 or len(after) != 1:
+                raise UserError(
+                    f"{self.table} has {before!r} read as {after!r}; expected single characters"
+                )
+            table[ord(before)] = after
+        translated = (line.translate(table) for line in lines)
+        plain = self.of.build(translated, vocabulary_size, specials)
+        return plain.reading(table)
 
 
 @dataclass(frozen=True)

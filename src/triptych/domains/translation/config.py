@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from triptych.domains.translation.model import N_SPECIALS, ModelConfig, TranslationSettings
-from triptych.domains.translation.sources import Corpus
+from triptych.domains.translation.sources import Corpus, Pair
 from triptych.domains.translation.synthetic import NumberWords
 from triptych.text.byte_level import BytePairs
+from triptych.text.files import read_columns
 from triptych.text.tokenizer import TokenizerConfig
 from triptych.training.run.settings import RunSettings
 from triptych.types import Checked, NonNegativeInt, PositiveInt, at_least
@@ -23,13 +26,10 @@ class DataConfig(Checked):
     """Folder that `triptych pack translation` has written, from which training and validation pairs
     and the vocabulary are read in place of the source; null for none."""
     tokenizer: TokenizerConfig = field(default_factory=BytePairs)
-    """Kind of tokens, by class path: BytePairs, Characters, Words or SimplifiedChinese."""
-    phrase_min_count: NonNegativeInt = 0
-    """Number of training pairs in which a pair of short phrases must be found to be an additional
-    training pair, 0 for no such pairs. The phrases are learnt from word alignments."""
-    phrase_compounds: NonNegativeInt = 0
-    """Number of training pairs that join two random words of the phrase pairs, for source scripts
-    without spaces such as Chinese; 0 for none. Needs phrase_min_count above 0."""
+    """Kind of tokens, by class path: BytePairs, Characters, Words or ReplacedCharacters."""
+    additional_pairs: tuple[str, ...] = ()
+    """Tab-separated files with the columns source and target, whose pairs are training pairs too,
+    such as those of the recipe phrases."""
     vocabulary_size: int = 8_000
     """Maximum size of the vocabulary in tokens, special ids included, and 256 bytes for byte-level
     BPE; a small corpus gives fewer."""
@@ -52,21 +52,17 @@ class DataConfig(Checked):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least(self, N_SPECIALS + self.tokenizer.min_pieces, "vocabulary_size")
-        if self.packed is not None and self.phrase_min_count:
-            raise ValueError(
-                f"phrase_min_count is {self.phrase_min_count}, but packed is {self.packed}, which "
-                "holds ids; expected phrase_min_count 0 or packed null"
-            )
-        if self.phrase_compounds and not self.phrase_min_count:
-            raise ValueError(
-                f"phrase_compounds is {self.phrase_compounds} and phrase_min_count is 0; expected "
-                "phrase_min_count above 0, as compounds are made of phrase pairs"
-            )
         if not 2 <= self.max_length <= self.max_tokens:
             raise ValueError(
                 f"max_length is {self.max_length}; expected at least 2 tokens and at most "
                 f"max_tokens {self.max_tokens}, so that the longest pair fits into a batch"
             )
+
+    def more_pairs(self) -> Iterator[Pair]:
+        """Yield the pairs of `additional_pairs`; UserError as `read_columns`."""
+        for name in self.additional_pairs:
+            columns = read_columns(Path(name).expanduser(), ("source", "target"))
+            yield from ((source, target) for source, target in columns)
 
 
 @dataclass(frozen=True)

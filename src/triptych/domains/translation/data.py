@@ -12,7 +12,6 @@ from numpy.typing import DTypeLike, NDArray
 from torch import Tensor
 
 from triptych.domains.translation.model import END, START, Tokenizers
-from triptych.domains.translation.phrases import compounds, phrase_pairs
 from triptych.domains.translation.sources import Pair
 from triptych.errors import UserError
 from triptych.text.batches import Examples, padding_of, training_batches
@@ -123,12 +122,9 @@ def _read_source(
     config: DataConfig, vocabulary: dict[str, Any] | None
 ) -> tuple[Tokenizers, EncodedPairs, int]:
     """Return the vocabulary, the training pairs and the number of pairs with an empty side."""
-    read = config.source.pairs("train")
+    read = [*config.source.pairs("train"), *config.more_pairs()]
     pairs = [pair for pair in read if pair[0] and pair[1]]
     left_out = len(read) - len(pairs)
-    if config.phrase_min_count:
-        phrases = phrase_pairs(pairs, config.phrase_min_count)
-        pairs += [*phrases, *compounds(phrases, config.phrase_compounds)]
     if vocabulary is None:
         tokenizers = Tokenizers.train(
             [source for source, _ in pairs],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,7 +17,7 @@ from triptych.files.progress import display
 from triptych.training.loading.packed import PackWriter
 
 if TYPE_CHECKING:
-    from triptych.domains.translation.config import Config
+    from triptych.domains.translation.config import Config, DataConfig
 
 VOCABULARY_PAIRS = 2_000_000
 """Training pairs, from the first on, of which the vocabulary of a pack is learnt."""
@@ -37,12 +37,7 @@ def pack(config: Config, writer: PackWriter) -> str:
             f"data.tokenizer is {type(data.tokenizer).__name__}, whose ids do not give every text "
             "back, and a pack holds ids alone; expected BytePairs"
         )
-    if data.phrase_min_count:
-        raise UserError(
-            f"data.phrase_min_count is {data.phrase_min_count}; a pack is written pair by pair, "
-            "without phrase pairs: expected 0"
-        )
-    first = list(islice(_not_empty(data.source.read("train")), VOCABULARY_PAIRS))
+    first = list(islice(_not_empty(_read(data, "train")), VOCABULARY_PAIRS))
     tokenizers = Tokenizers.train(
         [source for source, _ in first],
         [target for _, target in first],
@@ -53,7 +48,7 @@ def pack(config: Config, writer: PackWriter) -> str:
     del first
     counts = {}
     for split in ("train", "validation"):
-        read, written = _write(writer, split, data.source.read(split), tokenizers)
+        read, written = _write(writer, split, _read(data, split), tokenizers)
         counts[split] = {"pairs": written, "empty": read - written}
     writer.finish(
         {
@@ -64,6 +59,11 @@ def pack(config: Config, writer: PackWriter) -> str:
         }
     )
     return f"{counts['train']['pairs']:,} training pairs in {writer.folder}; {tokenizers}"
+
+
+def _read(data: DataConfig, split: str) -> Iterable[Pair]:
+    pairs = data.source.read(split)
+    return chain(pairs, data.more_pairs()) if split == "train" else pairs
 
 
 def _not_empty(pairs: Iterable[Pair]) -> Iterator[Pair]:

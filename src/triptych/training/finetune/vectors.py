@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple, cast
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -91,18 +90,21 @@ def read_vectors(path: str, wanted: set[str], d_model: int) -> dict[str, Tensor]
     """Return the vectors of the wanted words of a file, float32 [d_model] each.
 
     Text, one word and its numbers per line, with the first line "words size" of word2vec or
-    without it; `.bin` is word2vec's binary form; both may be compressed (.gz). Of equal words the
-    first counts. Raises UserError, with file and line, for a missing or damaged file.
+    without it, compressed (.gz) or not. Of equal words the first counts. Raises UserError, with
+    file and line, for a missing or damaged file.
     """
     file = Path(path)
     if not file.is_file():
         raise UserError(f"{OPTION}: {path} is no file; expected a word2vec or GloVe file")
+    if ".bin" in file.suffixes:
+        raise UserError(
+            f"{OPTION}: {path} is in the binary form; `triptych data make word2vec --file {path}` "
+            "writes it as text"
+        )
     try:
         with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-            binary = ".bin" in file.suffixes[-2:]
-            read = _binary_vectors if binary else _text_vectors
             vectors: dict[str, Tensor] = {}
-            for word, vector in read(cast(IO[bytes], stream), path, wanted, d_model):
+            for word, vector in _text_vectors(cast(IO[bytes], stream), path, wanted, d_model):
                 if not vector.isfinite().all():
                     raise UserError(f"{OPTION}: {path} has a number that is not finite for {word}")
                 vectors.setdefault(word, vector)
@@ -138,7 +140,10 @@ def _text_vectors(
                 f"{OPTION}: {place} has {len(parts)} columns; expected a word and {d_model} numbers"
             )
         # A word may contain spaces.
-        word = _decoded(b" ".join(parts[:-d_model]), place)
+        try:
+            word = b" ".join(parts[:-d_model]).decode()
+        except UnicodeDecodeError as error:
+            raise UserError(f"{OPTION}: {place} is not UTF-8 text ({error.reason})") from error
         if word in wanted:
             try:
                 vector = [float(part) for part in parts[-d_model:]]
@@ -151,34 +156,9 @@ def _text_vectors(
         raise UserError(f"{OPTION}: {path} ends after {number - 1} of {n_words} words")
 
 
-def _binary_vectors(
-    stream: IO[bytes], path: str, wanted: set[str], d_model: int
-) -> Iterator[tuple[str, Tensor]]:
-    header = stream.readline().split()
-    if len(header) != 2 or not all(part.isdigit() for part in header):
-        raise UserError(f"{OPTION}: {path} does not begin with two numbers as word2vec files do")
-    n_words, size = map(int, header)
-    _check_size(size, d_model, path)
-    for number in range(1, n_words + 1):
-        name = b"".join(iter(lambda: stream.read(1).replace(b" ", b""), b""))
-        content = stream.read(4 * size)
-        if len(content) < 4 * size:
-            raise UserError(f"{OPTION}: {path} ends within word {number} of {n_words}")
-        word = _decoded(name.lstrip(b"\n"), f"{path}, word {number}")
-        if word in wanted:
-            yield word, torch.from_numpy(np.frombuffer(content, "<f4").copy())
-
-
 def _is_number(part: bytes) -> bool:
     try:
         float(part)
     except ValueError:
         return False
     return True
-
-
-def _decoded(name: bytes, place: str) -> str:
-    try:
-        return name.decode()
-    except UnicodeDecodeError as error:
-        raise UserError(f"{OPTION}: {place} is not UTF-8 text ({error.reason})") from error

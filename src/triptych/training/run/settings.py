@@ -64,8 +64,8 @@ class StartConfig(Checked):
     """Vocabulary of a run with init_from: that of the `checkpoint`, which the data have to fit, or
     that of the `data`; then symbols that both have keep their weights and others start anew."""
     word_vectors: str | None = None
-    """File of word vectors (word2vec or GloVe: text, .bin or either as .gz) of size d_model, from
-    which the embeddings of the words that it has start; null for none. For models of text; in
+    """File of word vectors (word2vec or GloVe, as text, .gz or not) of size d_model, from which
+    the embeddings of the words that it has start; null for none. For models of text; in
     translation the embeddings of the source."""
     freeze_word_vectors: bool = False
     """Leave the vectors of word_vectors as they are; the other embeddings are trained."""

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from dataclasses import replace
 from itertools import permutations, product
 from pathlib import Path
 
 import pytest
+import yaml
 
-from triptych.domains.translation.config import Config, DataConfig
+from triptych.cli import recipes
+from triptych.config.schema import to_plain
+from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.data import read_training_data
-from triptych.domains.translation.packed import pack
-from triptych.domains.translation.phrases import (
-    ITERATIONS,
-    LONGEST,
-    align,
-    compounds,
-    consistent,
-    phrase_pairs,
-    symmetric,
-)
 from triptych.domains.translation.sources import TabSeparated
-from triptych.errors import UserError
+
+phrases = recipes.load("phrases")
+align, compounds, consistent = phrases.align, phrases.compounds, phrases.consistent
+phrase_pairs, symmetric = phrases.phrase_pairs, phrases.symmetric
 
 WORDS = {"하나": "one", "둘": "two", "三": "three", "四": "four", "fünf": "five"}
 
@@ -43,7 +40,7 @@ def probabilities(
 ) -> dict[tuple[int, int], float]:
     """t(target unit | source unit) of IBM model 1, by the equations of Brown et al. (1993)."""
     t: dict[tuple[int, int], float] = defaultdict(lambda: 1.0)
-    for _ in range(ITERATIONS):
+    for _ in range(phrases.ITERATIONS):
         counts: dict[tuple[int, int], float] = defaultdict(float)
         for source, target in zip(sources, targets, strict=True):
             for unit in target:
@@ -87,7 +84,7 @@ def test_consistent_spans_are_those_of_the_definition() -> None:
     draw = random.Random(2)
     for _ in range(60):
         links = {(draw.randrange(6), draw.randrange(6)) for _ in range(draw.randint(1, 7))}
-        spans = [(a, b) for a in range(6) for b in range(a, min(6, a + LONGEST))]
+        spans = [(a, b) for a in range(6) for b in range(a, min(6, a + phrases.LONGEST))]
         expected = set()
         for (first, last), (start, end) in product(spans, spans):
             inside = {(s, t) for s, t in links if first <= s <= last and start <= t <= end}
@@ -129,25 +126,21 @@ def test_compounds_join_two_words_of_a_script_without_spaces() -> None:
 def test_training_reads_the_sentences_and_the_phrases(tmp_path: Path) -> None:
     rows = "".join(f"{ko}\t{en}\n" for ko, en in sentences(60))
     (tmp_path / "train.tsv").write_text(f"ko\ten\n{rows}", encoding="utf-8")
-    source = TabSeparated(directory=str(tmp_path), files=["{split}.tsv"], split_column=None)
-    found = phrase_pairs(source.pairs("train"), 3)
-    assert found
-    sizes = {(0, 0): 60, (3, 0): 60 + len(found), (3, 5): 60 + len(found) + 5}
-    for (min_count, n_compounds), expected in sizes.items():
-        config = DataConfig(
-            source=source,
-            vocabulary_size=400,
-            phrase_min_count=min_count,
-            phrase_compounds=n_compounds,
+    source = TabSeparated(directory="elsewhere", files=["{split}.tsv"], split_column=None)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(yaml.safe_dump({"data": {"source": to_plain(source)}}))
+    options = phrases.Options(str(settings), directory=str(tmp_path), min_count=3, compounds=5)
+    made = {name: list(rows) for name, rows in phrases.main(options)}
+    source = replace(source, directory=str(tmp_path))
+    assert made["phrases.tsv"] == [phrases.HEADER, *phrase_pairs(source.pairs("train"), 3)]
+    assert len(made["phrases.tsv"]) > 5
+    files = []
+    for name, rows in made.items():
+        (tmp_path / name).write_text(
+            "".join("\t".join(row) + "\n" for row in rows), encoding="utf-8"
         )
-        assert read_training_data(config, seed=0)[1].n_items == expected
-
-
-def test_settings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(ValueError, match="phrase_compounds is 9"):
-        DataConfig(phrase_compounds=9)
-    with pytest.raises(ValueError, match="phrase_min_count is 2"):
-        DataConfig(packed="somewhere", phrase_min_count=2)
-    config = Config(data=DataConfig(phrase_min_count=2))
-    with pytest.raises(UserError, match="phrase_min_count is 2"):
-        pack(config, None)  # type: ignore[arg-type]  # refused before the first write
+        files.append(str(tmp_path / name))
+    for n in range(3):
+        config = DataConfig(source=source, vocabulary_size=400, additional_pairs=tuple(files[:n]))
+        added = sum(len(rows) - 1 for rows in list(made.values())[:n])
+        assert read_training_data(config, seed=0)[1].n_items == 60 + added

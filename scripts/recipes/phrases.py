@@ -1,8 +1,12 @@
-"""Phrase pairs of sentence pairs, as additional training pairs of a small corpus.
+"""Phrase pairs of the sentence pairs of a config, as additional training pairs of a small corpus.
 
 A model sees a word inside sentences only, and a rare one too seldom to translate it alone. Word
 alignments of the training pairs give pairs of words and short phrases (Koehn, Och and Marcu 2003,
 "Statistical phrase-based translation"). Nothing but the training pairs is read.
+
+Writes phrases.tsv and compounds.tsv with the columns `source` and `target`: phrase pairs, the most
+frequent first; and pairs of two random phrase pairs each, for scripts without spaces. The licences
+of the corpora apply.
 """
 
 from __future__ import annotations
@@ -10,15 +14,24 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
+import yaml
 from numpy.typing import NDArray
 
+from triptych.config.files import read_settings_file
+from triptych.config.schema import from_plain
+from triptych.domains.translation.config import DataConfig
 from triptych.domains.translation.model import SPECIALS
 from triptych.domains.translation.sources import Pair
+from triptych.shipped_configs import with_files
 from triptych.text.byte_level import BytePairs
+from triptych.types import Checked, NonNegativeInt, PositiveInt
 
+HEADER = ("source", "target")
 Rows = Sequence[Sequence[int]]
 """Unit ids of each sentence."""
 Span = tuple[int, int]
@@ -41,6 +54,33 @@ PHRASE = re.compile(r"[\w' -]+")
 """Texts of which phrases are made: without punctuation marks."""
 HAN_AND_KANA = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]+")
 """Texts in scripts that put no spaces between words: Chinese characters, hiragana, katakana."""
+
+
+@dataclass(frozen=True)
+class Options(Checked):
+    """The sentence pairs, and how many phrases are made of them."""
+
+    config: str = "ko-zh-en"
+    """Settings file, or name of a shipped one, whose data.source has the training pairs."""
+    directory: str | None = None
+    """Folder of the source's files; null for the one of the config."""
+    min_count: PositiveInt = 2
+    """Number of training pairs in which a phrase pair must be found."""
+    compounds: NonNegativeInt = 12_000
+    """Number of compounds."""
+
+
+def main(options: Options) -> Iterator[tuple[str, Iterable[Pair]]]:
+    """Yield the files."""
+    _, file = with_files("translation", ["--config", options.config])
+    plain = yaml.safe_load(read_settings_file(Path(file)).text)
+    source = from_plain(DataConfig, {"source": plain["data"]["source"]}, where=file).source
+    if options.directory is not None:
+        source = replace(source, directory=options.directory)
+    pairs = [pair for pair in source.pairs("train") if pair[0] and pair[1]]
+    phrases = phrase_pairs(pairs, options.min_count)
+    yield "phrases.tsv", [HEADER, *phrases]
+    yield "compounds.tsv", [HEADER, *compounds(phrases, options.compounds)]
 
 
 def phrase_pairs(pairs: Sequence[Pair], min_count: int) -> list[Pair]:

@@ -1,18 +1,15 @@
-"""Traditional Chinese characters are read as simplified ones, by a table in the checkpoint."""
+"""Characters that are read as others, by a table in the checkpoint: simplified Chinese."""
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
 
 import pytest
 
 from triptych.domains.translation.data import EncodedPairs
 from triptych.domains.translation.model import Tokenizers
 from triptych.errors import UserError
-from triptych.text.byte_level import BytePairs
-from triptych.text.simplified import SimplifiedChinese, simplified_characters
-
-opencc = pytest.importorskip("opencc")
+from triptych.text.byte_level import BytePairs, ReplacedCharacters
 
 # By hand: the same words in both scripts, as dictionaries print them.
 WORDS = {
@@ -27,15 +24,24 @@ ENGLISH = ["machine learning", "Chinese", "Taiwan", "hair", "to find", "library"
 OTHER_TEXT = "机器学习 저는 학생입니다. ガラス Straße 🎉 e\u0301"
 
 
-def tokenizers(*, shared: bool = True) -> Tokenizers:
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    pairs = [pair for words in WORDS.items() for pair in zip(*words, strict=True)]
+    rows = {f"{before}\t{after}\n" for before, after in pairs if before != after}
+    path = tmp_path / "characters.tsv"
+    path.write_text("character\tread_as\n" + "".join(sorted(rows)), encoding="utf-8")
+    return path
+
+
+def tokenizers(table: Path, *, shared: bool = True) -> Tokenizers:
     sources = [word for pair in WORDS.items() for word in pair]
-    kind = SimplifiedChinese(BytePairs())
+    kind = ReplacedCharacters(str(table), BytePairs())
     return Tokenizers.train(sources, ENGLISH, kind=kind, vocabulary_size=320, shared=shared)
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_both_scripts_have_the_same_ids(shared: bool) -> None:
-    found = tokenizers(shared=shared)
+def test_both_scripts_have_the_same_ids(table: Path, shared: bool) -> None:
+    found = tokenizers(table, shared=shared)
     traditional, simplified = map(list, (WORDS, WORDS.values()))
     assert found.source.encode_batch(traditional) == found.source.encode_batch(simplified)
     assert found.source.decode_batch(found.source.encode_batch(traditional)) == simplified
@@ -43,22 +49,13 @@ def test_both_scripts_have_the_same_ids(shared: bool) -> None:
     assert found.source.decode(rows[0]) == "机器学习"  # what training and evaluation read
 
 
-def test_other_text_comes_back() -> None:
-    found = tokenizers().source
+def test_other_text_comes_back(table: Path) -> None:
+    found = tokenizers(table).source
     assert found.decode(found.encode(OTHER_TEXT)) == OTHER_TEXT
 
 
-def test_characters_are_those_of_opencc() -> None:
-    table = simplified_characters()
-    convert = opencc.OpenCC("t2s").convert
-    for code in range(0x4E00, 0xA000):
-        assert chr(code).translate(table) == convert(chr(code))
-    simplified = "".join(WORDS.values())
-    assert simplified.translate(table) == simplified
-
-
-def test_vocabulary_is_learnt_from_simplified_text() -> None:
-    found = tokenizers()
+def test_vocabulary_is_learnt_from_simplified_text(table: Path) -> None:
+    found = tokenizers(table)
     plain = Tokenizers.train(
         [word for word in WORDS.values() for _ in range(2)],
         ENGLISH,
@@ -69,20 +66,27 @@ def test_vocabulary_is_learnt_from_simplified_text() -> None:
     assert found.source.symbols == plain.source.symbols
 
 
-def test_checkpoint_needs_no_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = tokenizers()
+def test_checkpoint_needs_no_table(table: Path) -> None:
+    found = tokenizers(table)
     plain = found.to_plain()
-    monkeypatch.setitem(sys.modules, "opencc", None)
+    table.unlink()
     read = Tokenizers.from_plain(plain)
     assert read.shared
     assert read.source.encode("機器學習") == found.source.encode("机器学习")
     assert read.to_plain() == plain
-    with pytest.raises(UserError, match="opencc"):
-        tokenizers()
 
 
-def test_a_prefix_in_traditional_characters_cannot_be_written() -> None:
-    found = tokenizers().target
+def test_a_table_that_cannot_be_read_is_refused(table: Path) -> None:
+    table.write_text("character\tread_as\n機器\t机\n", encoding="utf-8")
+    with pytest.raises(UserError, match="'機器' read as '机'; expected single characters"):
+        tokenizers(table)
+    table.unlink()
+    with pytest.raises(UserError, match="does not exist"):
+        tokenizers(table)
+
+
+def test_a_prefix_in_traditional_characters_cannot_be_written(table: Path) -> None:
+    found = tokenizers(table).target
     assert found.can_write("机器学")
     assert not found.can_write("機器學")
     assert found.knows("机器")
