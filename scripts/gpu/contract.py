@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from copy import deepcopy
 
 import torch
-from attention_cases import EXAMPLES, context, layer_of, length_of, name, step
 from torch import Tensor
 
+from gpu.attention_cases import EXAMPLES, context, layer_of, length_of, name, step
 from gpu.setting import Row, Setting
 from triptych.core.attention.multihead import Example, MultiHeadAttention
 

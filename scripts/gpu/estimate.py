@@ -1,7 +1,7 @@
 """Memory, operations and time of a training step on a GPU, computed on fake CUDA tensors.
 
 Nothing here is measured. The loss of a configuration file runs once on tensors without data
-(`tests/gpu/fake_cuda.py`), with the backends that CUDA uses, which gives:
+(`scripts/gpu/fake_cuda.py`), with the backends that CUDA uses, which gives:
 
 operations: those of matrix products and of attention over the pairs that its rule shows; the
     backward pass takes twice those of the forward pass (MFU as in Chowdhery et al. 2022, appendix
@@ -16,7 +16,6 @@ hours: all steps at `MFU` of `PEAK`, without validation and samples.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -32,9 +31,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "tests" / "gpu"))
-from fake_cuda import fake_cuda
-
+from gpu.fake_cuda import fake_cuda
 from triptych.config.schema import from_plain
 from triptych.core.transformer import Stack
 from triptych.tools.complexity.measure import KeptTensors

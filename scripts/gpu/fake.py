@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from attention_cases import EXAMPLES, context, layer_of, length_of, name, token_ids
-from fake_cuda import fake_cuda
 
+from gpu.attention_cases import EXAMPLES, context, layer_of, length_of, name, token_ids
+from gpu.fake_cuda import fake_cuda
 from gpu.setting import Row
 from triptych.core.attention.multihead import Example
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from triptych.version import __version__
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from triptych.domains.base import TrainedModel
-
-__version__ = "0.1.0"
 
 __all__ = ["__version__", "load"]
 

@@ -330,7 +330,7 @@ class Recipes:
         ):
             script = script.replace(before, after)
         path = f"{self.runs.path / 'bin'}:{os.environ['PATH']}"
-        script = script if "\nsrun" in script else f"exec {script}"
+        script = script if "\nsrun" in script else f"exec env {script}"
         return self.runs.execute(
             ["bash", "-c", script], PATH=path, PYTHON=sys.executable, **variables
         )

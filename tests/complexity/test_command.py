@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from attention_cases import EXAMPLES
+from gpu.attention_cases import EXAMPLES
 from torch import nn
 
 from triptych.cli.main import main

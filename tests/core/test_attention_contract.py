@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from attention_cases import (
+from gpu.attention_cases import (
     CAUSAL,
     EXAMPLES,
     WithRotary,

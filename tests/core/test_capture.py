@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import EXAMPLES, build, context, inputs, length_of, name
+from gpu.attention_cases import EXAMPLES, build, context, inputs, length_of, name
 from random_head import with_random_head
 
 from triptych.core.attention.compressed import CompressedAttention

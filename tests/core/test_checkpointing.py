@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from attention_cases import CAUSAL, length_of, name
+from gpu.attention_cases import CAUSAL, length_of, name
 from saved import saved_bytes
 from torch import Tensor
 

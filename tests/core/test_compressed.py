@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from attention_cases import context, layer_of, step
+from gpu.attention_cases import context, layer_of, step
 from torch import Tensor
 from torch.nn import functional as F
 

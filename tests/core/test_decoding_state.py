@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import CAUSAL, D_MODEL, build, layer_of, length_of, name
+from gpu.attention_cases import CAUSAL, D_MODEL, build, layer_of, length_of, name
 from random_head import with_random_head
 from torch import Tensor, nn
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 import torch
-from attention_cases import EXAMPLES, build, context, inputs, layer_of, length_of, name
+from gpu.attention_cases import EXAMPLES, build, context, inputs, layer_of, length_of, name
 
 from triptych.core.attention.backends.flex import attend_by_flex, flex_serves
 from triptych.core.attention.multihead import Example, MultiHeadAttention

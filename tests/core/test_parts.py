@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import WithRotary
+from gpu.attention_cases import WithRotary
 from torch import Tensor
 from torch.nn import functional as F
 

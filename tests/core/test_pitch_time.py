@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import layer_of
+from gpu.attention_cases import layer_of
 
 from triptych.core.attention.pitch_time import PitchTime, PitchTimeBias
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import CAUSAL, D_MODEL, build, length_of, name, step, token_ids
+from gpu.attention_cases import CAUSAL, D_MODEL, build, length_of, name, step, token_ids
 
 from triptych.core.attention.multihead import Example
 

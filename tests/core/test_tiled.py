@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from attention_cases import EXAMPLES, build, layer_of, length_of, name
 from autocast import assert_autocast_changes_nothing
+from gpu.attention_cases import EXAMPLES, build, layer_of, length_of, name
 from saved import saved_bytes
 from torch import Tensor
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import CAUSAL, length_of, name
+from gpu.attention_cases import CAUSAL, length_of, name
 
 from triptych.core.attention.cross import CrossAttention
 from triptych.core.attention.full import Full

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from attention_cases import CAUSAL, length_of, name
+from gpu.attention_cases import CAUSAL, length_of, name
 from random_head import with_random_head
 from torch import Tensor
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from attention_cases import CAUSAL, EXAMPLES, context, layer_of, length_of, name, step
+from gpu.attention_cases import CAUSAL, EXAMPLES, context, layer_of, length_of, name, step
 from test_fake_domains import BOUNDS, step_of
 from torch import Tensor
 

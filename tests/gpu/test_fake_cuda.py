@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 import torch
-from attention_cases import CAUSAL, EXAMPLES, context, layer_of, length_of, name, token_ids
-from fake_cuda import fake_cuda
+from gpu.attention_cases import CAUSAL, EXAMPLES, context, layer_of, length_of, name, token_ids
+from gpu.fake_cuda import fake_cuda
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from triptych.core.attention.compressed import CompressedAttention

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from fake_cuda import fake_cuda
+from gpu.fake_cuda import fake_cuda
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from triptych.core.models.encoder_decoder import EncoderDecoder

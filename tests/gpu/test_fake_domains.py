@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from fake_cuda import fake_cuda
 from gpu.estimate import STEPS, Step
+from gpu.fake_cuda import fake_cuda
 from torch import Tensor
 
 from triptych.core.attention.multihead import MultiHeadAttention

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fake_cuda import fake_cuda
+from gpu.fake_cuda import fake_cuda
 from torch import nn
 from torch._subclasses.fake_tensor import DataDependentOutputException
 

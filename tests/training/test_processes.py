@@ -8,10 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -152,38 +149,6 @@ def test_ranks_share_items_and_keep_their_order(count: int, monkeypatch: Any) ->
 
     monkeypatch.setattr(processes.distributed, "all_gather_object", gather)
     assert processes.shared(items, doubled) == doubled(items)
-
-
-def connected(store: Any, order: list[int]) -> list[Any]:
-    """Parts of the store that the ranks get, which come in this order, one after another."""
-    with ThreadPoolExecutor() as pool:
-        found = {}
-        for rank in order:
-            arguments = (store, rank, len(order), timedelta(seconds=20))
-            found[rank] = pool.submit(processes.store_of_attempt, *arguments)
-            time.sleep(0.2)
-        return [found[rank].result(20) for rank in sorted(order)]
-
-
-@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0]])
-def test_an_attempt_sees_no_keys_of_an_earlier_one(order: list[int]) -> None:
-    """torchrun keeps its store when it starts killed processes again."""
-    store = torch.distributed.HashStore()
-    # A process that was killed before rank 0 answered.
-    store.set("triptych/name/1", "killed")
-    for _ in range(3):
-        parts = connected(store, order)
-        assert not any(part.check([f"address/{rank}"]) for part in parts for rank in order)
-        for rank in order:
-            parts[rank].set(f"address/{rank}", str(rank))
-        assert all(part.get(f"address/{rank}") == b"%d" % rank for part in parts for rank in order)
-
-
-def test_a_process_that_does_not_start_is_named() -> None:
-    store = torch.distributed.HashStore()
-    store.set("triptych/name/1", "killed")
-    with pytest.raises(TimeoutError, match="process 1"):
-        processes.store_of_attempt(store, 0, 2, timedelta(seconds=1))
 
 
 def hashes(swap: Callable[[Any], Any], *, vocabulary: Any = ("a", "b")) -> dict[str, int]:

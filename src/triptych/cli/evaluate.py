@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from jsonargparse import ArgumentParser
 
-from triptych import __version__
 from triptych.cli import recipes
 from triptych.cli.options import open_model, options_parser, read_options
 from triptych.domains.base import Domain, TrainedModel

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-import triptych
 from triptych.config.schema import to_plain
 from triptych.errors import UserError
 from triptych.pretrained import WEIGHTS, weights_in
 from triptych.training.run.model_files import read_model
+from triptych.version import __version__
 
 if TYPE_CHECKING:
     from triptych.training.run.settings import RunSettings
@@ -73,10 +73,10 @@ def code_commit() -> str | None:
 
     None if the code is installed rather than a checkout, or without git.
     """
-    folder = Path(triptych.__file__).parent
+    package = Path(__file__).parents[2]
 
     def git(*words: str) -> str:
-        command = ["git", "-C", str(folder), *words]
+        command = ["git", "-C", str(package), *words]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
         return answer.stdout.strip()
 
@@ -93,7 +93,7 @@ def code_commit() -> str | None:
 def versions() -> dict[str, str]:
     """Return the versions of Triptych, torch, Lightning and Python."""
     return {
-        "triptych": triptych.__version__,
+        "triptych": __version__,
         "torch": str(torch.__version__),
         "lightning": packages.version("pytorch-lightning"),
         "python": platform.python_version(),

@@ -5,16 +5,11 @@ Lightning's strategies do the rest. With one process every function here does it
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import io
 import json
-import os
-import time
-import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -22,7 +17,6 @@ import pytorch_lightning as pl
 from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, distributed
-from torch.distributed import DistStoreError, PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
@@ -61,15 +55,7 @@ def start_processes(trainer: pl.Trainer) -> None:
     if trainer.world_size > 1 and not distributed.is_initialized():
         assert strategy.launcher is not None
         strategy.launcher.launch(lambda: None)
-        through_torchrun = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        if through_torchrun and isinstance(strategy, DDPStrategy):
-            _connect_through_torchrun(strategy)
-        strategy.setup_environment()  # connects, where that is not done yet
-
-
-def _disconnect() -> None:
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
+        strategy.setup_environment()  # connects
 
 
 @contextlib.contextmanager
@@ -83,60 +69,9 @@ def disconnected_by_refusal() -> Iterator[None]:
     try:
         yield
     except (UserError, SystemExit):
-        _disconnect()
+        if distributed.is_initialized():
+            distributed.destroy_process_group()
         raise
-
-
-def _connect_through_torchrun(strategy: DDPStrategy) -> None:
-    """Create the process group from torchrun's store, without the keys of earlier attempts."""
-    environment = strategy.cluster_environment
-    assert environment is not None
-    rank, world = environment.global_rank(), environment.world_size()
-    backend = strategy.process_group_backend
-    if backend is None:  # the choice of Lightning
-        backend = "nccl" if strategy.root_device.type == "cuda" else "gloo"
-    timeout = strategy._timeout or timedelta(minutes=30)
-    store = TCPStore(
-        environment.main_address, environment.main_port, wait_for_workers=False, timeout=timeout
-    )
-    distributed.init_process_group(
-        backend,
-        store=store_of_attempt(store, rank, world, timeout),
-        rank=rank,
-        world_size=world,
-        timeout=timeout,
-    )
-    if backend == "nccl":  # PyTorch warns otherwise
-        atexit.register(_disconnect)
-
-
-def store_of_attempt(store: Any, rank: int, world: int, timeout: timedelta) -> Any:
-    """Return the part of a torch.distributed.Store that only the processes of this attempt use.
-
-    torchrun (PyTorch 2.14) keeps its store when it starts killed processes again. A process could
-    read there the address of a dead one, and wait for it until the time-out. The number of restarts
-    does not tell attempts apart, since each node counts its own. Therefore each process makes a
-    random name, and rank 0 answers every name with its own until each rank has confirmed the
-    answer. Raises TimeoutError or DistStoreError if a rank does not come.
-    """
-    name = uuid.uuid4().hex
-    if rank > 0:
-        store.set(f"triptych/name/{rank}", name)
-        attempt = store.get(f"triptych/answer/{name}").decode()
-        store.set(f"triptych/confirmed/{attempt}/{rank}", "")
-        return PrefixStore(f"triptych/{attempt}", store)
-    deadline = time.monotonic() + timeout.total_seconds()
-    for other in range(1, world):
-        confirmed = False
-        while not confirmed:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"process {other} did not start within {timeout}")
-            asking = store.get(f"triptych/name/{other}").decode()  # possibly of a dead process
-            store.set(f"triptych/answer/{asking}", name)
-            with contextlib.suppress(DistStoreError):
-                store.wait([f"triptych/confirmed/{name}/{other}"], timedelta(seconds=1))
-                confirmed = True
-    return PrefixStore(f"triptych/{name}", store)
 
 
 def decided_by_rank_0(decide: Callable[[], R]) -> R:
