@@ -14,7 +14,7 @@ from triptych.config.schema import from_plain, to_plain
 from triptych.domains.image import task as task_module
 from triptych.domains.image.config import Config
 from triptych.errors import UserError
-from triptych.training.run import processes
+from triptych.training import lightning_fixes
 from triptych.training.run import trainer as run_module
 from triptych.training.run.checks import check_batches, check_settings, probe_trainer
 from triptych.training.run.settings import RunSettings
@@ -321,7 +321,7 @@ def trained(cli, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Config,
             return Path("runs")
 
         monkeypatch.setattr(run_module, "train", record)
-        monkeypatch.setattr(processes, "start_processes", lambda trainer: None)
+        monkeypatch.setattr(lightning_fixes, "start_processes", lambda trainer: None)
         answer = cli("train", "image", *arguments)
         assert answer.code == 0, answer.err
         return found[0]

@@ -16,7 +16,7 @@ from toy_task import ToyTask
 
 from triptych.errors import SaveFailed, UserError
 from triptych.files.results import remove_unfinished
-from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
+from triptych.training.lightning_fixes import AtomicCheckpointIO
 from triptych.training.run.checkpoint import (
     FORMAT,
     header,
@@ -76,7 +76,7 @@ def test_fault_in_the_middle_leaves_the_former_file_whole(
 
 KILLED = """
 import sys, torch
-from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
+from triptych.training.lightning_fixes import AtomicCheckpointIO
 value, path = float(sys.argv[1]), sys.argv[2]
 save = torch.save
 def slow(content, file):

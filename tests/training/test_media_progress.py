@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from toy_task import ToyTask, train, train_loader, validation_loader
 
-from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning
+from triptych.training.callbacks.progress import ShowProgress, clock
+from triptych.training.lightning_fixes import quiet_lightning
 from triptych.training.loggers.csv import RunLogger
 from triptych.training.run import trainer as run_module
 from triptych.training.run.settings import RunConfig

@@ -16,7 +16,7 @@ from pytorch_lightning import Callback
 from toy_task import ToyTask, train, train_loader, validation_loader, weights
 
 from triptych.errors import Interrupted, UserError
-from triptych.training.callbacks.checkpointing import AtomicCheckpointIO
+from triptych.training.lightning_fixes import AtomicCheckpointIO
 from triptych.training.run.checkpoint import read_checkpoint
 from triptych.training.run.settings import ComputeConfig, OptimConfig, RunConfig
 

@@ -16,6 +16,7 @@ from triptych.domains.options import EvaluateOptions, counted
 from triptych.errors import UserError
 from triptych.files.progress import ProgressLine
 from triptych.files.results import check_result_file, json_bytes, write_atomically
+from triptych.version import __version__
 
 if TYPE_CHECKING:
     from triptych.training.engine.evaluate import Evaluation

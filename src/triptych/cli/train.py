@@ -55,9 +55,10 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 def _train(domain: Domain, config: Any, values: Namespace, probe: Any) -> Path:
     """Start the processes, read the data, train and return the run's folder."""
     from triptych.training.engine.devices import out_of_memory_advice
+    from triptych.training.lightning_fixes import start_processes
     from triptych.training.run import checks
     from triptych.training.run.folder import check_run_folder
-    from triptych.training.run.processes import decided_by_rank_0, prepare_in_turn, start_processes
+    from triptych.training.run.processes import decided_by_rank_0, prepare_in_turn
     from triptych.training.run.trainer import train
 
     start_processes(probe)

@@ -2,45 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
-from lightning_fabric.plugins import TorchCheckpointIO
 from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
-from triptych.errors import SaveFailed
-from triptych.files.results import atomic_file
 from triptych.training.engine.module import TrainingModule
-from triptych.training.run.checkpoint import read_checkpoint
-
-
-class AtomicCheckpointIO(TorchCheckpointIO):
-    """Atomic writing of checkpoints: a killed process leaves the former file or the new one.
-
-    Lightning's TorchCheckpointIO writes through a temporary folder, which may be on another file
-    system, and loses a checkpoint silently if the folder cannot be written.
-    """
-
-    def save_checkpoint(
-        self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None
-    ) -> None:
-        """Write the checkpoint; SaveFailed if the file system refuses."""
-        try:
-            with atomic_file(Path(path)) as file:
-                torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:  # torch raises RuntimeError on a full disk
-            raise SaveFailed(
-                f"the checkpoint {path} could not be written ({error}); an earlier file of that "
-                "name is untouched"
-            ) from error
-
-    def load_checkpoint(self, path: str | os.PathLike[str], *_: Any, **__: Any) -> dict[str, Any]:
-        return read_checkpoint(path)
+from triptych.training.lightning_fixes import settle_epoch, validation_may_follow
 
 
 class KeepCheckpoints(Checkpoint):
@@ -146,36 +117,3 @@ class KeepCheckpoints(Checkpoint):
         if not trainer.fast_dev_run:  # type: ignore[attr-defined]
             self.task.check_finite()
             trainer.save_checkpoint(path)
-
-
-def settle_epoch(loops: dict[str, Any]) -> None:
-    """Correct the counters of a completed epoch in Lightning 2.6's loop state, in place.
-
-    Resumed from the end of an epoch, Lightning continues the batch count of the old epoch, which
-    shifts accumulation and validation: the count must be 0. Stopped by max_steps inside an epoch,
-    Lightning marks the epoch as completed: it must be open.
-    """
-    epoch, batch = loops["epoch_progress"], loops["epoch_loop.batch_progress"]
-    closed = epoch["current"]["completed"] == epoch["current"]["ready"] > 0
-    if closed and batch["is_last_batch"]:
-        batch["current"] = dict.fromkeys(batch["current"], 0)
-        batch["is_last_batch"] = False
-    elif closed and batch["current"]["ready"]:
-        for part in ("current", "total"):
-            for count in ("processed", "completed"):
-                epoch[part][count] -= 1
-
-
-def validation_may_follow(trainer: pl.Trainer) -> bool:
-    """Return whether Lightning may validate after the batch that has just ended."""
-    if not trainer.enable_validation:
-        return False
-    if trainer.is_last_batch:
-        return True
-    every = trainer.val_check_batch
-    if every is None or every == float("inf"):
-        return False
-    fit = trainer.fit_loop
-    in_all = trainer.check_val_every_n_epoch is None
-    done = (fit.total_batch_idx if in_all else fit.batch_idx) + 1
-    return done % int(every) == 0

@@ -77,19 +77,18 @@ class WeightAverage(Callback):
         weights = [weight.detach().to(average.dtype) for weight, average in self._average.items()]
         update(list(self._average.values()), weights, self.updates)
 
+    @torch.no_grad()
     def on_validation_start(self, *_: Any) -> None:
-        # Lightning validates in inference mode, whose tensors cannot be trained.
-        with torch.inference_mode(False), torch.no_grad():
-            self._training_weights = [parameter.detach().clone() for parameter in self._average]
-            for parameter, average in self._average.items():
-                parameter.copy_(average)
+        """Exchange the training weights for the average."""
+        self._training_weights = [parameter.detach().clone() for parameter in self._average]
+        for parameter, average in self._average.items():
+            parameter.copy_(average)
 
+    @torch.no_grad()
     def on_validation_end(self, *_: Any) -> None:
-        if self._training_weights is None:
-            return
-        with torch.inference_mode(False), torch.no_grad():
-            for parameter, weight in zip(self._average, self._training_weights, strict=True):
-                parameter.copy_(weight)
+        """Exchange the average for the training weights."""
+        for parameter, weight in zip(self._average, self._training_weights or (), strict=False):
+            parameter.copy_(weight)
         self._training_weights = None
 
     def on_exception(self, *_: Any) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import time
-import warnings
 from datetime import timedelta
 from typing import Any
 
@@ -14,20 +12,6 @@ from lightning_fabric.utilities.rank_zero import rank_zero_only
 from pytorch_lightning.callbacks import Callback
 
 from triptych.training.engine.module import TrainingModule
-
-QUIET = (
-    # The run has its own folder layout and log interval.
-    r".*smaller than the logging interval.*",
-    r".*Checkpoint directory .* exists and is not empty.*",
-    # Notices between libraries.
-    r".*isinstance\(treespec, LeafSpec\).*",
-    r".*`lr_scheduler\.step\(\)` before.*",
-    # Its successor is not in the oldest torch that we support.
-    r".*`broadcast_buffers` is deprecated.*",
-    # The loaders start workers themselves, see run.compute.data_workers.
-    r".*does not have many workers.*",
-)
-"""Warnings of Lightning that no user can act on."""
 
 
 @rank_zero_only
@@ -39,14 +23,6 @@ def say(sentence: str) -> None:
 def _clear() -> str:
     """Return the control sequence that deletes a progress line from a terminal."""
     return "\r\033[K" if sys.stdout.isatty() else ""
-
-
-def quiet_lightning() -> None:
-    """Silence Lightning's greetings and the warnings in `QUIET`."""
-    for name in ("pytorch_lightning", "lightning_fabric", "lightning"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    for message in QUIET:
-        warnings.filterwarnings("ignore", message=message)
 
 
 def clock(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Ends of a run that the settings do not plan: signals and early stopping."""
+"""The end of a run at a signal: after the update, with a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from types import FrameType
 from typing import Any
 
 import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Callback, EarlyStopping
+from pytorch_lightning.callbacks import Callback
 
 from triptych.errors import Interrupted
 from triptych.training.callbacks.progress import say
 from triptych.training.engine.module import STOP_SIGNALS, TrainingModule
+from triptych.training.lightning_fixes import end_after_batch, take_signals_back
 
 
 class StopOnSignal(Callback):
@@ -59,47 +60,22 @@ class StopOnSignal(Callback):
     def on_train_start(self, *_: Any) -> None:
         self.began = True
         if threading.current_thread() is threading.main_thread():
-            for number in STOP_SIGNALS:  # Lightning has installed handlers of its own
-                signal.signal(number, self.handle)
+            take_signals_back(STOP_SIGNALS, self.handle)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Stop if all ranks agree and the update is complete."""
         if self.task.agreed_stop and self.task.whole_step:
-            self._leave(trainer, True)
+            end_after_batch(trainer, True)
 
     def on_validation_start(self, trainer: pl.Trainer, *_: Any) -> None:
         """Delay the stop until the end of a validation that is due."""
-        self._leave(trainer, False)
+        end_after_batch(trainer, False)
 
     def on_validation_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Stop if asked before or during the validation."""
         # Without agreement one rank would leave while the others wait for it.
         alone = trainer.world_size == 1
         asked = self.task.stop_signal if alone else self.task.agreed_stop
-        self._leave(trainer, bool(asked) and self.task.whole_step and not trainer.sanity_checking)
-
-    @staticmethod
-    def _leave(trainer: pl.Trainer, now: bool) -> None:
-        # With this flag Lightning raises SIGTERMException after the current batch. Its public flag
-        # `should_stop` adds a validation, and an exception of a callback comes before the last
-        # step is logged.
-        trainer._signal_connector.received_sigterm = now
-
-
-class Patience(EarlyStopping):
-    """Lightning's EarlyStopping after each validation, with the patience of this start.
-
-    By default EarlyStopping checks at the end of an epoch, after last.ckpt is written, and restores
-    the patience of the checkpoint.
-    """
-
-    def __init__(self, task: TrainingModule, patience: int) -> None:
-        super().__init__(
-            f"val/{task.monitor}",
-            patience=patience,
-            mode=task.monitor_mode,
-            check_on_train_epoch_end=False,
+        end_after_batch(
+            trainer, bool(asked) and self.task.whole_step and not trainer.sanity_checking
         )
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        super().load_state_dict({**state_dict, "patience": self.patience})

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from triptych.errors import UserError
 from triptych.files.reading import rank_and_world
 from triptych.training.engine.module import TrainingModule
+from triptych.training.lightning_fixes import step_uncounted
 
 
 class Player(NamedTuple):
@@ -108,11 +109,9 @@ class AlternatingModule(TrainingModule):
             self.manual_backward(loss)
             losses[player.name] = loss.detach()
             if player is players[-1]:
-                # Lightning's optimiser counts the step and calls `on_before_optimizer_step`.
-                wrapped[index].step()
+                wrapped[index].step()  # counted, with `on_before_optimizer_step`
             else:
-                self.on_before_optimizer_step(optimizer)
-                optimizer.step()
+                step_uncounted(self, optimizer)
             optimizer.zero_grad()
             self.untoggle_optimizer(optimizer)
         self._losses = losses

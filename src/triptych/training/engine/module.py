@@ -26,6 +26,7 @@ from triptych.training.engine.speed import Throughput
 from triptych.training.finetune.parts import InitialWeights, restrict_training
 from triptych.training.finetune.rows import RowMap
 from triptych.training.finetune.vectors import FIXED_ROWS, FixedRows, WordRows, fixed_rows_of
+from triptych.training.lightning_fixes import log_for_callbacks, unscale_before_clipping
 from triptych.training.loading.batches import derive_seed
 from triptych.training.loggers.csv import RunLogger
 from triptych.training.run.checkpoint import header, run_metadata
@@ -157,9 +158,7 @@ class TrainingModule(pl.LightningModule, ABC):
     def configure_optimizers(self) -> list[torch.optim.Optimizer]:
         """Return the optimiser; `on_before_optimizer_step` sets its learning rate."""
         optimizer = self.optim.optimizer.build(self, self.optim.learning_rate)
-        # Lightning clips no gradients of a fused optimiser, because it unscales fp16 gradients
-        # after the clipping. Without this flag the gradient scaler unscales them before.
-        optimizer._step_supports_amp_scaling = False  # type: ignore[attr-defined]
+        unscale_before_clipping(optimizer)
         optimizer.register_step_post_hook(self._restore_fixed_rows)
         return [optimizer]
 
@@ -342,14 +341,7 @@ class TrainingModule(pl.LightningModule, ABC):
             )
         self.latest = {name: float(value) for name, value in metrics.items()}
         named = {f"val/{name}": value for name, value in self.latest.items()}
-        # For callbacks such as EarlyStopping; the loggers get the values through _log.
-        self.log_dict(
-            {name: torch.tensor(value, dtype=torch.float64) for name, value in named.items()}
-            if self.device.type != "mps"
-            else named,
-            logger=False,
-            sync_dist=True,  # already equal on all ranks; Lightning warns otherwise
-        )
+        log_for_callbacks(self, named)
         self._log({**named, "time/decoding_seconds": time.monotonic() - started}, step)
         for logger in self.trainer.loggers:
             if samples and isinstance(logger, RunLogger):

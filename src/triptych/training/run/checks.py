@@ -13,11 +13,10 @@ import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.strategies import DDPStrategy, SingleDeviceStrategy
-from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
 from triptych.errors import UserError, nearest
-from triptych.training.callbacks.progress import quiet_lightning
 from triptych.training.engine.devices import choose_precision, uses_cuda
+from triptych.training.lightning_fixes import copies_this_process, quiet_lightning
 from triptych.training.run.settings import RunSettings
 
 PARAMETERS = inspect.signature(pl.Trainer.__init__).parameters
@@ -173,10 +172,7 @@ def probe_trainer(arguments: dict[str, Any]) -> pl.Trainer:
         names = [f"trainer.{name}" for name in arguments if name in str(error)]
         about = f" ({', '.join(names)})" if names else ""
         raise UserError(f"Lightning's Trainer refuses its settings{about}: {error}") from error
-    # Neither strategies nor launchers say in public how processes start, and names of strategies
-    # leave out DDPStrategy(start_method="spawn").
-    if isinstance(probe.strategy.launcher, _MultiProcessingLauncher):
-        # State of its child processes is lost to the process that started the run.
+    if copies_this_process(probe):
         raise UserError(
             f"trainer.strategy {arguments.get('strategy', 'auto')} trains in copies of this "
             "process (fork or spawn), which Triptych does not support; expected another, such as "

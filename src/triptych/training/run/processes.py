@@ -1,4 +1,4 @@
-"""Several processes that train one model: start, decisions of rank 0, shared work.
+"""Several processes that train one model: decisions of rank 0, data in turn, shared work.
 
 Lightning's strategies do the rest. With one process every function here does its work directly.
 """
@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
-import pytorch_lightning as pl
 from lightning_utilities.core.apply_func import apply_to_collection
-from pytorch_lightning.strategies import DDPStrategy
 from torch import Tensor, distributed
 
 from triptych.errors import UserError
@@ -27,9 +25,6 @@ from triptych.training.loading.loader import FixedBatches, ResumableLoader
 T = TypeVar("T")
 R = TypeVar("R")
 
-DDP_DEFAULTS = {"broadcast_buffers": False, "gradient_as_bucket_view": True}
-"""Arguments of DistributedDataParallel: buffers are constants here, and gradients need no copy."""
-
 Prepared = tuple[TrainingModule, ResumableLoader, FixedBatches]
 """What `Domain.prepare` returns."""
 
@@ -39,23 +34,6 @@ class Prepare(Protocol):
 
     def __call__(self, config: Any, vocabulary: Any = None) -> Prepared:
         """Read the data."""
-
-
-def start_processes(trainer: pl.Trainer) -> None:
-    """Start the processes that Lightning has to start, and connect all ranks.
-
-    Lightning does so in `fit`; here it happens before the data are read, so that rank 0 can decide
-    for all. Nothing happens with one process, or a second time.
-    """
-    strategy = trainer.strategy
-    if isinstance(strategy, DDPStrategy):
-        # A public way, a DDPStrategy with arguments, needs to know before the Trainer is built that
-        # Lightning will choose DDP.
-        strategy._ddp_kwargs = {**DDP_DEFAULTS, **strategy._ddp_kwargs}
-    if trainer.world_size > 1 and not distributed.is_initialized():
-        assert strategy.launcher is not None
-        strategy.launcher.launch(lambda: None)
-        strategy.setup_environment()  # connects
 
 
 @contextlib.contextmanager

@@ -12,23 +12,24 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from pytorch_lightning.loggers.logger import Logger
-from pytorch_lightning.profilers import (
-    AdvancedProfiler,
-    Profiler,
-    PyTorchProfiler,
-    SimpleProfiler,
-)
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
 from triptych.config.schema import to_plain
 from triptych.errors import Interrupted
 from triptych.files.results import remove_unfinished
-from triptych.training.callbacks.checkpointing import AtomicCheckpointIO, KeepCheckpoints
+from triptych.training.callbacks.checkpointing import KeepCheckpoints
 from triptych.training.callbacks.ema import WeightAverage
-from triptych.training.callbacks.progress import ShowProgress, clock, quiet_lightning, say
-from triptych.training.callbacks.signals import Patience, StopOnSignal
+from triptych.training.callbacks.progress import ShowProgress, clock, say
+from triptych.training.callbacks.signals import StopOnSignal
 from triptych.training.engine.module import TrainingModule
 from triptych.training.finetune.initial import initialize_from, start_from_vectors
+from triptych.training.lightning_fixes import (
+    AtomicCheckpointIO,
+    Patience,
+    profiler_of,
+    quiet_lightning,
+    start_processes,
+)
 from triptych.training.loading.loader import FixedBatches, ResumableLoader
 from triptych.training.loggers.csv import CsvMetrics
 from triptych.training.loggers.tensorboard import check_tensorboard, open_tensorboard
@@ -44,7 +45,7 @@ from triptych.training.run.folder import (
     write_config,
     write_versions,
 )
-from triptych.training.run.processes import decided_by_rank_0, start_processes
+from triptych.training.run.processes import decided_by_rank_0
 from triptych.training.run.resume import find_checkpoint
 from triptych.training.run.resume import resume as resume_run
 
@@ -81,11 +82,11 @@ def train(
     callbacks: list[Callback] = [stop, keep]
     if task.optim.ema_decay:
         callbacks.append(WeightAverage(task.optim.ema_decay))
-    if run.early_stopping_patience is not None:
-        callbacks.append(Patience(task, run.early_stopping_patience))
+    if (patience := run.early_stopping_patience) is not None:
+        callbacks.append(Patience(f"val/{task.monitor}", mode=task.monitor_mode, patience=patience))
     if arguments.pop("enable_progress_bar", True):
         callbacks.append(ShowProgress(task))
-    arguments["profiler"] = _profiler(arguments.get("profiler"), folder)
+    arguments["profiler"] = profiler_of(arguments.get("profiler"), folder)
     lightning = pl.Trainer(
         **arguments,
         callbacks=callbacks + _listed(trainer.get("callbacks")),
@@ -207,19 +208,6 @@ def _introduce(task: TrainingModule, trainer: pl.Trainer, folder: Path, precisio
 
 def _size(task: TrainingModule) -> int:
     return sum(parameter.numel() for parameter in task.parameters())
-
-
-def _profiler(wanted: Profiler | str | None, folder: Path) -> Profiler | str | None:
-    """Return a profiler by its name; it writes fit-profile.txt into the run's folder.
-
-    Lightning's own choice by name prints the report as a message of its logger, which is silent.
-    """
-    kinds: dict[Any, type[Profiler]] = {
-        "simple": SimpleProfiler,
-        "advanced": AdvancedProfiler,
-        "pytorch": PyTorchProfiler,
-    }
-    return kinds[wanted](folder, "profile") if wanted in kinds else wanted
 
 
 def _listed(value: Any) -> list[Any]:
