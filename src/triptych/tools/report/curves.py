@@ -88,7 +88,7 @@ def _draw(metric: str, curves: Mapping[str, Curve], numbers: Mapping[str, int]) 
 
     # The salt makes the ids of two charts different, and those of two pages the same.
     with matplotlib.rc_context(
-        {"svg.fonttype": "none", "svg.hashsalt": metric, "path.simplify_threshold": 1.0}
+        {"svg.fonttype": "none", "svg.hashsalt": metric, "path.simplify_threshold": 0.5}
     ):
         figure = Figure((WIDTH / 72, HEIGHT / 72), frameon=False)
         axes = figure.add_axes(PANEL, frameon=False, xlabel="step")
@@ -99,7 +99,7 @@ def _draw(metric: str, curves: Mapping[str, Curve], numbers: Mapping[str, int]) 
         axes.update_datalim([(0, next(iter(curves.values()))[0][1])])  # steps are shown from 0 on
         axes.margins(x=0)
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.yaxis.set_major_formatter("{x:.6g}")
         axes.grid(clip_on=False)
@@ -124,7 +124,9 @@ def _draw(metric: str, curves: Mapping[str, Curve], numbers: Mapping[str, int]) 
         anchor = re.search(r"text-anchor: (\w+)", element.attrib.pop("style", ""))
         if anchor:
             element.set("text-anchor", anchor[1])
-        if not element.tag.endswith("path"):  # the paths of marks alone are referred to
+        if element.tag.endswith("path"):
+            element.set("d", re.sub(r"(\.\d\d)\d+", r"\1", element.get("d", "")))
+        else:  # the paths of marks alone are referred to
             element.attrib.pop("id", None)
         element.tag = element.tag.rpartition("}")[2]
         if (target := element.attrib.pop("{http://www.w3.org/1999/xlink}href", None)) is not None:
