@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -42,6 +42,8 @@ def run(domain: Domain, arguments: Sequence[str]) -> int:
 
     values, locate = parse_settings(parser(domain), arguments)
     config = build(domain.config_class(), values, locate=locate)
+    for sentence in unused_optimizer_settings(arguments, config.optim.optimizer):
+        print(sentence, file=sys.stderr)
     # These checks precede the reading of the data, which can take minutes.
     trainer = checks.trainer_settings(values["trainer"])
     probe = checks.probe_trainer(checks.check_settings(config, trainer))
@@ -93,6 +95,21 @@ def check_settings_file(command: str, domain: Domain, arguments: Sequence[str]) 
         )
     for path in paths:
         read_settings_file(path)
+
+
+def unused_optimizer_settings(arguments: Sequence[str], optimizer: Any) -> Iterator[str]:
+    """Yield a sentence about settings of a file's optimiser that the optimiser of a run lacks.
+
+    Such as the weight decay of AdamW in a file, with Adam on the command line.
+    """
+    kind = type(optimizer).__name__
+    for path in split_config(arguments)[0]:
+        optim = read_settings_file(path).content.get("optim") or {}
+        given = optim.get("optimizer")
+        settings = (given.get("init_args") or {}) if isinstance(given, dict) else {}
+        unused = [f"{name} {x}" for name, x in settings.items() if not hasattr(optimizer, name)]
+        if unused:
+            yield f"optim.optimizer is {kind}, which leaves out {', '.join(unused)} of {path}"
 
 
 def prepare_data(domain: Domain, config: Any, vocabulary: Any = None) -> Any:
