@@ -65,7 +65,7 @@ def main(options: Options) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
     for kind in ("docstrings", "modules"):
         seen: set[str] = set()
         for split, names in packages.items():
-            pairs = []
+            pairs: list[tuple[str, str]] = []
             for name in names:
                 if kind == "docstrings":
                     texts = [each.sentences for each in of_package[name]]

@@ -69,5 +69,6 @@ def count_vectors(lines: list[list[str]], words: list[str], *, window: int, size
     ppmi = (counts / expected.clamp(min=1e-9)).log().clamp(min=0)  # [V, V]
     torch.manual_seed(0)
     left, singular, _ = torch.svd_lowrank(ppmi, q=size, niter=4)  # [V, size], [size]
-    vectors: Tensor = left * singular.sqrt()
-    return vectors / vectors.norm(dim=1).mean()
+    vectors = left * singular.sqrt()  # [V, size]
+    scaled: Tensor = vectors / vectors.norm(dim=1).mean()
+    return scaled
