@@ -13,7 +13,7 @@ import triptych
 from triptych import pretrained
 from triptych.errors import UserError
 from triptych.tools.export import safetensors
-from triptych.tools.export.source import open_source
+from triptych.tools.export.original import open_original
 from triptych.training.run.checkpoint import read_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -112,7 +112,7 @@ def test_evaluation_alone_reads_the_settings_of_the_run(name: str, tmp_path: Pat
         assert len(model.attention(seconds=2.0).tokens)  # type: ignore[attr-defined]
     else:
         assert len(model.sample(1))  # type: ignore[attr-defined]
-    safetensors.write(open_source(str(path), path, {}), tmp_path)
+    safetensors.write(open_original(str(path), path, {}), tmp_path)
     again = triptych.load(tmp_path, device="cpu")
     assert again.settings == model.settings
     for opened in (model, again):

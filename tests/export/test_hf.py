@@ -14,7 +14,7 @@ from tiny_models import GPT2, LEARNED, LLAMA, RMS_NORM, SINUSOIDAL, feed_forward
 import triptych
 from triptych.errors import UserError
 from triptych.tools.export import hf
-from triptych.tools.export.source import Source
+from triptych.tools.export.original import Original
 from triptych.training.run.model_files import StoredAs, halved, paired
 
 MODELS: dict[str, tuple[Any, dict[str, Any], str]] = {
@@ -39,7 +39,7 @@ MODELS: dict[str, tuple[Any, dict[str, Any], str]] = {
 }
 
 
-def made(name: str) -> Source:
+def made(name: str) -> Original:
     build, parts, _ = MODELS[name]
     return build(**parts)
 

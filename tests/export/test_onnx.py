@@ -15,8 +15,7 @@ from tiny_models import LEARNED, part
 from triptych.core.models.base import Condition
 from triptych.errors import UserError
 from triptych.tools.export import onnx as format_module
-from triptych.tools.export import onnx_check
-from triptych.tools.export.onnx_modules import (
+from triptych.tools.export.onnx_graphs import (
     DecoderStep,
     Encoder,
     TranslatorStep,
@@ -79,7 +78,7 @@ def test_steps_give_the_whole_pass(name: str) -> None:
 @torch.no_grad()
 def test_encoder_and_steps_give_the_whole_pass() -> None:
     model = tiny_models.translator().model.full_model
-    source, padding = onnx_check.random_sources(model, 2)
+    source, padding = format_module.random_sources(model, 2)
     target = torch.randint(3, 200, (2, 7))
     state = model.init_state(2, 7, condition=model.encode(source, padding))
     step = TranslatorStep(model, state)
@@ -118,11 +117,11 @@ def test_the_graph_is_compared_at_every_position(
     core = getattr(model, "core", model)
     classes = getattr(core.conditioner, "classes", None)
     length = json.loads((tmp_path / "onnx.json").read_text(encoding="utf-8"))["length"]
-    assert onnx_check.compare_decoder(core, classes, tmp_path, length).difference < 1e-4
+    assert format_module.compare_decoder(core, classes, tmp_path, length).difference < 1e-4
     assert b"/triptych/" not in (tmp_path / "step.onnx").read_bytes(), "paths of this machine"
     with torch.no_grad():  # the comparison itself can fail
         core.decoder.blocks[-1].attention.out_proj.weight[0] += 1
-    assert onnx_check.compare_decoder(core, classes, tmp_path, length).difference > 1e-3
+    assert format_module.compare_decoder(core, classes, tmp_path, length).difference > 1e-3
 
 
 @pytest.mark.slow
@@ -132,7 +131,7 @@ def test_the_graphs_of_a_translator_serve_any_size(tmp_path: Path) -> None:
     format_module.write(source, tmp_path)
     model = source.model.full_model
     for length in (2, 5, 40):
-        assert onnx_check.compare_translator(model, tmp_path, length).difference < 1e-4
+        assert format_module.compare_translator(model, tmp_path, length).difference < 1e-4
     with torch.no_grad():
         model.encoder.blocks[0].attention.qkv_proj.weight[0] += 1
-    assert onnx_check.compare_translator(model, tmp_path, 5).difference > 1e-3
+    assert format_module.compare_translator(model, tmp_path, 5).difference > 1e-3

@@ -15,11 +15,11 @@ from tokenizers import Tokenizer
 
 import triptych
 from triptych.errors import UserError
-from triptych.tools.export import safetensors, source
-from triptych.tools.export.source import Source, open_source
+from triptych.tools.export import safetensors
+from triptych.tools.export.original import Original, open_original
 from triptych.training.run.checkpoint import read_checkpoint
 
-MODELS: dict[str, Callable[[], Source]] = {
+MODELS: dict[str, Callable[[], Original]] = {
     "translation": tiny_models.translator,
     "language": tiny_models.language_model,
     "image": tiny_models.image_model,
@@ -48,7 +48,7 @@ def test_a_model_of_each_domain_comes_back(domain: str, tmp_path: Path) -> None:
     assert all(torch.equal(before[name], after[name]) for name in before)
     stored = load_file(tmp_path / "model.safetensors")
     assert sum(tensor.numel() for tensor in stored.values()) >= source.parameters
-    again = open_source(str(tmp_path), tmp_path, {"terms": "none"})
+    again = open_original(str(tmp_path), tmp_path, {"terms": "none"})
     assert again.card == {**source.card, "terms": "none"}
     assert (again.name, again.metrics) == (source.name, source.metrics)
 
@@ -149,14 +149,14 @@ def test_weights_of_another_model_than_the_settings_are_refused(folder: Path) ->
 def test_weights_that_come_back_otherwise_are_no_export(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    original = source.from_safetensors
+    read = safetensors.from_safetensors
 
     def wrong(*arguments: Any, **options: Any) -> dict[str, Any]:
-        opened = original(*arguments, **options)
+        opened = read(*arguments, **options)
         next(iter(opened["state_dict"].values()))[0] += 1
         return opened
 
-    monkeypatch.setattr(source, "from_safetensors", wrong)
+    monkeypatch.setattr(safetensors, "from_safetensors", wrong)
     with pytest.raises(RuntimeError, match="other weights"):
         safetensors.write(tiny_models.image_model(), tmp_path)
 
@@ -171,7 +171,7 @@ def test_paths_of_the_machine_stay_there(tmp_path: Path) -> None:
     torch.save({"triptych": content, "state_dict": state}, path)
     out = tmp_path / "out"
     out.mkdir()
-    safetensors.write(open_source(str(path), path, {}), out)
+    safetensors.write(open_original(str(path), path, {}), out)
     text = (out / "config.json").read_text()
     assert "/home" not in text
     assert "/scratch" not in text

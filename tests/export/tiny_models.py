@@ -1,4 +1,4 @@
-"""Random models of every domain as `Source`, without training."""
+"""Random models of every domain as `Original`, without training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from triptych.domains.language.model import Vocabulary
 from triptych.domains.translation.model import SPECIALS, Tokenizers
 from triptych.text.byte_level import BytePairs
 from triptych.text.word_piece import WordPiece
-from triptych.tools.export.source import Source, _default_texts
+from triptych.tools.export.original import Original, _default_texts
 from triptych.training.run.checkpoint import header, run_metadata
 
 LINES = ["a man plays the guitar", "two dogs run", "the man runs", "a dog and a guitar"]
@@ -42,7 +42,7 @@ def randomised(model: nn.Module) -> nn.Module:
     return model
 
 
-def source_of(domain: str, settings: dict[str, Any], vocabulary: Any) -> Source:
+def source_of(domain: str, settings: dict[str, Any], vocabulary: Any) -> Original:
     """A random model as `open_source` would return it. vocabulary: as in a checkpoint's header.
 
     Tests that change its weights copy it first.
@@ -51,7 +51,7 @@ def source_of(domain: str, settings: dict[str, Any], vocabulary: Any) -> Source:
 
 
 @functools.cache
-def _source_of(domain: str, settings_text: str, vocabulary_text: str) -> Source:
+def _source_of(domain: str, settings_text: str, vocabulary_text: str) -> Original:
     settings, vocabulary = json.loads(settings_text), json.loads(vocabulary_text)
     found = find_domain(domain)
     config = from_plain(found.config_class(), settings)
@@ -63,7 +63,7 @@ def _source_of(domain: str, settings_text: str, vocabulary_text: str) -> Source:
     model = randomised(config.build_model(decoded))
     state = nn.ModuleDict({"model": model}).state_dict()
     trained = found.restore({"triptych": made, "state_dict": state}, "cpu")
-    return Source("tiny", trained, made, _default_texts(made), {"validation": {"fp32": {}}})
+    return Original("tiny", trained, made, _default_texts(made), {"validation": {"fp32": {}}})
 
 
 def translator(
@@ -73,7 +73,7 @@ def translator(
     layers: int | None = None,
     model: Mapping[str, Any] = MappingProxyType({}),
     **parts: Any,
-) -> Source:
+) -> Original:
     """A translator. layers: of the decoder. model: further settings. parts: of the Transformer."""
     kind = BytePairs()
     tokenizers = Tokenizers.train(LINES, LINES[::-1], kind=kind, vocabulary_size=270, shared=shared)
@@ -89,7 +89,7 @@ def translator(
     return source_of("translation", settings, tokenizers.to_plain())
 
 
-def language_model(*, output_bias: bool = False, **parts: Any) -> Source:
+def language_model(*, output_bias: bool = False, **parts: Any) -> Original:
     """A language model. parts: of the Transformer."""
     vocabulary = Vocabulary(WordPiece().build(LINES, 60, SPECIALS))
     settings = {
@@ -103,7 +103,7 @@ def language_model(*, output_bias: bool = False, **parts: Any) -> Source:
     return source_of("language", settings, vocabulary.to_plain())
 
 
-def image_model(**model: Any) -> Source:
+def image_model(**model: Any) -> Original:
     """A model of images of 4 x 4 pixels in colour with 8 levels."""
     transformer = {**SIZES, "feed_forward": feed_forward("GELU"), **model.pop("transformer", {})}
     transformer.setdefault("positions", part("positions.Axial"))
@@ -112,14 +112,14 @@ def image_model(**model: Any) -> Source:
     return source_of("image", settings, vocabulary)
 
 
-def gan_model() -> Source:
+def gan_model() -> Original:
     """A GAN for images of 4 x 4 pixels in colour with 8 levels."""
     sizes = {"latent": 4, "channels": 8, "n_blocks": 1, "attention_side": 4}
     vocabulary = {"shape": [4, 4, 3], "levels": 8, "class_names": ["even", "odd"]}
     return source_of("gan", {"model": sizes}, vocabulary)
 
 
-def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any) -> Source:
+def music_model(*, model: Mapping[str, Any] = MappingProxyType({}), **parts: Any) -> Original:
     """A model of chorales. model: further settings. parts: of the Transformer."""
     from triptych.domains.music.config import Config
 

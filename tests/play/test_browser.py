@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from tiny_models import image_model, language_model, music_model, translator
 
-from triptych.tools.export.source import Source
+from triptych.tools.export.original import Original
 
 pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
 pytestmark = pytest.mark.slow
@@ -82,7 +82,7 @@ def tiny_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert "Traceback" not in printed
 
 
-def saved(model: Source, run: Path) -> Path:
+def saved(model: Original, run: Path) -> Path:
     """Write a checkpoint where a run has it; return its path."""
     path = run / "checkpoints" / "best.ckpt"
     path.parent.mkdir(parents=True)

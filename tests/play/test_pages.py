@@ -8,7 +8,7 @@ import pytest
 from tiny_models import image_model, language_model, music_model, translator
 
 from triptych.errors import UserError
-from triptych.tools.export.source import Source
+from triptych.tools.export.original import Original
 from triptych.tools.play import page_of
 from triptych.tools.play.app import tab_titles
 
@@ -22,7 +22,7 @@ def test_a_domain_without_a_page_is_refused_in_a_sentence() -> None:
 
 
 @pytest.mark.parametrize("made", [image_model, language_model, music_model, translator])
-def test_every_model_has_the_page_of_its_domain(made: Callable[[], Source]) -> None:
+def test_every_model_has_the_page_of_its_domain(made: Callable[[], Original]) -> None:
     pytest.importorskip("gradio", reason="gradio is not installed (extra play)")
     assert callable(page_of(made().model, "x.ckpt").layout)
 

@@ -72,14 +72,13 @@ def run(arguments: Sequence[str]) -> int:
         check_input_file(options.compare, "compare", expected="a text file with a sentence a line")
         lines = read_input_lines(options.compare)
 
-    from triptych.tools.export.folder import check_folder
-    from triptych.tools.export.run import export
-    from triptych.tools.export.source import open_source
+    from triptych.tools.export.folder import check_folder, export
+    from triptych.tools.export.original import open_original
 
     folder = check_folder(options.out, overwrite=options.overwrite)
-    source = open_source(options.checkpoint, path, texts)
-    for sentence in export(source, options.format, folder, lines=lines):
+    original = open_original(options.checkpoint, path, texts)
+    for sentence in export(original, options.format, folder, lines=lines):
         print(sentence, file=sys.stderr)
     size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
-    print(f"{source.name} as {options.format} in {options.out} ({size:.1f} MB)", file=sys.stderr)
+    print(f"{original.name} as {options.format} in {options.out} ({size:.1f} MB)", file=sys.stderr)
     return 0

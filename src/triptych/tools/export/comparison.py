@@ -13,8 +13,8 @@ import torch
 
 from triptych.errors import UserError
 from triptych.tools.export.ctranslate2 import NAME, log_probabilities
+from triptych.tools.export.original import Original
 from triptych.tools.export.parts import translator_of
-from triptych.tools.export.source import Source
 
 BATCH = 64
 """Sentences that both translate at a time."""
@@ -45,15 +45,15 @@ class Comparison:
     """Lines per second of processor time of CTranslate2 and of Triptych, one thread."""
 
 
-def compare(source: Source, folder: Path, lines: Sequence[str], beam: int) -> Comparison:
+def compare(original: Original, folder: Path, lines: Sequence[str], beam: int) -> Comparison:
     """Translate lines with both libraries. Blank lines are left out.
 
     Raises UserError where no line has text.
     """
     from ctranslate2 import Translator
 
-    model: Any = source.model  # a translator, as CTranslate2 has written it
-    network, text = translator_of(source, NAME), model.text_format()
+    model: Any = original.model  # a translator, as CTranslate2 has written it
+    network, text = translator_of(original, NAME), model.text_format()
     filled = [line.strip() for line in lines if line.strip()]
     if not filled:
         raise UserError("--compare has no sentence; expected at least one line with text")

@@ -21,8 +21,8 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.positions import Learned, NoPositions, Rotary, Sinusoidal
 from triptych.core.transformer import Block, Stack, TransformerConfig
 from triptych.text.tokenizer import TextFormat
+from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.parts import check_parts, embedding_weight, position_table, translator_of
-from triptych.tools.export.source import Source, Written
 from triptych.tools.export.tokenizer import tokenizer_files
 
 NAME = "CTranslate2"
@@ -33,33 +33,16 @@ TOLERANCE = 1e-3
 CHECKED, CHECKED_LENGTH = 20, 30
 """Random sentences whose log p are compared, and their length in tokens."""
 
-USE = """\
-```python
-import ctranslate2
-from tokenizers import Tokenizer
 
-source = Tokenizer.from_file("FOLDER/tokenizer.json")
-target = {target}
-translator = ctranslate2.Translator("FOLDER", compute_type="float32")  # or int8
-tokens = source.encode("{example}", add_special_tokens=False).tokens
-result = translator.translate_batch(
-    [tokens], beam_size=5, length_penalty=1, suppress_sequences=[["<pad>"], ["<s>"]]
-)[0]
-print(target.decode([target.token_to_id(token) for token in result.hypotheses[0]]))
-```
-
-CTranslate2 adds the start and the end of a sentence itself."""
-
-
-def write(source: Source, folder: Path) -> Written:
+def write(original: Original, folder: Path) -> Written:
     """Write model.bin, config.json, the vocabulary and the tokenizer.
 
     Raises UserError for a model that CTranslate2 cannot represent.
     """
-    model = translator_of(source, NAME)
-    files, text = tokenizer_files(source.model), source.model.text_format()
+    model = translator_of(original, NAME)
+    files, text = tokenizer_files(original.model), original.model.text_format()
     assert text is not None, "a translator reads text"
-    spec = specification(model, text, source.model.settings.model.transformer)
+    spec = specification(model, text, original.model.settings.model.transformer)
     spec.register_source_vocabulary(text.names())
     spec.register_target_vocabulary(text.names(target=True))
     spec.validate()
@@ -70,14 +53,13 @@ def write(source: Source, folder: Path) -> Written:
     difference = largest_difference(model, text, folder)
     if not difference <= TOLERANCE:
         raise RuntimeError(f"CTranslate2 gives other probabilities: {difference:.2g} nats")
-    shared = text.target is None
+    target = "source"
+    if text.target is not None:
+        target = 'Tokenizer.from_file("FOLDER/target_tokenizer.json")'
     size = (folder / "model.bin").stat().st_size / 1e6
     return Written(
         weights=f"{size:.1f} MB in float32",
-        use=USE.format(
-            target="source" if shared else 'Tokenizer.from_file("FOLDER/target_tokenizer.json")',
-            example="A man plays the guitar.",
-        ),
+        use=usage("ctranslate2", target=target),
         checks=[
             f"Largest difference of a token's log p between CTranslate2 {version('ctranslate2')} "
             f"and Triptych: {difference:.2g} nats, over {CHECKED} random pairs of up to "

@@ -1,16 +1,21 @@
-"""Folder of an export: checked before the work, complete or absent after it."""
+"""Folder of an export with its card: checked before the work, complete or absent after it."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
+from triptych import pretrained
 from triptych.errors import UserError
 from triptych.files.results import TEMPORARY, why_unwritable
+from triptych.tools.export import FORMATS
+from triptych.tools.export.card import render_card
+from triptych.tools.export.original import Original, Written
 
 FILES = frozenset(
     (
@@ -31,6 +36,8 @@ FILES = frozenset(
     )
 )
 """Names of all files that exports write; a folder with another file is never replaced."""
+BEAMS = (1, 5)
+"""Beams with which translations are compared."""
 
 
 def check_folder(out: str, *, overwrite: bool) -> Path:
@@ -88,3 +95,39 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             old.rename(path)
         shutil.rmtree(new, ignore_errors=True)
         raise
+
+
+def export(
+    original: Original, name: str, path: Path, *, lines: Sequence[str] | None = None
+) -> list[str]:
+    """Write a model into a folder of `check_folder`; return what was compared, in sentences.
+
+    name: of the format. lines: to translate with CTranslate2 and with Triptych; None for no
+    comparison. Raises UserError for a model that the format cannot represent.
+    """
+    form = FORMATS[name]
+    with atomic_folder(path) as folder:
+        written: Written = import_module(form.module).write(original, folder)
+        sections = []
+        if written.checks:
+            listed = "\n".join(f"- {check}" for check in written.checks)
+            sections.append(f"## Checked when it was exported\n\n{listed}")
+        if lines is not None:
+            from triptych.tools.export.comparison import as_markdown, compare
+
+            sections.append(as_markdown([compare(original, folder, lines, beam) for beam in BEAMS]))
+        card = render_card(
+            {
+                "name": original.name,
+                "card": original.card,
+                "metrics": original.metrics,
+                "parameters": original.parameters,
+                "triptych": original.header,
+            },
+            source="FOLDER" if form.opens else "CHECKPOINT",
+            use=written.use,
+            weights=written.weights,
+            sections=sections,
+        )
+        (folder / pretrained.FOLDER_CARD).write_text(card, encoding="utf-8")
+    return [*written.checks, *sections[1:]]

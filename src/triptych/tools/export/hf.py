@@ -22,10 +22,9 @@ from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
 from triptych.text.tokenizer import TextFormat
-from triptych.tools.export.hf_decoder import decoder_layout
-from triptych.tools.export.hf_layouts import Layout
-from triptych.tools.export.hf_translator import translator_layout
-from triptych.tools.export.source import Source, Written, check_read_back
+from triptych.tools.export.hf_layouts import Layout, decoder_layout, translator_layout
+from triptych.tools.export.original import Original, Written, usage
+from triptych.tools.export.safetensors import check_read_back
 from triptych.tools.export.tokenizer import tokenizer_files
 
 NAME = "hf"
@@ -38,41 +37,15 @@ CHECKED_LENGTH = 24
 TOLERANCE = 1e-3
 """Largest difference of a logit from ours with which an export is written."""
 
-TRANSLATOR = """\
-```python
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-model = AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
-tokens = tokenizer(["A man plays the guitar."], return_tensors="pt", padding=True)
-tokens.pop("token_type_ids", None)
-print(tokenizer.batch_decode(model.generate(**tokens), skip_special_tokens=True))
-```"""
-DECODER = """\
-```python
-from transformers import AutoModelForCausalLM, AutoTokenizer
-
-tokenizer = AutoTokenizer.from_pretrained("FOLDER")
-model = AutoModelForCausalLM.from_pretrained("FOLDER")
-tokens = tokenizer("a man", return_tensors="pt")
-tokens.pop("token_type_ids", None)
-print(tokenizer.decode(model.generate(**tokens)[0], skip_special_tokens=True))
-```"""
-USE = """\
-{code}
-
-The class is {architecture}. Triptych opens the folder too: `triptych.load("FOLDER")`, or
-`--checkpoint FOLDER`."""
-
-
-def write(source: Source, folder: Path) -> Written:
+def write(original: Original, folder: Path) -> Written:
     """Write model.safetensors, config.json, generation_config.json and the tokenizer.
 
     Raises UserError for a model that no architecture of the library computes.
     """
-    files = tokenizer_files(source.model)
-    layout = layout_of(source)
-    state = {PREFIX + key: tensor for key, tensor in source.model.full_model.state_dict().items()}
+    files = tokenizer_files(original.model)
+    layout = layout_of(original)
+    state = {PREFIX + key: tensor for key, tensor in original.model.full_model.state_dict().items()}
     stored = {PREFIX + key: how for key, how in layout.stored.items()}
     if stored.keys() != state.keys():
         rest = sorted(stored.keys() ^ state.keys())
@@ -84,7 +57,7 @@ def write(source: Source, folder: Path) -> Written:
         for name, part in how.write(state[key]).items()
     } | layout.added
     weights = save({key: part.clone().contiguous() for key, part in tensors.items()}, PYTORCH)
-    facts = source.metadata(weights, stored=stored)
+    facts = original.metadata(weights, stored=stored)
     check_read_back(weights, facts, state)
     config = {**layout.config, "dtype": "float32", "torch_dtype": "float32"}
     content = json_bytes({**config, pretrained.EXPORTED: facts})
@@ -93,32 +66,32 @@ def write(source: Source, folder: Path) -> Written:
     (folder / "generation_config.json").write_bytes(json_bytes(layout.generation))
     for name, text in files.items():
         (folder / name).write_bytes(text)
-    code = TRANSLATOR if isinstance(source.model.full_model, EncoderDecoder) else DECODER
+    kind = "translator" if isinstance(original.model.full_model, EncoderDecoder) else "decoder"
     return Written(
         weights=f"{len(weights) / 1e6:.1f} MB in float32, as {layout.architecture} has them",
-        use=USE.format(code=code, architecture=layout.architecture),
+        use=usage(f"hf_{kind}", architecture=layout.architecture),
         checks=[
             f"All {len(state)} tensors were read back and are equal to those of the model.",
-            compared(source, layout, folder),
+            compared(original, layout, folder),
         ],
     )
 
 
-def layout_of(source: Source) -> Layout:
+def layout_of(original: Original) -> Layout:
     """Return the layout of a model; UserError where there is none."""
-    model, settings = source.model.full_model, source.model.settings
-    text = source.model.text_format()
+    model, settings = original.model.full_model, original.model.settings
+    text = original.model.text_format()
     if text is not None and isinstance(model, EncoderDecoder):
         return translator_layout(model, settings.model.transformer, text, NAME)
     if text is not None and isinstance(model, DecoderOnly):
         return decoder_layout(model, settings.model.transformer, text, NAME)
     raise UserError(
         f"no architecture of transformers computes a {type(model).__name__} of the domain "
-        f"{source.domain}; expected --format safetensors or onnx"
+        f"{original.domain}; expected --format safetensors or onnx"
     )
 
 
-def compared(source: Source, layout: Layout, folder: Path) -> str:
+def compared(original: Original, layout: Layout, folder: Path) -> str:
     """Return a sentence about the logits of the library at every position of random sequences.
 
     RuntimeError where they differ by more than rounding.
@@ -130,7 +103,7 @@ def compared(source: Source, layout: Layout, folder: Path) -> str:
             library = kind.from_pretrained(str(folder)).eval()
     except ImportError:
         return "Not compared: transformers is not installed (pip install 'triptych[bench]')."
-    model = source.model.full_model
+    model = original.model.full_model
     most = min(CHECKED_LENGTH, layout.config.get("n_positions", CHECKED_LENGTH))
     generator = torch.Generator().manual_seed(0)
     size = layout.config["vocab_size"]

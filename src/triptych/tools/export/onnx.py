@@ -7,90 +7,81 @@ translator the length of the source and the capacity of the caches too.
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
+import time
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from triptych.core.models.base import NO_CONDITION, AutoregressiveModel, Condition
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
+from triptych.core.state import DecodingState
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
 from triptych.text.tokenizer import TextFormat
-from triptych.tools.export.onnx_check import (
-    ROWS,
-    compare_decoder,
-    compare_translator,
-    random_sources,
-)
-from triptych.tools.export.onnx_modules import (
+from triptych.tools.export.onnx_graphs import (
     ENCODER,
+    OPSET,
     STEP,
-    DecoderStep,
-    Encoder,
-    TranslatorStep,
-    layer_names,
-    memory_names,
     named_tensors,
+    random_sources,
+    save_decoder,
+    save_translator,
 )
-from triptych.tools.export.onnx_use import DECODER, TRANSLATOR
-from triptych.tools.export.source import Source, Written
+from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.tokenizer import tokenizer_files
 
 ABOUT = "onnx.json"
 """File with the length, the order of positions and the vocabulary."""
-OPSET = 20
-"""Version of ONNX's operators."""
-SIZES = {"batch": 1, "source": 2, "capacity": 2}
-"""Names of the sizes that a graph leaves free -> least value."""
 TRANSLATION_LENGTH = 64
 """Positions at which a translator is compared."""
 TOLERANCE = 1e-3
 """Largest difference of an output from ours with which an export is written."""
+ROWS = 3
+"""Rows of the batch with which a graph is compared; graphs are made with two."""
 
 
-def write(source: Source, folder: Path) -> Written:
+def write(original: Original, folder: Path) -> Written:
     """Write step.onnx, for a translator encoder.onnx, and what is needed to use them.
 
     Raises UserError for a model of another kind.
     """
-    model = source.model.full_model
-    about: dict[str, Any] = {"name": source.name, "domain": source.domain}
-    files = tokenizer_files(source.model)
-    decoder = source.model.decoder()
+    model = original.model.full_model
+    about: dict[str, Any] = {"name": original.name, "domain": original.domain}
+    files = tokenizer_files(original.model)
+    decoder = original.model.decoder()
     classes = None if decoder is None else decoder.classes
     if isinstance(model, EncoderDecoder):
         length = TRANSLATION_LENGTH
-        _write_translator(model, folder, length)
+        save_translator(model, folder, length)
         result = compare_translator(model, folder, length)
-        use = TRANSLATOR
+        use = usage("onnx_translator", length=str(length))
     elif decoder is not None:
         length = decoder.length
         about |= decoder.about
-        _write_decoder(decoder.model, classes, folder, length)
+        save_decoder(decoder.model, classes, folder, length)
         result = compare_decoder(decoder.model, classes, folder, length)
-        use = DECODER
+        label = "" if classes is None else 'feed["label"] = np.array([0])  # of onnx.json\n'
+        use = usage("onnx_decoder", length=str(length), label=label)
     else:
         raise UserError(
             f"onnx has graphs for translators with an encoder and a decoder and for decoders "
             f"without an encoder; this is a {type(model).__name__} of the domain "
-            f"{source.domain}: expected --format safetensors"
+            f"{original.domain}: expected --format safetensors"
         )
     if not result.difference <= TOLERANCE:
         raise RuntimeError(f"the graph gives other outputs: {result.difference:.2g}")
-    about |= {"length": length, "vocabulary": None if files else source.header["vocabulary"]}
+    about |= {"length": length, "vocabulary": None if files else original.header["vocabulary"]}
     for name, content in {**files, ABOUT: json_bytes(about)}.items():
         (folder / name).write_bytes(content)
     size = sum(path.stat().st_size for path in folder.glob("*.onnx")) / 1e6
     return Written(
         weights=f"{size:.1f} MB in float32, ONNX opset {OPSET}",
-        use=use.replace("LENGTH", str(length)).replace(
-            "CLASS", "" if classes is None else 'feed["label"] = np.array([0])  # of onnx.json\n'
-        ),
+        use=use,
         checks=[
             f"Largest difference between onnxruntime {version('onnxruntime')} and "
             f"Triptych's step: {result.difference:.2g}, over the outputs at each of {length} "
@@ -101,90 +92,95 @@ def write(source: Source, folder: Path) -> Written:
     )
 
 
-def _write_decoder(
+class Compared(NamedTuple):
+    """A graph beside the model, over all positions of random sequences."""
+
+    difference: float
+    """Largest difference of an output."""
+    seconds: float
+    """Processor time of a step of onnxruntime."""
+    own_seconds: float
+    """Processor time of a step of the model."""
+
+
+def compare_decoder(
     core: DecoderOnly, classes: nn.Embedding | None, folder: Path, length: int
-) -> None:
-    label = None if classes is None else torch.zeros(2, dtype=torch.int64)
-    state = core.init_state(2, length)
-    batch = torch.export.Dim("batch", min=1)
-    value = torch.full((2, 1, *core.value_shape), -1)
-    tensors = named_tensors(state)
-    names = list(tensors)
-    arguments: list[Any] = [value, torch.tensor([0]), list(tensors.values())]
-    shapes: list[Any] = [{0: batch}, None, [{0: batch} for _ in names]]
-    inputs = ["value", "position", *names]
-    if label is not None:
-        arguments, shapes, inputs = [*arguments, label], [*shapes, {0: batch}], [*inputs, "label"]
-    _save(
-        DecoderStep(core, state, classes),
-        arguments,
-        folder / STEP,
-        inputs=inputs,
-        outputs=["logits", *(f"{name}_out" for name in names)],
-        shapes=shapes,
-    )
+) -> Compared:
+    """Compare the graph of a decoder-only model."""
+    generator = torch.Generator().manual_seed(0)
+    head: Any = core.head
+    high = head.levels if core.value_shape else head.n_parameters
+    values = torch.randint(high, (ROWS, length, *core.value_shape), generator=generator)
+    feed: dict[str, Any] = {}
+    condition = NO_CONDITION
+    if classes is not None:
+        label = torch.arange(ROWS) % classes.num_embeddings
+        condition = Condition(classes(label).detach().unsqueeze(1))
+        feed["label"] = label.numpy()
+    state = core.init_state(ROWS, length, condition=condition)
+    before = torch.cat([torch.full_like(values[:, :1], -1), values[:, :-1]], dim=1)
+    feed |= _arrays(state)
+    return _compare_steps(core, state, before, folder, feed)
 
 
-def _write_translator(model: EncoderDecoder, folder: Path, length: int) -> None:
-    dims = [torch.export.Dim(name, min=least) for name, least in SIZES.items()]
-    batch, n_source, capacity = dims
-    source, padding = random_sources(model, 2)
+def compare_translator(model: EncoderDecoder, folder: Path, length: int) -> Compared:
+    """Compare both graphs of a translator."""
+    source, padding = random_sources(model, ROWS)
+    generator = torch.Generator().manual_seed(1)
+    tokens = torch.randint(3, model.head.n_parameters, (ROWS, length), generator=generator)
+    tokens[:, 0] = TextFormat.START
+    encoder = open_graph(folder / ENCODER)
+    inputs = {"source": source.numpy(), "padding": padding.numpy()}
+    names = [output.name for output in encoder.get_outputs()]
     with torch.no_grad():
-        state = model.init_state(2, length, condition=model.encode(source, padding))
-    tensors, memory = named_tensors(state), memory_names(state)
-    of_source = {0: batch, 1: n_source}
-    _save(
-        Encoder(model),
-        [source, padding],
-        folder / ENCODER,
-        inputs=["source", "padding"],
-        outputs=memory,
-        shapes=[of_source, of_source],
-    )
-    slots = [{0: batch, 2: n_source if name in memory else capacity} for name in tensors]
-    _save(
-        TranslatorStep(model, state),
-        [torch.full((2, 1), TextFormat.START), torch.tensor([0]), padding, list(tensors.values())],
-        folder / STEP,
-        inputs=["value", "position", "padding", *tensors],
-        outputs=["logits", *(f"{name}_out" for name in layer_names(state))],
-        shapes=[{0: batch}, None, of_source, slots],
-    )
+        state = model.init_state(ROWS, length, condition=model.encode(source, padding))
+    outputs = dict(zip(names, encoder.run(None, inputs), strict=True))
+    feed = {**_arrays(state), **outputs, "padding": padding.numpy()}
+    return _compare_steps(model, state, tokens, folder, feed)
 
 
-def _save(
-    module: nn.Module,
-    arguments: Sequence[Any],
-    path: Path,
-    *,
-    inputs: list[str],
-    outputs: list[str],
-    shapes: Sequence[Any],
-) -> None:
-    """Write the graph of a module. shapes: free sizes of each argument."""
-    from onnxscript.onnx_opset import opset20
+@torch.no_grad()
+def _compare_steps(
+    model: AutoregressiveModel,
+    state: DecodingState[Any],
+    before: Tensor,
+    folder: Path,
+    feed: dict[str, Any],
+) -> Compared:
+    """Compare the graph of a step with the model's own step.
 
-    op: Any = opset20
+    before: the value before each position [B, L, ...], below 0 for none.
+    """
+    step = open_graph(folder / STEP)
+    outputs = [output.name for output in step.get_outputs()]
+    worst = seconds = own_seconds = 0.0
+    length = before.shape[1]
+    for position in range(length):
+        start = time.process_time()
+        value, at = before[:, position : position + 1], torch.tensor([position])
+        if position == 0 and bool((value < 0).all()):
+            expected = model.prefill(value[:, :0], state)  # [B, Z]
+        else:
+            expected = model.step(value, at, state)[:, 0]  # [B, Z]
+        middle = time.process_time()
+        feed |= {"value": value.numpy(), "position": at.numpy()}
+        logits, *caches = step.run(outputs, feed)
+        own_seconds += middle - start
+        seconds += time.process_time() - middle
+        feed |= dict(zip((name.removesuffix("_out") for name in outputs[1:]), caches, strict=True))
+        worst = max(worst, float(np.abs(logits - expected.numpy()).max()))
+    return Compared(worst, seconds / length, own_seconds / length)
 
-    def remainder(dividend: Any, divisor: Any) -> Any:
-        """Tensor % size, where torch's exporter expects a constant."""
-        if isinstance(divisor, int):
-            divisor = op.Constant(value_int=divisor)
-        return op.Mod(dividend, op.Cast(divisor, to=7))  # int64
 
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        program: Any = torch.onnx.export(
-            module.eval(),
-            tuple(arguments),
-            dynamo=True,
-            dynamic_shapes=tuple(shapes),
-            input_names=inputs,
-            output_names=outputs,
-            opset_version=OPSET,
-            custom_translation_table={torch.ops.aten.remainder.Scalar: remainder},
-            verbose=False,
-        )
-    for node in program.model.graph:
-        node.metadata_props.clear()  # they hold paths of this machine
-    program.save(str(path), external_data=False)
+def _arrays(state: DecodingState[Any]) -> dict[str, Any]:
+    """Return copies of the tensors as arrays; a model's own steps write into the tensors."""
+    return {name: tensor.numpy().copy() for name, tensor in named_tensors(state).items()}
+
+
+def open_graph(path: Path) -> Any:
+    """Return a session of onnxruntime with one thread."""
+    from onnxruntime import InferenceSession, SessionOptions
+
+    options = SessionOptions()
+    options.intra_op_num_threads = 1
+    return InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -11,7 +11,7 @@ from triptych.core.attention.full import Full
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.transformer import Layers, TransformerConfig
 from triptych.errors import UserError
-from triptych.tools.export.source import Source
+from triptych.tools.export.original import Original
 
 
 def check_parts(config: TransformerConfig, name: str, **allowed: tuple[type, ...]) -> None:
@@ -31,13 +31,13 @@ def check_parts(config: TransformerConfig, name: str, **allowed: tuple[type, ...
             )
 
 
-def translator_of(source: Source, name: str) -> EncoderDecoder:
+def translator_of(original: Original, name: str) -> EncoderDecoder:
     """Return the model of a translator; UserError for another model. name: of the format."""
-    model = source.model.full_model
+    model = original.model.full_model
     if not isinstance(model, EncoderDecoder):
         raise UserError(
             f"{name} can represent a translation model with an encoder and a decoder, and this is "
-            f"a {type(model).__name__} of the domain {source.domain}; expected another --format"
+            f"a {type(model).__name__} of the domain {original.domain}; expected another --format"
         )
     return model
 

@@ -2,47 +2,48 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from triptych import pretrained
 from triptych.errors import UserError
 from triptych.files.results import json_bytes
 from triptych.tools.export.card import command
-from triptych.tools.export.source import Source, Written, check_read_back
+from triptych.tools.export.original import Original, Written, usage
 from triptych.tools.export.tokenizer import tokenizer_files
-from triptych.training.run.model_files import to_safetensors
-
-USE = """\
-{command}
-
-```python
-import triptych
-
-model = triptych.load("{folder}")
-```
-
-Without Triptych: `safetensors.torch.load_file("model.safetensors")` gives the tensors by name, and
-`config.json` has the settings, the vocabulary and the hash of the weights."""
+from triptych.training.run.model_files import from_safetensors, to_safetensors
 
 
-def write(source: Source, folder: Path) -> Written:
+def write(original: Original, folder: Path) -> Written:
     """Write model.safetensors, config.json and, for text, tokenizer.json."""
-    module = nn.ModuleDict({"model": source.model.full_model})  # names begin with "model."
+    module = nn.ModuleDict({"model": original.model.full_model})  # names begin with "model."
     weights, tied = to_safetensors(module, torch.float32)
-    config = source.metadata(weights, tied=tied)
+    config = original.metadata(weights, tied=tied)
     state = module.state_dict()
     check_read_back(weights, config, state)
     (folder / pretrained.FOLDER_WEIGHTS).write_bytes(weights)
     (folder / pretrained.FOLDER_METADATA).write_bytes(json_bytes(config))
     with suppress(UserError):  # a tokenizer that config.json alone can hold
-        for name, text in tokenizer_files(source.model).items():
+        for name, text in tokenizer_files(original.model).items():
             (folder / name).write_bytes(text)
     return Written(
         weights=f"{len(weights) / 1e6:.1f} MB in float32",
-        use=USE.format(command=command(source.domain, "FOLDER"), folder="FOLDER"),
+        use=usage("safetensors", command=command(original.domain, "FOLDER")),
         checks=[f"All {len(state)} tensors were read back and are equal to those of the model."],
     )
+
+
+def check_read_back(weights: bytes, facts: dict[str, Any], state: Mapping[str, Tensor]) -> None:
+    """Raise RuntimeError where weights and metadata give other tensors than those of the model."""
+    plain = json.loads(json_bytes(facts))
+    opened = from_safetensors(weights, plain, name=pretrained.FOLDER_WEIGHTS)["state_dict"]
+    if opened.keys() != state.keys() or any(
+        not torch.equal(opened[key], tensor) for key, tensor in state.items()
+    ):
+        raise RuntimeError("the export has other weights than the model")

@@ -1,29 +1,25 @@
-"""Model to export with what its card says, and the result of a format's writer."""
+"""The model that is exported, with what its card says, and the result of a format's writer."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from string import Template
 from typing import Any
-
-import torch
-from torch import Tensor
 
 import triptych
 from triptych import pretrained
 from triptych.domains.base import TrainedModel
 from triptych.errors import UserError
-from triptych.files.results import json_bytes
 from triptych.tools.export.card import TEXTS, portable_header
-from triptych.training.run.model_files import from_safetensors, metadata
+from triptych.training.run.model_files import metadata
 
 UNKNOWN = "not recorded in the checkpoint"
 
 
 @dataclass(frozen=True)
-class Source:
+class Original:
     """Model to export."""
 
     name: str
@@ -60,16 +56,6 @@ class Source:
         )
 
 
-def check_read_back(weights: bytes, facts: dict[str, Any], state: Mapping[str, Tensor]) -> None:
-    """Raise RuntimeError where weights and metadata give other tensors than those of the model."""
-    plain = json.loads(json_bytes(facts))
-    opened = from_safetensors(weights, plain, name=pretrained.FOLDER_WEIGHTS)["state_dict"]
-    if opened.keys() != state.keys() or any(
-        not torch.equal(opened[key], tensor) for key, tensor in state.items()
-    ):
-        raise RuntimeError("the export has other weights than the model")
-
-
 @dataclass(frozen=True)
 class Written:
     """What a format's writer says about the files that it wrote."""
@@ -82,7 +68,13 @@ class Written:
     """What was compared with Triptych, a sentence each."""
 
 
-def open_source(checkpoint: str, path: Path, texts: Mapping[str, str]) -> Source:
+def usage(name: str, **values: str) -> str:
+    """Return how to use an export, Markdown: a text of the folder `use`, filled with values."""
+    text = Path(__file__).with_name("use").joinpath(f"{name}.md").read_text(encoding="utf-8")
+    return Template(text.rstrip("\n")).substitute(values)
+
+
+def open_original(checkpoint: str, path: Path, texts: Mapping[str, str]) -> Original:
     """Open the model of a checkpoint.
 
     checkpoint: as in `triptych.load`; path: of its file or folder. texts: of the card, in place of
@@ -99,7 +91,7 @@ def open_source(checkpoint: str, path: Path, texts: Mapping[str, str]) -> Source
     header = portable_header(model.header, strict=False)
     scores = {"validation, in training": {"fp32": header["metrics"]}}
     run = str(header["run"]["name"])
-    return Source(
+    return Original(
         name=known.get("name", run.rpartition("/")[2]),
         model=model,
         header=header,

@@ -1,4 +1,4 @@
-"""Modules that ONNX graphs are made of: a decoding step with its state as inputs and outputs.
+"""Graphs of ONNX: modules of a decoding step with its state as inputs and outputs, and their files.
 
 `torch.onnx.export` needs functions of tensors. The state of decoding becomes a flat list of tensors
 in the order of `named_tensors`: the caches of the layers, then the projected memory.
@@ -6,8 +6,10 @@ in the order of `named_tensors`: the caches of the layers, then the projected me
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,8 +18,13 @@ from torch import Tensor, nn
 from triptych.core.models.decoder_only import DecoderOnly
 from triptych.core.models.encoder_decoder import EncoderDecoder
 from triptych.core.state import DecodingState, ProjectedMemory, tensors_of
+from triptych.text.tokenizer import TextFormat
 
 STEP, ENCODER = "step.onnx", "encoder.onnx"
+OPSET = 20
+"""Version of ONNX's operators."""
+SIZES = {"batch": 1, "source": 2, "capacity": 2}
+"""Names of the sizes that a graph leaves free -> least value."""
 
 
 def layer_names(state: DecodingState[Any]) -> list[str]:
@@ -137,3 +144,104 @@ class DecoderStep(Step):
         x = model.add_positions(x, model.positions(position), vectors)
         parameters = model.head(model.decoder.step(x, state, context))[:, 0]  # [B, Z]
         return [parameters, *tensors_of(state.layers)]
+
+
+def save_decoder(
+    core: DecoderOnly, classes: nn.Embedding | None, folder: Path, length: int
+) -> None:
+    """Write step.onnx of a decoder-only model. classes: as in `DecoderStep`."""
+    label = None if classes is None else torch.zeros(2, dtype=torch.int64)
+    state = core.init_state(2, length)
+    batch = torch.export.Dim("batch", min=1)
+    value = torch.full((2, 1, *core.value_shape), -1)
+    tensors = named_tensors(state)
+    names = list(tensors)
+    arguments: list[Any] = [value, torch.tensor([0]), list(tensors.values())]
+    shapes: list[Any] = [{0: batch}, None, [{0: batch} for _ in names]]
+    inputs = ["value", "position", *names]
+    if label is not None:
+        arguments, shapes, inputs = [*arguments, label], [*shapes, {0: batch}], [*inputs, "label"]
+    _save(
+        DecoderStep(core, state, classes),
+        arguments,
+        folder / STEP,
+        inputs=inputs,
+        outputs=["logits", *(f"{name}_out" for name in names)],
+        shapes=shapes,
+    )
+
+
+def save_translator(model: EncoderDecoder, folder: Path, length: int) -> None:
+    """Write encoder.onnx and step.onnx of a translator."""
+    dims = [torch.export.Dim(name, min=least) for name, least in SIZES.items()]
+    batch, n_source, capacity = dims
+    source, padding = random_sources(model, 2)
+    with torch.no_grad():
+        state = model.init_state(2, length, condition=model.encode(source, padding))
+    tensors, memory = named_tensors(state), memory_names(state)
+    of_source = {0: batch, 1: n_source}
+    _save(
+        Encoder(model),
+        [source, padding],
+        folder / ENCODER,
+        inputs=["source", "padding"],
+        outputs=memory,
+        shapes=[of_source, of_source],
+    )
+    slots = [{0: batch, 2: n_source if name in memory else capacity} for name in tensors]
+    _save(
+        TranslatorStep(model, state),
+        [torch.full((2, 1), TextFormat.START), torch.tensor([0]), padding, list(tensors.values())],
+        folder / STEP,
+        inputs=["value", "position", "padding", *tensors],
+        outputs=["logits", *(f"{name}_out" for name in layer_names(state))],
+        shapes=[{0: batch}, None, of_source, slots],
+    )
+
+
+def _save(
+    module: nn.Module,
+    arguments: Sequence[Any],
+    path: Path,
+    *,
+    inputs: list[str],
+    outputs: list[str],
+    shapes: Sequence[Any],
+) -> None:
+    """Write the graph of a module. shapes: free sizes of each argument."""
+    from onnxscript.onnx_opset import opset20
+
+    op: Any = opset20
+
+    def remainder(dividend: Any, divisor: Any) -> Any:
+        """Tensor % size, where torch's exporter expects a constant."""
+        if isinstance(divisor, int):
+            divisor = op.Constant(value_int=divisor)
+        return op.Mod(dividend, op.Cast(divisor, to=7))  # int64
+
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program: Any = torch.onnx.export(
+            module.eval(),
+            tuple(arguments),
+            dynamo=True,
+            dynamic_shapes=tuple(shapes),
+            input_names=inputs,
+            output_names=outputs,
+            opset_version=OPSET,
+            custom_translation_table={torch.ops.aten.remainder.Scalar: remainder},
+            verbose=False,
+        )
+    for node in program.model.graph:
+        node.metadata_props.clear()  # they hold paths of this machine
+    program.save(str(path), external_data=False)
+
+
+def random_sources(model: EncoderDecoder, rows: int) -> tuple[Tensor, Tensor]:
+    """Return random sources int64 [rows, 9] and their padding; the last row is shorter."""
+    generator = torch.Generator().manual_seed(0)
+    size = model.source_embedding.table.num_embeddings
+    source = torch.randint(3, size, (rows, 9), generator=generator)
+    padding = torch.zeros(rows, 9, dtype=torch.bool)
+    padding[-1, 6:] = True
+    return source, padding
